@@ -1,0 +1,46 @@
+"""Training of one job, on any number of trainers, with the bits of plain DDP.
+
+A `Task` says what to train; a `Group` is the trainers that train it now; a `Trainer` is one member's part; a
+`Checkpoint` is the job between two steps; `converged` says when it is done; `trainers.zoo` holds networks.
+"""
+
+from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
+from trainers.convergence import Stop, converged
+from trainers.determinism import ConsistencyWarning, PinsDiffer, pin, pins
+from trainers.group import Group, blocks_of
+from trainers.plan import BatchPlan
+from trainers.reduce.transport import PeerFailed, PeerSilent
+from trainers.task import Batch, Sums, Task
+from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients
+from trainers.virtual_worker import VirtualWorker
+
+__all__ = [
+    "Batch",
+    "BatchPlan",
+    "Checkpoint",
+    "CheckpointError",
+    "Compute",
+    "ConsistencyWarning",
+    "Diverged",
+    "ForwardBackward",
+    "Group",
+    "PeerFailed",
+    "PeerSilent",
+    "PinsDiffer",
+    "Saved",
+    "Stop",
+    "Sums",
+    "Task",
+    "Trainer",
+    "UnevenGradients",
+    "VirtualWorker",
+    "blocks_of",
+    "converged",
+    "file_name",
+    "latest_good",
+    "pin",
+    "pins",
+    "prune",
+    "read",
+    "write",
+]

@@ -1,0 +1,159 @@
+"""Which gradients are summed together: the buckets of torch.nn.parallel.DistributedDataParallel.
+
+A bucket is one vector to the reduction, so its make-up decides where gloo's chunks begin and with it the bits of every
+sum. DDP starts with one bucket a (dtype, device) and rebuilds before the second forward, in the order in which rank 0's
+gradients became ready (torch/csrc/distributed/c10d/reducer.cpp). Not that order but the layout goes into a checkpoint:
+EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Buckets", "Layout", "assign", "recorded_order"]
+
+FIRST_LIMIT = 1 << 20
+LATER_LIMIT = 25 << 20
+"""Bytes; DDP's defaults for the first bucket and for those after it."""
+
+
+def assign(parameters: Sequence[Tensor], order: Sequence[int], limits: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return buckets of parameter indices, filled in `order`.
+
+    A bucket that has reached its limit (bytes) is closed, so the parameter that crosses the limit is inside. Each
+    (dtype, device) has buckets of its own and moves through `limits`, staying at the last.
+    """
+    closed: list[tuple[int, ...]] = []
+    open_buckets: dict[Any, list[int]] = {}
+    passed: dict[Any, int] = {}
+    for index in order:
+        parameter = parameters[index]
+        key = (parameter.dtype, parameter.device)
+        bucket = open_buckets.setdefault(key, [])
+        bucket.append(index)
+        limit = limits[min(passed.setdefault(key, 0), len(limits) - 1)]
+        if sum(parameters[i].numel() * parameters[i].element_size() for i in bucket) >= limit:
+            closed.append(tuple(open_buckets.pop(key)))
+            passed[key] += 1
+    return (*closed, *map(tuple, open_buckets.values()))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The make-up of the buckets.
+
+    buckets: parameter indices of each; a parameter is in exactly one.
+    used: for each parameter, whether the virtual workers give it a gradient; None before the first step has shown it.
+    """
+
+    buckets: tuple[tuple[int, ...], ...]
+    used: tuple[bool, ...] | None = None
+
+    @classmethod
+    def first(cls, parameters: Sequence[Tensor]) -> Layout:
+        """Return the layout of step 0: definition order, no limit."""
+        total = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        return cls(assign(parameters, range(len(parameters)), [total + 1]))
+
+    @classmethod
+    def rebuilt(cls, parameters: Sequence[Tensor], ready: Sequence[int], used: Sequence[bool]) -> Layout:
+        """Return the layout of all later steps, from virtual rank 0's gradient-ready order in step 0.
+
+        Parameters that nobody uses follow in definition order; stock DDP refuses to train a model that has any.
+        """
+        order = [*ready, *sorted(set(range(len(parameters))) - set(ready))]
+        return cls(assign(parameters, order, [FIRST_LIMIT, LATER_LIMIT]), tuple(used))
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether this is the layout of the steps after step 0."""
+        return self.used is not None
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {
+            "buckets": [list(bucket) for bucket in self.buckets],
+            "used": None if self.used is None else list(self.used),
+        }
+
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any]) -> Layout:
+        """Return the layout that `as_tree` described."""
+        used = tree["used"]
+        return cls(tuple(tuple(bucket) for bucket in tree["buckets"]), None if used is None else tuple(used))
+
+
+@contextmanager
+def recorded_order(parameters: Sequence[Tensor]) -> Iterator[list[int]]:
+    """Give a list that fills with the parameters' indices as their gradients become ready."""
+    order: list[int] = []
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
+        for index, parameter in enumerate(parameters)
+    ]
+    try:
+        yield order
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class Buckets:
+    """Moves gradients between `parameters` and flat vectors, one a bucket.
+
+    A dense parameter lies in its bucket in its own memory order (so channels_last stays what it is), as in DDP.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], layout: Layout) -> None:
+        self.layout = layout
+        self._parameters = list(parameters)
+
+    def empty(self) -> list[Tensor]:
+        """Return uninitialised flat vectors, one a bucket."""
+        return [
+            self._parameters[bucket[0]].new_empty(sum(self._parameters[i].numel() for i in bucket))
+            for bucket in self.layout.buckets
+        ]
+
+    @torch.no_grad()
+    def take(self, vectors: Sequence[Tensor], factor: float) -> tuple[bool, ...]:
+        """Move the parameters' gradients, times `factor`, into `vectors`; a missing one counts as zero.
+
+        DDP scales before it sums, by a multiplication with 1/N. Returns which parameters had a gradient.
+        """
+        used = [parameter.grad is not None for parameter in self._parameters]
+        for index, view in self._views(vectors):
+            gradient = self._parameters[index].grad
+            if gradient is None:
+                view.zero_()
+            elif gradient.is_sparse:
+                raise TypeError("a sparse gradient cannot be summed in order; build the embedding with sparse=False")
+            else:
+                torch.mul(gradient, factor, out=view)
+                self._parameters[index].grad = None
+        return tuple(used)
+
+    def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
+        """Make the vectors' parts the gradients of the used parameters."""
+        for index, view in self._views(vectors):
+            self._parameters[index].grad = view if used[index] else None
+
+    def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
+        for bucket, vector in zip(self.layout.buckets, vectors):
+            offset = 0
+            for index in bucket:
+                parameter = self._parameters[index]
+                yield index, _view(vector, offset, parameter)
+                offset += parameter.numel()
+
+
+def _view(vector: Tensor, offset: int, parameter: Tensor) -> Tensor:
+    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
+        return vector.as_strided(parameter.size(), parameter.stride(), offset)
+    return vector.narrow(0, offset, parameter.numel()).view(parameter.size())

@@ -1,0 +1,229 @@
+"""A job's state in one HDF5 file that is written once and complete or absent.
+
+A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
+one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
+name only when it is complete and on the disk: temporary name, digest, fsync, rename, fsync of the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from torch import Tensor
+
+from trainers.tree import flatten, unflatten
+
+__all__ = ["Checkpoint", "CheckpointError", "Saved", "file_name", "latest_good", "prune", "read", "write"]
+
+_FORMAT = 1
+_NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
+_PARTIAL = ".partial"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, read or used: which file, what is wrong, and the mend."""
+
+    def __init__(self, path: Path | str, wrong: str, mend: str) -> None:
+        super().__init__(f"{path}: {wrong}; {mend}")
+        self.path = Path(path)
+        self.wrong = wrong
+        self.mend = mend
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state of a job between two steps.
+
+    job, seed, virtual_workers, batch_size: what must agree with the job that goes on.
+    epoch: finished epochs. step: steps done since. steps: steps done since the job began.
+    parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
+    layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
+    """
+
+    job: str
+    seed: int
+    virtual_workers: int
+    batch_size: int
+    epoch: int
+    step: int
+    steps: int
+    parameters: Mapping[str, Tensor]
+    workers: list[dict[str, Any]]
+    optimizer: dict[str, Any]
+    schedule: dict[str, Any] | None
+    layout: dict[str, Any]
+    history: list[dict[str, float]]
+    pins: dict[str, str]
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return nested plain data (see `trainers.tree`)."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any]) -> Checkpoint:
+        """Return the checkpoint that `as_tree` described."""
+        return cls(**tree)
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint's file: where it is, its size in bytes, and its content's digest (blake2b, hexadecimal)."""
+
+    path: Path
+    bytes: int
+    digest: str
+
+
+def file_name(checkpoint: Checkpoint) -> str:
+    """Return the name under which a job's folder keeps this checkpoint, such as epoch-00007-step-000000.h5."""
+    return f"epoch-{checkpoint.epoch:05}-step-{checkpoint.step:06}.h5"
+
+
+def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
+    """Write a checkpoint to `path`, all or nothing; an older file there stays until the new one is complete.
+
+    CheckpointError if the disk is full or the folder cannot be written.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}{_PARTIAL}")
+    try:
+        structure, arrays = flatten(checkpoint.as_tree())
+        digest = _digest(structure, arrays)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_hdf5(partial, structure, arrays, digest)
+        size = partial.stat().st_size
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+    except TypeError as error:
+        raise CheckpointError(
+            path, str(error), "keep such values out of the optimizer's and the schedule's state"
+        ) from error
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CheckpointError(
+            path,
+            f"cannot be written: {error.strerror or error}",
+            "make room or choose another folder; checkpoints written before are intact",
+        ) from error
+    return Saved(path, size, digest)
+
+
+def read(path: Path | str) -> Checkpoint:
+    """Read a checkpoint and verify its digest. CheckpointError if it is missing, damaged or of another format."""
+    path = Path(path)
+    mend = "go on from an earlier checkpoint"
+    if not path.is_file():
+        raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
+    try:
+        with h5py.File(path, "r") as file:
+            kind, digest = int(file.attrs["format"]), str(file.attrs["digest"])
+            structure = bytes(file["structure"][()]).decode()
+            arrays = _read_arrays(file["state"])
+    except (OSError, KeyError, ValueError, RuntimeError, TypeError, MemoryError) as error:
+        raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
+    if kind != _FORMAT:
+        raise CheckpointError(path, f"has format {kind}, this version reads {_FORMAT}", "use the version that wrote it")
+    if _digest(structure, arrays) != digest:
+        raise CheckpointError(path, "is damaged: its content does not match its digest", mend)
+    return Checkpoint.from_tree(unflatten(structure, arrays))
+
+
+def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    """Return a folder's newest checkpoint that is whole, or None, and what was wrong with newer ones, newest first."""
+    rejected: list[CheckpointError] = []
+    for path in reversed(_checkpoints(Path(folder))):
+        try:
+            return read(path), rejected
+        except CheckpointError as error:
+            rejected.append(error)
+    return None, rejected
+
+
+def prune(folder: Path | str, keep: int) -> list[Path]:
+    """Remove all but a job's newest `keep` checkpoints, and what killed writers left; return what went."""
+    if keep < 1:
+        raise ValueError(f"keep is {keep}, at least 1 checkpoint must stay")
+    folder = Path(folder)
+    old = [*_checkpoints(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]
+    for path in old:
+        path.unlink()
+    return old
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """Return the folder's checkpoints, oldest first."""
+    found = [path for path in folder.glob("*.h5") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)])
+
+
+def _digest(structure: str, arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(structure.encode(), digest_size=32)
+    for path in sorted(arrays):
+        digest.update(f"{path} {arrays[path].dtype.str} {arrays[path].shape}".encode())
+        digest.update(np.ascontiguousarray(arrays[path]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+class _RecordingFile(io.FileIO):
+    """A file that keeps its first write error and goes on as if all were well.
+
+    HDF5 cannot close a file whose writes fail; so the error waits until HDF5 is done, and no file descriptor leaks.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        remaining = memoryview(data).cast("B")
+        size = remaining.nbytes
+        try:
+            while remaining and self.error is None:
+                remaining = remaining[super().write(remaining) :]
+        except OSError as error:
+            self.error = error
+        return size
+
+
+def _write_hdf5(path: Path, structure: str, arrays: Mapping[str, np.ndarray], digest: str) -> None:
+    with _RecordingFile(path, "w+") as file:
+        try:
+            with h5py.File(file, "w") as hdf5:
+                hdf5.attrs["format"] = _FORMAT
+                hdf5.attrs["digest"] = digest
+                hdf5.create_dataset("structure", data=np.frombuffer(structure.encode(), np.uint8))
+                state = hdf5.create_group("state")
+                for name, array in arrays.items():
+                    state.create_dataset(name.lstrip("/"), data=array)
+        except (OSError, RuntimeError):
+            if file.error is None:
+                raise
+        if file.error is not None:
+            raise file.error
+        os.fsync(file.fileno())
+
+
+def _read_arrays(state: Any) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+
+    def visit(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            arrays[f"/{name}"] = np.asarray(item[()])
+
+    state.visititems(visit)
+    return arrays
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

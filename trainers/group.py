@@ -1,0 +1,205 @@
+"""The trainers that train one job now.
+
+The first is the master. Members talk in flat byte buffers, never in pickles, and every wait is bounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainers.reduce.transport import Alone, PeerFailed, Transport
+from trainers.tree import decode, encode, flatten, unflatten
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Group", "blocks_of"]
+
+TIMEOUT_SECONDS = 300.0
+
+
+def blocks_of(virtual_workers: int, members: int) -> list[range]:
+    """Return each member's virtual ranks: consecutive, balanced, the larger blocks first (8 over 3: 3, 3, 2)."""
+    if not 1 <= members <= virtual_workers:
+        raise ValueError(
+            f"{members} trainers for {virtual_workers} virtual workers: give a job between 1 and "
+            f"{virtual_workers} trainers"
+        )
+    size, larger = divmod(virtual_workers, members)
+    starts = [member * size + min(member, larger) for member in range(members + 1)]
+    return [range(start, stop) for start, stop in zip(starts, starts[1:])]
+
+
+class Group:
+    """The members 0 .. size-1 of a group, from inside one of them.
+
+    ranks: the members' ranks in the job; index: this member's place; size: how many there are.
+    A group is a context: it closes at the end, and tells the others when an error leaves it.
+    """
+
+    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
+        self._transport = transport
+        self.ranks = tuple(ranks)
+        self.index = transport.index
+        self.size = transport.size
+
+    @classmethod
+    def alone(cls) -> Group:
+        """Return a group of one, without MPI."""
+        return cls(Alone(), (0,))
+
+    @classmethod
+    def form(cls, comm: MPI.Intracomm, ranks: Sequence[int], tag: int, timeout: float = TIMEOUT_SECONDS) -> Group:
+        """Form a group of `ranks` of `comm`, its master first; all of them call this with the same arguments.
+
+        tag: fresh for every group that is formed; `tag` and `tag + 1` are used on `comm` until this returns.
+        timeout: seconds that any later wait may take, and the wait here. PeerSilent names who did not come.
+        """
+        # Importing it starts MPI, which a group of one does without.
+        from trainers.reduce.mpi import MpiTransport
+
+        if comm.Get_rank() not in ranks or len(set(ranks)) != len(ranks):
+            raise ValueError(
+                f"rank {comm.Get_rank()} forms a group of ranks {list(ranks)}: each member once, "
+                "and only members form it"
+            )
+        # Create_group cannot be bounded, so everybody says first that they are here.
+        cls(MpiTransport(comm, ranks, tag=tag, timeout=timeout), ranks).barrier()
+        everyone = comm.Get_group()
+        members = everyone.Incl(list(ranks))
+        own = comm.Create_group(members, tag)
+        members.Free()
+        everyone.Free()
+        return cls(MpiTransport(own, names=ranks, timeout=timeout), ranks)
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this member speaks for the group."""
+        return self.index == 0
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for peers so far."""
+        return self._transport.waited
+
+    def block(self, virtual_workers: int) -> range:
+        """Return the virtual ranks of this member (see `blocks_of`)."""
+        return blocks_of(virtual_workers, self.size)[self.index]
+
+    def pass_on(self, outgoing: Tensor, incoming: Tensor) -> None:
+        """Send a flat tensor to the previous member while filling another from the next one; either may be empty."""
+        landing = _landing(incoming)
+        self._transport.exchange(
+            [((self.index - 1) % self.size, _bytes(outgoing))], [((self.index + 1) % self.size, landing)]
+        )
+        _land(landing, incoming)
+
+    def bcast(self, tensor: Tensor) -> None:
+        """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
+        landing = _landing(tensor)
+        self._down(landing)
+        if not self.is_master:
+            _land(landing, tensor)
+
+    def bcast_bytes(self, data: bytes | None = None) -> bytes:
+        """Return the master's bytes; the others give nothing."""
+        length = self.agree(len(data) if self.is_master and data is not None else 0)
+        memory = np.frombuffer(data or b"", np.uint8) if self.is_master else np.empty(length, np.uint8)
+        self._down(memory)
+        return memory.tobytes()
+
+    def agree(self, value: int = 0) -> int:
+        """Return the master's integer (64 bits, signed)."""
+        cell = np.array([value], dtype=np.int64)
+        self._down(cell.view(np.uint8))
+        return int(cell[0])
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """Return every member's bytes, in the members' order, on the master; an empty list elsewhere."""
+        own = np.frombuffer(data, dtype=np.uint8)
+        length = np.array([own.size], dtype=np.int64)
+        if not self.is_master:
+            self._transport.exchange([(0, length.view(np.uint8)), (0, own)], [])
+            return []
+        peers = range(1, self.size)
+        lengths = [length.copy() for _ in peers]
+        self._transport.exchange([], [(peer, cell.view(np.uint8)) for peer, cell in zip(peers, lengths)])
+        parts = [np.empty(int(cell[0]), dtype=np.uint8) for cell in lengths]
+        self._transport.exchange([], list(zip(peers, parts)))
+        return [data, *(part.tobytes() for part in parts)]
+
+    def bcast_tree(self, tree: Any = None) -> Any:
+        """Return the master's nested data (see `trainers.tree`); the others give nothing. Tensors arrive on the CPU."""
+        structure, arrays = flatten(tree) if self.is_master else ("", {})
+        header = json.dumps([structure, [[path, array.dtype.str, array.shape] for path, array in arrays.items()]])
+        structure, entries = json.loads(self.bcast_bytes(header.encode()))
+        if self.is_master:
+            for array in arrays.values():
+                self._down(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            return tree
+        arrays = {path: np.empty(shape, dtype) for path, dtype, shape in entries}
+        for array in arrays.values():
+            self._down(array.reshape(-1).view(np.uint8))
+        return unflatten(structure, arrays)
+
+    def gather_trees(self, tree: Any) -> list[Any]:
+        """Return every member's nested data, in the members' order, on the master; an empty list elsewhere."""
+        return [decode(data) for data in self.gather_bytes(encode(tree))]
+
+    def barrier(self) -> None:
+        """Return once every member has come."""
+        self.gather_bytes(b"")
+        self.agree()
+
+    def check(self) -> None:
+        """Raise PeerFailed if another member gave up; for members that wait for something else than their peers."""
+        self._transport.check()
+
+    def abort(self, text: str) -> None:
+        """Tell the others that this member gives up; their next wait raises PeerFailed with `text`."""
+        self._transport.abort(text)
+
+    def close(self) -> None:
+        """Part, together: returns once every member has come to the same call."""
+        self.barrier()
+        self._transport.close()
+
+    def __enter__(self) -> Group:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is None:
+            self.close()
+        elif not isinstance(error, PeerFailed):  # the peer that failed has told everyone
+            self.abort(f"{type(error).__name__}: {error}")
+
+    def _down(self, memory: np.ndarray) -> None:
+        """Fill `memory` from the master: member i hears from i without its lowest bit, then tells its own subtree."""
+        lowest = self.index & -self.index
+        if lowest:
+            self._transport.exchange([], [(self.index - lowest, memory)])
+        steps = [1 << bit for bit in range(self.size.bit_length()) if not lowest or 1 << bit < lowest]
+        children = [self.index + step for step in reversed(steps) if self.index + step < self.size]
+        self._transport.exchange([(child, memory) for child in children], [])
+
+
+def _bytes(tensor: Tensor) -> np.ndarray:
+    """Return the bytes of a flat tensor on the host; the tensor's own memory where it is on the CPU."""
+    return tensor.detach().cpu().view(torch.uint8).numpy()
+
+
+def _landing(tensor: Tensor) -> np.ndarray:
+    """Return host memory with the tensor's bytes: its own where it is on the CPU."""
+    return _bytes(tensor.view(-1))
+
+
+def _land(landing: np.ndarray, tensor: Tensor) -> None:
+    if tensor.device.type != "cpu":
+        tensor.view(-1).view(torch.uint8).copy_(torch.from_numpy(landing))

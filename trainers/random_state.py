@@ -1,0 +1,78 @@
+"""The state of every random number generator that a training script may draw from, as one value.
+
+EasyScale, SC'23, 3.3 names them: Python, NumPy, torch on the CPU and torch on the device.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["LARGEST_SEED", "RandomState", "seed_everything"]
+
+LARGEST_SEED = 2**32 - 1
+"""NumPy's global generator takes no larger one."""
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, NumPy and torch (every device). ValueError unless 0 <= seed <= 2**32 - 1."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed {seed} is out of range: NumPy takes 0 to {LARGEST_SEED}; choose a seed in that range")
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
+@dataclass(frozen=True)
+class RandomState:
+    """A snapshot of the generators' states.
+
+    torch_cpu: uint8 tensor. torch_device: uint8 tensor, None where the device is the CPU. numpy: (uint32 keys,
+    position, has_gauss, cached_gaussian) of the Mersenne twister. python: (version, uint32 words, gauss_next).
+    """
+
+    torch_cpu: Tensor
+    torch_device: Tensor | None
+    numpy: tuple[np.ndarray, int, int, float]
+    python: tuple[int, np.ndarray, float | None]
+
+    @classmethod
+    def now(cls, device: torch.device) -> RandomState:
+        """Take the states as they stand."""
+        _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+        version, words, gauss_next = random.getstate()
+        on_device = None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
+        return cls(
+            torch.get_rng_state(),
+            on_device,
+            (np.asarray(keys), int(position), int(has_gauss), float(cached)),
+            (version, np.asarray(words, dtype=np.uint32), gauss_next),
+        )
+
+    def set(self, device: torch.device) -> None:
+        """Put the generators into these states."""
+        torch.set_rng_state(self.torch_cpu)
+        if self.torch_device is not None and device.type != "cpu":
+            torch.get_device_module(device).set_rng_state(self.torch_device, device)
+        np.random.set_state(("MT19937", *self.numpy))
+        version, words, gauss_next = self.python
+        random.setstate((version, tuple(words.tolist()), gauss_next))
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return nested dicts of arrays and plain values for a checkpoint."""
+        return {
+            "torch_cpu": self.torch_cpu,
+            "torch_device": self.torch_device,
+            "numpy": self.numpy,
+            "python": self.python,
+        }
+
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any]) -> RandomState:
+        """Return the state that `as_tree` described."""
+        return cls(tree["torch_cpu"], tree["torch_device"], tree["numpy"], tree["python"])

@@ -1,0 +1,128 @@
+"""What a user writes to have one network trained, and what stands in for the parts that were left out.
+
+A task is any object with `model`, `optimizer` and `dataset`; no base class is needed. The functions of this module look
+the optional parts up, so the rest of the package never asks whether a task has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sized
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+__all__ = [
+    "Batch",
+    "Sums",
+    "Task",
+    "batch_size_of",
+    "evaluation_sums",
+    "loss_of",
+    "move",
+    "name_of",
+    "samples_in",
+    "scheduler_of",
+    "seed_of",
+]
+
+Batch = tuple[Any, Tensor]
+"""(input, target): tensors whose first axis counts samples; the input may be a tuple, list or mapping of tensors."""
+
+Sums = dict[str, tuple[float, float]]
+"""Name of a metric -> (sum over samples, number of samples)."""
+
+
+class Task(Protocol):
+    """The required part of a task. Optional, with their defaults:
+
+    loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
+    scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
+    metrics(model, batch) -> {name: (sum, count)} (accuracy);
+    batch_size = samples a step of one virtual worker (32); seed (0); name (the class's name).
+    """
+
+    def model(self) -> nn.Module:
+        """Build the network; the job's seed is set when this is called."""
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Build the optimizer over `model.parameters()`."""
+
+    def dataset(self, train: bool) -> Any:
+        """Give the map-style data set of (input, target); the held-out one (train False) may be None."""
+
+
+class _RememberedOutput:
+    """Calls the model once for one input, so that loss and metrics of a held-out batch share a forward pass."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._input: Any = None
+        self._output: Any = None
+
+    def __call__(self, input: Any) -> Any:
+        if self._output is None or input is not self._input:
+            self._input, self._output = input, self._model(input)
+        return self._output
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def loss_of(task: Task, model: nn.Module, batch: Batch) -> Tensor:
+    """Return the mean loss of one batch as a scalar tensor that can be differentiated."""
+    if hasattr(task, "loss"):
+        return task.loss(model, batch)
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def _accuracy(model: nn.Module, batch: Batch) -> Sums:
+    right = (model(batch[0]).argmax(dim=1) == batch[1]).sum().item()
+    return {"accuracy": (float(right), float(samples_in(batch)))}
+
+
+def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
+    """Return a held-out batch's sums: those of the task's metrics, and `test_loss`. For eval mode without gradients."""
+    once = cast(nn.Module, _RememberedOutput(model))
+    count = samples_in(batch)
+    sums: Sums = {"test_loss": (loss_of(task, once, batch).item() * count, float(count))}
+    metrics = task.metrics(once, batch) if hasattr(task, "metrics") else _accuracy(once, batch)
+    sums.update({name: (float(total), float(number)) for name, (total, number) in metrics.items()})
+    return sums
+
+
+def scheduler_of(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
+    """Return the task's learning-rate schedule over `optimizer`, or None."""
+    return task.scheduler(optimizer) if hasattr(task, "scheduler") else None
+
+
+def batch_size_of(task: Task) -> int:
+    """Return how many samples one virtual worker takes a step."""
+    return int(getattr(task, "batch_size", 32))
+
+
+def seed_of(task: Task) -> int:
+    """Return the job's seed."""
+    return int(getattr(task, "seed", 0))
+
+
+def name_of(task: Task) -> str:
+    """Return what the job is called in messages and checkpoints."""
+    return str(getattr(task, "name", type(task).__name__))
+
+
+def samples_in(batch: Batch) -> int:
+    """Return the number of samples of a batch."""
+    return len(cast(Sized, batch[1]))
+
+
+def move(value: Any, device: torch.device) -> Any:
+    """Return `value` with every tensor in its tuples, lists and mappings on `device`."""
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, Mapping):
+        return {key: move(item, device) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return type(value)(move(item, device) for item in value)
+    return value

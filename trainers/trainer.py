@@ -1,0 +1,344 @@
+"""Trains one job on one member of a group, with the results of plain DDP.
+
+Each step does what N processes of torch.nn.parallel.DistributedDataParallel over gloo do, though M <= N trainers take
+part, each running its virtual workers in turn (EasyScale, SC'23, 3.2 and 3.3).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from trainers import determinism
+from trainers import task as tasks
+from trainers.buckets import Buckets, Layout, recorded_order
+from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.group import Group, blocks_of
+from trainers.plan import BatchPlan
+from trainers.random_state import seed_everything
+from trainers.reduce.ring import VirtualRing
+from trainers.task import Batch, Sums, Task
+from trainers.tree import on_host
+from trainers.virtual_worker import VirtualWorker
+
+__all__ = ["Compute", "Diverged", "ForwardBackward", "Trainer", "UnevenGradients"]
+
+
+class Diverged(ArithmeticError):
+    """A job's loss is no longer a finite number."""
+
+
+class UnevenGradients(RuntimeError):
+    """Some virtual workers gave a parameter a gradient and others did not."""
+
+
+class Compute(Protocol):
+    """What fills the parameters' gradients for one batch of one virtual worker."""
+
+    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor | float:
+        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss."""
+
+
+class ForwardBackward:
+    """The real computation."""
+
+    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor:
+        """Run forward and backward; return the loss."""
+        loss = tasks.loss_of(trainer.task, trainer.model, batch)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+
+class Trainer:
+    """One member's part in the training of a job.
+
+    model, optimizer, schedule: as the task built them, the same on every member after every step.
+    workers: this member's virtual workers, in rank order.
+    epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
+    history: the metrics of each finished epoch, the same on every member.
+    computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        virtual_workers: int,
+        group: Group,
+        device: torch.device | str = "cpu",
+        compute: Compute | None = None,
+    ) -> None:
+        """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
+
+        Every member of `group` does the same. Sets the process's determinism (see `trainers.determinism`).
+        """
+        determinism.pin()
+        self.task, self.name = task, tasks.name_of(task)
+        self.virtual_workers, self.group, self.device = virtual_workers, group, torch.device(device)
+        self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
+        self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, group)
+        self._compute: Compute = compute or ForwardBackward()
+        seed_everything(self.seed)
+        self.model = task.model().to(self.device)
+        self.optimizer = task.optimizer(self.model)
+        self.schedule = tasks.scheduler_of(task, self.optimizer)
+        self.workers = [
+            VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
+        ]
+        self._names, self._parameters = self._trainable()
+        self._lay_out(Layout.first(self._parameters))
+        self.epoch = self.step_in_epoch = self.steps = 0
+        self.history: list[dict[str, float]] = []
+        self.computed_seconds = self.waited_seconds = 0.0
+
+    def plan(self, samples: int) -> BatchPlan:
+        """Return which positions of an epoch of `samples` samples each virtual worker takes at each step."""
+        return BatchPlan(samples, self.virtual_workers, self.batch_size)
+
+    def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> list[float]:
+        """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
+
+        A batch may be a function that gives it: then it is called under the worker's random state, as a DataLoader
+        without worker processes would. Diverged if a loss is not finite; UnevenGradients; PeerFailed, PeerSilent.
+        """
+        with self._clock():
+            batches = self._one_a_worker(batches)
+            buffers = self._first_workers_buffers()
+            losses, uses, ready = [], [], []
+            for worker, batch in zip(self.workers, batches):
+                worker.buffers = [buffer.clone() for buffer in buffers]
+                with worker.active(self.model), self._recorder(worker) as order:
+                    loss, count = self._turn(worker, batch)
+                    uses.append(self._buckets.take(worker.gradients, 1.0 / self.virtual_workers))
+                losses.append((loss, count))
+                ready += order
+            sums = self._count(losses)
+            layout = self._agree_on_layout(uses, ready)
+            self._buckets.give(self._reduce(), layout.used or ())
+            self.optimizer.step()
+            if self.schedule is not None:
+                self.schedule.step()
+            if layout != self._buckets.layout:
+                self._lay_out(layout)
+            self.step_in_epoch += 1
+            self.steps += 1
+        return sums
+
+    def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
+        """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
+
+        All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers.
+        """
+        with self._clock(), torch.no_grad(), _evaluating(self.model):
+            for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
+                buffer.copy_(shared)
+            sums = {}
+            for index, batch in batches:
+                seed_everything(self.seed)
+                sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device))
+        return sums
+
+    def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
+        """Return the means over all members' sums, on every member, added in the order of their indices.
+
+        So metrics, too, do not depend on the number of trainers.
+        """
+        with self._clock():
+            gathered = self.group.gather_trees(dict(sums))
+            if not self.group.is_master:
+                return dict(self.group.bcast_tree())
+            everything = {index: entry for member in gathered for index, entry in member.items()}
+            totals: Sums = {}
+            for _, entry in sorted(everything.items()):
+                for name, (total, count) in entry.items():
+                    before = totals.get(name, (0.0, 0.0))
+                    totals[name] = (before[0] + total, before[1] + count)
+            return dict(
+                self.group.bcast_tree({name: total / count for name, (total, count) in totals.items() if count})
+            )
+
+    def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Close the epoch: add the mean training `loss` to `metrics`, append them to the history and return them."""
+        losses = {worker.rank: {"loss": (worker.loss_sum, float(worker.samples))} for worker in self.workers}
+        self.history.append({**self.reduce_sums(losses), **metrics})
+        for worker in self.workers:
+            worker.loss_sum, worker.samples = 0.0, 0
+        self.epoch += 1
+        self.step_in_epoch = 0
+        return self.history[-1]
+
+    def snapshot(self) -> Checkpoint | None:
+        """Return the job's whole state on the master, None elsewhere. All members call it, between two steps."""
+        with self._clock():
+            gathered = self.group.gather_trees([worker.as_tree() for worker in self.workers])
+            if not self.group.is_master:
+                return None
+            return Checkpoint(
+                job=self.name,
+                seed=self.seed,
+                virtual_workers=self.virtual_workers,
+                batch_size=self.batch_size,
+                epoch=self.epoch,
+                step=self.step_in_epoch,
+                steps=self.steps,
+                parameters=on_host(dict(self.model.named_parameters())),
+                workers=[tree for member in gathered for tree in member],
+                optimizer=on_host(self.optimizer.state_dict()),
+                schedule=None if self.schedule is None else on_host(self.schedule.state_dict()),
+                layout=self._buckets.layout.as_tree(),
+                history=on_host(self.history),
+                pins=determinism.pins(self.device),
+            )
+
+    def restore(self, checkpoint: Checkpoint | None = None) -> None:
+        """Take over a job's state, on any number of trainers. The master gives the checkpoint; all members call it.
+
+        CheckpointError if it is another job's; PinsDiffer if this process runs under other settings.
+        """
+        with self._clock():
+            if self.group.is_master:
+                self._check_fit(checkpoint)
+            saved = Checkpoint.from_tree(self.group.bcast_tree(checkpoint.as_tree() if checkpoint else None))
+            determinism.compare_pins(saved.pins, determinism.pins(self.device))
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    parameter.copy_(saved.parameters[name])
+            for worker in self.workers:
+                worker.restore(saved.workers[worker.rank])
+            self.optimizer.load_state_dict(on_host(saved.optimizer))
+            if self.schedule is not None:
+                self.schedule.load_state_dict(on_host(saved.schedule))
+            self._lay_out(Layout.from_tree(saved.layout))
+            self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
+            self.history = on_host(saved.history)
+
+    # The parts of a step, in the order in which `step` uses them.
+
+    def _one_a_worker(self, batches: Sequence[Any]) -> Sequence[Any]:
+        if len(batches) != len(self.workers):
+            raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
+        return batches
+
+    def _first_workers_buffers(self) -> list[Tensor]:
+        """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
+        buffers = self.workers[0].buffers
+        if self.group.size == 1 or not buffers:
+            return buffers
+        flat = torch.cat([buffer.contiguous().view(-1).view(torch.uint8) for buffer in buffers])
+        self.group.bcast(flat)
+        parts = flat.split([buffer.numel() * buffer.element_size() for buffer in buffers])
+        return [part.clone().view(buffer.dtype).view(buffer.shape) for part, buffer in zip(parts, buffers)]
+
+    def _recorder(self, worker: VirtualWorker) -> Any:
+        if worker.rank == 0 and not self._buckets.layout.is_rebuilt:
+            return recorded_order(self._parameters)
+        return nullcontext([])
+
+    def _turn(self, worker: VirtualWorker, batch: Any) -> tuple[Tensor | float, int]:
+        """Leave a worker's gradients in the model; return its mean loss and the number of its samples."""
+        if self.step_in_epoch == 0:
+            worker.open_loader()
+        batch = tasks.move(batch() if callable(batch) else batch, self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        return self._compute.gradients(self, worker, batch), tasks.samples_in(batch)
+
+    def _count(self, losses: Sequence[tuple[Tensor | float, int]]) -> list[float]:
+        values = [float(loss) for loss, _ in losses]
+        for worker, value in zip(self.workers, values):
+            if not math.isfinite(value):
+                raise Diverged(
+                    f"job {self.name} diverged: the loss of virtual worker {worker.rank} is {value} at step "
+                    f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
+                )
+        return [worker.count(value, count) for worker, value, (_, count) in zip(self.workers, values, losses)]
+
+    def _agree_on_layout(self, uses: Sequence[tuple[bool, ...]], ready: Sequence[int]) -> Layout:
+        """Return the buckets of the steps after this one; all members learn them from step 0."""
+        layout = self._buckets.layout
+        if layout.used is not None:
+            self._check_use(uses, layout.used, self.workers[0].rank)
+            return layout
+        gathered = self.group.gather_trees([list(use) for use in uses])
+        if not self.group.is_master:
+            return Layout.from_tree(self.group.bcast_tree())
+        self._check_use([tuple(use) for member in gathered for use in member], uses[0], 0)
+        layout = Layout.rebuilt(self._parameters, ready, uses[0])
+        self.group.bcast_tree(layout.as_tree())
+        return layout
+
+    def _check_use(self, uses: Sequence[tuple[bool, ...]], expected: tuple[bool, ...], first_rank: int) -> None:
+        for rank, use in enumerate(uses, first_rank):
+            if use == expected:
+                continue
+            for name, got, usual in zip(self._names, use, expected):
+                if got != usual:
+                    raise UnevenGradients(
+                        f"job {self.name}: virtual worker {rank} gave {name} {'a' if got else 'no'} gradient at step "
+                        f"{self.steps}, though in step 0 virtual worker 0 gave it {'one' if usual else 'none'}; let "
+                        "every forward pass use the same parameters, as DDP asks by default"
+                    )
+
+    def _reduce(self) -> list[Tensor]:
+        """Return the sum over all virtual workers' gradients, one vector a bucket."""
+        return [self._ring.sum(vectors) for vectors in zip(*(worker.gradients for worker in self.workers))]
+
+    def _trainable(self) -> tuple[list[str], list[nn.Parameter]]:
+        trainable = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        if not trainable:
+            raise ValueError(f"job {self.name}: the model has no parameter that requires a gradient")
+        return [name for name, _ in trainable], [parameter for _, parameter in trainable]
+
+    def _lay_out(self, layout: Layout) -> None:
+        self._buckets = Buckets(self._parameters, layout)
+        for worker in self.workers:
+            worker.gradients = self._buckets.empty()
+
+    def _check_fit(self, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            raise ValueError("the group's master restores from a checkpoint, got None")
+        own: dict[str, Any] = {
+            "seed": self.seed,
+            "virtual_workers": self.virtual_workers,
+            "batch_size": self.batch_size,
+            "parameters": {name: tuple(p.shape) for name, p in self.model.named_parameters()},
+            "schedule": self.schedule is not None,
+        }
+        saved = {
+            "seed": checkpoint.seed,
+            "virtual_workers": checkpoint.virtual_workers,
+            "batch_size": checkpoint.batch_size,
+            "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
+            "schedule": checkpoint.schedule is not None,
+        }
+        for name in own:
+            if own[name] != saved[name]:
+                raise CheckpointError(
+                    f"checkpoint of job {checkpoint.job}",
+                    f"its {name} is {saved[name]}, that of {self.name} is {own[name]}",
+                    "go on with the job as it was, or start this one anew",
+                )
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        begin, waited = time.perf_counter(), self.group.waited
+        yield
+        waited = self.group.waited - waited
+        self.waited_seconds += waited
+        self.computed_seconds += time.perf_counter() - begin - waited
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into eval mode, then each of its modules back into the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode

@@ -1,0 +1,119 @@
+"""Nested plain data with tensors in it, taken apart into a JSON text and named arrays, and put together again.
+
+The two halves go into a checkpoint's file or over the network. Nothing is pickled: dicts, lists, tuples, tensors, NumPy
+arrays and plain values pass; anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["decode", "encode", "flatten", "on_host", "unflatten"]
+
+_SAME_WIDTH = {1: torch.uint8, 2: torch.int16}
+"""Integers that carry the bits of the floating-point types that NumPy lacks (bfloat16, float8)."""
+
+
+def flatten(tree: Any) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the tree as JSON that refers to arrays by path, and the arrays. TypeError names what cannot be stored."""
+    arrays: dict[str, np.ndarray] = {}
+    return json.dumps(_take_apart(tree, "", arrays)), arrays
+
+
+def unflatten(structure: str, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return the tree that `flatten` took apart; tensors are on the CPU."""
+    return _put_together(json.loads(structure), arrays)
+
+
+def on_host(value: Any) -> Any:
+    """Return a copy of a tree with its tensors on the CPU, which later changes to the original leave alone."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copied = {key: on_host(item) for key, item in value.items()}
+        return Counter(copied) if isinstance(value, Counter) else copied
+    if isinstance(value, (list, tuple)):
+        return type(value)(on_host(item) for item in value)
+    return value
+
+
+def encode(tree: Any) -> bytes:
+    """Return a tree as one message."""
+    structure, arrays = flatten(tree)
+    header = json.dumps([structure, [[path, array.dtype.str, array.shape] for path, array in arrays.items()]]).encode()
+    return b"".join([len(header).to_bytes(8, "little"), header, *(array.tobytes() for array in arrays.values())])
+
+
+def decode(message: bytes) -> Any:
+    """Return the tree of a message."""
+    start = 8 + int.from_bytes(message[:8], "little")
+    structure, entries = json.loads(message[8:start])
+    arrays = {}
+    for path, dtype, shape in entries:
+        array = np.frombuffer(message, dtype=dtype, count=int(np.prod(shape)), offset=start)
+        arrays[path] = array.reshape(shape).copy()
+        start += array.nbytes
+    return unflatten(structure, arrays)
+
+
+def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Tensor):
+        arrays[path] = _to_numpy(value)
+        return {"tensor": path, "dtype": str(value.dtype).removeprefix("torch.")}
+    if isinstance(value, np.ndarray):
+        arrays[path] = value
+        return {"array": path}
+    if isinstance(value, (list, tuple)):
+        items = [_take_apart(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
+        return {"tuple": items} if isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        kind = "counter" if isinstance(value, Counter) else "dict"
+        return {
+            kind: [[_key(key, path), _take_apart(item, f"{path}/{_name(key)}", arrays)] for key, item in value.items()]
+        }
+    raise TypeError(
+        f"{path or 'the state'} holds a {type(value).__name__}, which a checkpoint cannot hold; it takes "
+        "tensors, NumPy arrays, dicts, lists, tuples, strings, numbers and None"
+    )
+
+
+def _key(key: Any, path: str) -> str | int:
+    if not isinstance(key, (str, int)):
+        raise TypeError(f"{path or 'the state'} has the key {key!r}; a checkpoint takes strings and integers as keys")
+    return key
+
+
+def _name(key: Any) -> str:
+    return str(key).replace("%", "%25").replace("/", "%2F")
+
+
+def _put_together(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    if isinstance(value, list):
+        return [_put_together(item, arrays) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return torch.from_numpy(arrays[value["tensor"]]).view(getattr(torch, value["dtype"]))
+    if "array" in value:
+        return arrays[value["array"]]
+    if "tuple" in value:
+        return tuple(_put_together(item, arrays) for item in value["tuple"])
+    ((kind, items),) = value.items()
+    return (Counter if kind == "counter" else dict)((key, _put_together(item, arrays)) for key, item in items)
+
+
+def _to_numpy(tensor: Tensor) -> np.ndarray:
+    host = tensor.detach().cpu().contiguous()
+    try:
+        return np.asarray(host.numpy())
+    except TypeError:
+        return np.asarray(host.view(_SAME_WIDTH[host.element_size()]).numpy())

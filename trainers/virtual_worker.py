@@ -1,0 +1,83 @@
+"""One logical data-parallel rank of a job: an EasyScaleThread (EasyScale, SC'23, 3.2).
+
+Virtual workers take turns on a device. What differs between them is small: random states, buffers (BatchNorm's
+statistics) and gradients. Parameters and the optimizer's state are shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.random_state import RandomState, seed_everything
+
+__all__ = ["VirtualWorker"]
+
+
+class VirtualWorker:
+    """Virtual rank `rank` of a job.
+
+    rank: 0 .. N-1, fixed for the job's life.
+    buffers: own copies of the model's buffers, in the order of `model.buffers()`.
+    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.buckets`).
+    loss_sum, samples: loss times samples, and samples, since the epoch began.
+    """
+
+    def __init__(self, rank: int, seed: int, model: nn.Module, device: torch.device) -> None:
+        """Seed the generators with seed + 1 + rank, as the processes of a DDP script do that keep their ranks apart."""
+        self.rank = rank
+        self.device = device
+        self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self._names = [name for name, _ in model.named_buffers()]
+        self.gradients: list[Tensor] = []
+        self.loss_sum = 0.0
+        self.samples = 0
+        seed_everything(seed + 1 + rank)
+        self.random = RandomState.now(device)
+
+    @contextmanager
+    def active(self, model: nn.Module) -> Iterator[None]:
+        """Give the process's generators and the model's buffers to this worker, and take their new values back."""
+        self.random.set(self.device)
+        self.fill(model)
+        yield
+        for own, buffer in zip(self.buffers, model.buffers()):
+            own.copy_(buffer)
+        self.random = RandomState.now(self.device)
+
+    @torch.no_grad()
+    def fill(self, model: nn.Module) -> None:
+        """Copy this worker's buffers into the model."""
+        for own, buffer in zip(self.buffers, model.buffers()):
+            buffer.copy_(own)
+
+    def open_loader(self) -> None:
+        """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""
+        torch.empty((), dtype=torch.int64).random_()
+
+    def count(self, loss: float, samples: int) -> float:
+        """Add a batch's mean loss to the epoch's sum; return loss * samples."""
+        self.loss_sum += loss * samples
+        self.samples += samples
+        return loss * samples
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the worker's context for a checkpoint: everything but gradients, which live for one step."""
+        return {
+            "rank": self.rank,
+            "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in zip(self._names, self.buffers)},
+            "random": self.random.as_tree(),
+            "loss_sum": self.loss_sum,
+            "samples": self.samples,
+        }
+
+    def restore(self, tree: dict[str, Any]) -> None:
+        """Take over the context that `as_tree` described."""
+        for name, own in zip(self._names, self.buffers):
+            own.copy_(tree["buffers"][name])
+        self.random = RandomState.from_tree(tree["random"])
+        self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
