@@ -1,0 +1,58 @@
+"""What of a data section can be known only by importing: its sources and transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.spec.calls import misfits
+from fleet.spec.origins import Origins
+from fleet.spec.problem import Path, Problem, nearest
+from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.sections import Data, Source, Transform
+
+
+def data_problems(name: str, data: Data, origins: Origins) -> Iterator[Problem]:
+    """The problems of one data section; no file of samples is opened."""
+    base: Path = ("data", name)
+    yield from _source_problems(base + ("train",), data.train, origins)
+    if data.held_out is not None:
+        yield from _source_problems(base + ("held_out",), data.held_out, origins)
+    for key, steps in (("transforms", data.transforms), ("held_out_transforms", data.held_out_transforms)):
+        for number, step in enumerate(steps):
+            yield from _transform_problems(base + (key, number), step, origins)
+
+
+def _source_problems(base: Path, source: Source, origins: Origins) -> Iterator[Problem]:
+    from preprocess.source import built_in_sources  # here, so that reading a spec does not load the data path
+
+    built_in = built_in_sources()
+    at = base + ("source",)
+    if ":" not in source.source and source.source not in built_in:
+        rule = f"{source.source!r} is not a source; built in are {', '.join(sorted(built_in))}"
+        mend = "write one of these, or module:Name of a map-style data set"
+        yield origins.problem(at, source.source, rule, nearest(source.source, built_in), mend)
+        return
+    try:
+        found = resolve(source.source) if ":" in source.source else built_in[source.source]
+    except ReferenceProblem as error:
+        yield origins.problem(at, source.source, error.rule, error.suggestion, error.mend)
+        return
+    if not callable(found):
+        mend = "name a class or function that gives the data set"
+        yield origins.problem(at, source.source, f"a {type(found).__name__} cannot be called", mend=mend)
+        return
+    for misfit in misfits(found, source.source, source.arguments):
+        path = base + ("arguments",) + ((misfit.argument,) if misfit.argument else ())
+        value = source.arguments[misfit.argument] if misfit.argument else dict(source.arguments)
+        yield origins.problem(path, value, misfit.rule, misfit.suggestion, misfit.mend)
+
+
+def _transform_problems(base: Path, step: Transform, origins: Origins) -> Iterator[Problem]:
+    from preprocess.errors import TransformError
+    from preprocess.transform import build_transforms, built_in_transforms
+
+    try:
+        build_transforms([step.step])
+    except TransformError as error:
+        suggestion = nearest(step.name, built_in_transforms()) if error.value == step.name else None
+        yield origins.problem(base, step.step, error.rule, suggestion, error.mend)

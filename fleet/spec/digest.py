@@ -1,0 +1,71 @@
+"""Whether two specs give the same results, and what differs if they do not."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.problem import ABSENT, Path, shown, written
+
+_NO_RESULT = frozenset({"deadline", "priority", "arrival"})  # of a job: they decide when it trains, not what comes out
+
+
+def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
+    """What of a spec determines results: its jobs by name, and the data that they use.
+
+    Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
+    weights are a function of its own keys and data. (``batch_range`` is kept: within it a policy chooses the batch.)
+    """
+    values = spec.to_mapping()
+    used = {job.data for job in spec.jobs}
+    jobs = {job["name"]: {key: value for key, value in job.items() if key not in _NO_RESULT} for job in values["jobs"]}
+    return {"data": {name: section for name, section in values["data"].items() if name in used}, "jobs": jobs}
+
+
+def spec_hash(spec: EnsembleSpec) -> str:
+    """SHA-256 of what determines results, in hexadecimal; the same whatever the order of keys and jobs."""
+    text = json.dumps(results_mapping(spec), sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value that two specs do not share; ABSENT where one has none."""
+
+    path: str
+    first: Any
+    second: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {shown(self.first)} -> {shown(self.second)}"
+
+
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """What differs between two specs as mappings, by path; jobs are matched by name.
+
+    Args:
+        first: of ``to_mapping``, or of ``results_mapping``.
+        second: of the same.
+    """
+    return tuple(_differences(_jobs_by_name(first), _jobs_by_name(second), ()))
+
+
+def _jobs_by_name(mapping: Mapping[str, Any]) -> dict[str, Any]:
+    jobs = mapping.get("jobs")
+    named = isinstance(jobs, list) and all(isinstance(job, Mapping) and "name" in job for job in jobs)
+    return {**mapping, "jobs": {str(job["name"]): job for job in jobs}} if named and jobs else dict(mapping)
+
+
+def _differences(first: Any, second: Any, path: Path) -> Iterator[Difference]:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for key in dict.fromkeys([*first, *second]):
+            yield from _differences(first.get(key, ABSENT), second.get(key, ABSENT), path + (key,))
+    elif isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        for index, (one, other) in enumerate(zip(first, second)):
+            yield from _differences(one, other, path + (index,))
+    elif first != second or isinstance(first, bool) != isinstance(second, bool):
+        yield Difference(written(path), first, second)

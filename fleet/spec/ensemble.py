@@ -1,0 +1,123 @@
+"""The whole spec, as validated and frozen objects."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field, PrivateAttr, model_validator
+from pydantic_core import PydanticCustomError
+
+from fleet.spec.job import Job
+from fleet.spec.origins import Origins
+from fleet.spec.sections import Checkpoints, Data, Policy, Profile, Rehearse, Resources
+from fleet.spec.values import Name, Section, Seed
+
+
+class EnsembleSpec(Section):
+    """What one run trains, and how; every job written out.
+
+    Built by ``fleet.spec.load`` from a file, by ``from_mapping`` from plain values (both raise SpecError with all
+    problems), or directly from the objects of its sections (pydantic's ValidationError).
+    """
+
+    name: Name = Field(
+        description="Name of the ensemble; without --out the run is kept in runs/NAME.", examples=["digits"]
+    )
+    seed: Seed = Field(
+        default=0,
+        description="Seed of the jobs and samples that have none of their own, and of policies that draw.",
+        examples=[0],
+    )
+    data: Mapping[Name, Data] = Field(
+        default_factory=dict, description="The data sets, by the name that jobs use.", examples=[{"digits": "..."}]
+    )
+    jobs: tuple[Job, ...] = Field(
+        min_length=1, description="What to train: a list of jobs, grids and samples.", examples=[[{"name": "mlp-1"}]]
+    )
+    resources: Resources = Field(
+        default_factory=Resources, description="What the run may use of the machine.", examples=[{"trainers": 3}]
+    )
+    policy: Policy = Field(
+        default_factory=Policy, description="Who gets which devices, and when.", examples=[{"name": "flotilla"}]
+    )
+    checkpoints: Checkpoints = Field(
+        default_factory=Checkpoints, description="How often a job is saved.", examples=[{"every": 1, "keep": 2}]
+    )
+    profile: Profile = Field(
+        default_factory=Profile, description="How training rates are measured.", examples=[{"batches": 48, "timed": 20}]
+    )
+    rehearse: Rehearse | None = Field(
+        default=None,
+        description="Rates for a run that only waits in place of training; null: none given.",
+        examples=[{"time_scale": 0.1}],
+    )
+    _origins: Origins = PrivateAttr(default_factory=Origins)
+
+    @classmethod
+    def from_mapping(
+        cls, mapping: Mapping[str, Any], overrides: Sequence[str] = (), folder: str | pathlib.Path = "."
+    ) -> EnsembleSpec:
+        """The spec that a mapping of plain values says, with the keys of the file (defaults, grids and samples too).
+
+        Args:
+            mapping: the values; they are copied.
+            overrides: ``path=value`` texts, as for ``--set``.
+            folder: where its modules and relative paths are looked for.
+
+        Raises:
+            SpecError: with everything that is wrong.
+        """
+        from fleet.spec.building import build_from_values  # building knows this class
+
+        return build_from_values(mapping, overrides, pathlib.Path(folder))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The spec as JSON-able values; ``from_mapping`` gives an equal spec back."""
+        return self.model_dump(mode="json")
+
+    def job(self, name: str) -> Job:
+        """The job of this name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return next((job for job in self.jobs if job.name == name), None) or _missing(name)
+
+    @property
+    def origins(self) -> Origins:
+        """Where its values were written."""
+        return self._origins
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where its modules and relative paths are looked for."""
+        return self._origins.folder
+
+    def file(self, path: str) -> pathlib.Path:
+        """A path of the spec: beside the spec if it is there, otherwise from the current folder."""
+        beside = self.folder / path
+        return beside if beside.exists() else pathlib.Path(path)
+
+    def written_at(self, origins: Origins) -> EnsembleSpec:
+        """The same spec, with the places of its values."""
+        spec = self.model_copy()
+        spec._origins = origins
+        return spec
+
+    @model_validator(mode="after")
+    def _unique_names(self) -> EnsembleSpec:
+        first: dict[str, int] = {}
+        for position, job in enumerate(self.jobs):
+            if first.setdefault(job.name, position) != position:
+                raise PydanticCustomError(
+                    "duplicate_job",
+                    "jobs[{first}] and jobs[{second}] are both called {name}",
+                    {"first": first[job.name], "second": position, "name": job.name},
+                )
+        return self
+
+
+def _missing(name: str) -> Job:
+    raise KeyError(f"no job is called {name!r}")

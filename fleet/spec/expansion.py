@@ -1,0 +1,284 @@
+"""The entries of ``jobs`` -> one mapping a job: defaults filled in, grids and samples written out."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from fleet.spec.distributions import Distribution, draw
+from fleet.spec.job import NAMED_KEYS
+from fleet.spec.origins import JobOrigin, Origins
+from fleet.spec.problem import ABSENT, Path, Problem, nearest
+from fleet.spec.validation import problems_of
+from fleet.spec.values import MOST_JOBS, Jobs, Plain, Section, Seed, Text
+
+_PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
+_NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
+
+
+class Grid(Section):
+    """One job for each combination of the values in ``over``; the other keys are those of a job."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text = Field(
+        description="Template of the names: `{width}` stands for the value of the path in `over` whose last part is "
+        "width, `{index}` for the job's number from 0, `{lr:.2g}` for a number so formatted.",
+        examples=["cnn-{width}"],
+    )
+    over: Mapping[Text, tuple[Plain, ...]] = Field(
+        description="Dotted path of a job's key -> its values. The last path varies fastest.",
+        examples=[{"model.arguments.width": [8, 16]}],
+    )
+
+
+class Sample(Section):
+    """``count`` jobs with drawn values; the other keys are those of a job.
+
+    ``seed`` is that of the draws; the jobs' own is written in ``over`` or ``defaults``.
+    """
+
+    model_config = ConfigDict(extra="allow")
+
+    name: Text = Field(description="Template of the names, as for a grid.", examples=["net-{index}"])
+    count: Jobs = Field(description="How many jobs.", examples=[4])
+    seed: Seed | None = Field(default=None, description="Seed of the draws; null: the ensemble's `seed`.", examples=[1])
+    over: Mapping[Text, Distribution] = Field(
+        description="Dotted path of a job's key -> what it is drawn from.",
+        examples=[{"optimizer.arguments.lr": {"log_uniform": [0.001, 0.1]}}],
+    )
+
+
+@dataclass
+class Expansion:
+    """The jobs as mappings, where each comes from, and what is wrong with the entries."""
+
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    origins: list[JobOrigin] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    unfinished: list[tuple[Path, dict[str, Any]]] = field(
+        default_factory=list
+    )  # job keys of entries that could not be expanded
+
+
+def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: Origins) -> Expansion:
+    """Write out the entries of ``jobs``.
+
+    Args:
+        entries: the list as it stands in the file.
+        defaults: the keys that every job has unless it says otherwise.
+        seed: the ensemble's, for jobs and samples without their own.
+        origins: where things are written, for the problems.
+    """
+    result = Expansion()
+    for position, entry in enumerate(entries):
+        path: Path = ("jobs", position)
+        if isinstance(entry, Mapping) and ("grid" in entry or "sample" in entry):
+            _expand_many(path, entry, {"seed": seed, **defaults}, seed, origins, result)
+        elif isinstance(entry, Mapping):
+            result.jobs.append(merged({"seed": seed, **defaults}, entry))
+            result.origins.append(JobOrigin(path))
+        else:
+            mend = "write a job as `- name: ...` with its keys below, or a grid or sample"
+            result.problems.append(
+                origins.problem(path, entry, "a job must be a mapping (key: value lines)", mend=mend)
+            )
+    return result
+
+
+def _expand_many(
+    path: Path, entry: Mapping[str, Any], defaults: Mapping[str, Any], seed: int, origins: Origins, result: Expansion
+) -> None:
+    kind = "grid" if "grid" in entry else "sample"
+    for key in entry:
+        if key != kind:
+            rule, mend = f"a {kind} stands alone in its entry", f"move `{key}` into the {kind}"
+            result.problems.append(origins.problem(path + (key,), entry[key], rule, mend=mend))
+    base, body = path + (kind,), entry[kind]
+    header: type[Grid] | type[Sample] = Grid if kind == "grid" else Sample
+    try:
+        made = header.model_validate(body)
+    except ValidationError as error:
+        result.problems.extend(problems_of(error, header, base, origins))
+        if isinstance(body, Mapping):
+            result.unfinished.append((base, _own_keys(body, header)))
+        return
+    fixed = merged(defaults, _own_keys(body, header))
+    problems = list(_over_problems(made, base, fixed, origins)) + list(_template_problems(made, base, origins))
+    result.problems.extend(problems)
+    if problems:
+        result.unfinished.append((base, _own_keys(body, header)))
+        return
+    combinations = _grid(made) if isinstance(made, Grid) else _sample(made, seed)
+    for index, (values, sources) in enumerate(combinations):
+        job = copy.deepcopy(fixed)
+        for dotted, value in values.items():
+            _set(job, dotted.split("."), copy.deepcopy(value))
+        job["name"] = _filled(made.name, index, values)
+        result.jobs.append(job)
+        over = {_parts(dotted): base + ("over", *source) for dotted, source in sources.items()}
+        result.origins.append(JobOrigin(base, over))
+
+
+def _parts(dotted: str) -> Path:
+    return tuple(dotted.split("."))
+
+
+def _own_keys(body: Mapping[str, Any], header: type[Section]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in header.model_fields}
+
+
+Combination = tuple[dict[str, Any], dict[str, Path]]
+
+
+def _grid(grid: Grid) -> Iterator[Combination]:
+    for chosen in itertools.product(*(list(enumerate(values)) for values in grid.over.values())):
+        values = {path: value for path, (_, value) in zip(grid.over, chosen)}
+        yield values, {path: (path, number) for path, (number, _) in zip(grid.over, chosen)}
+
+
+def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
+    own = seed if sample.seed is None else sample.seed
+    for index in range(sample.count):
+        yield (
+            {path: draw(what, own, index, path) for path, what in sample.over.items()},
+            {path: (path,) for path in sample.over},
+        )
+
+
+def _over_problems(made: Grid | Sample, base: Path, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
+    paths = list(made.over)
+    for path in paths:
+        at, parts = base + ("over", path), path.split(".")
+        if not all(parts) or parts[0] in ("name", "over", "count"):
+            yield origins.problem(
+                at, ABSENT, "not the path of a job's key", mend="write a dotted path such as optimizer.arguments.lr"
+            )
+        for other in paths:
+            if path.startswith(other + "."):
+                yield origins.problem(
+                    at, ABSENT, f"lies inside {other}, which is varied too", mend=f"vary {other} or {path}, not both"
+                )
+        blocked = _blocked(fixed, parts)
+        if blocked:
+            yield origins.problem(
+                at, ABSENT, f"{blocked} holds a plain value, so that nothing can be set inside it", blocked
+            )
+        if isinstance(made, Grid) and not made.over[path]:
+            yield origins.problem(at, [], "no values: the grid would be empty", mend="give at least one value")
+    total = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
+    if total > MOST_JOBS:
+        yield origins.problem(
+            base + ("over",), ABSENT, f"the grid has {total:,} jobs, more than {MOST_JOBS:,}", mend="use a sample"
+        )
+
+
+def _blocked(fixed: Mapping[str, Any], parts: list[str]) -> str | None:
+    """The first part of the path at which a plain value stands in the way."""
+    at: Any = fixed
+    for number, part in enumerate(parts[:-1]):
+        at = at.get(part)
+        if at is None or (isinstance(at, str) and part in NAMED_KEYS):
+            return None
+        if not isinstance(at, Mapping):
+            return ".".join(parts[: number + 1])
+    return None
+
+
+def _template_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterator[Problem]:
+    known = _placeholders(list(made.over))
+    at = base + ("name",)
+    for name, style in _PLACEHOLDER.findall(made.name):
+        if name not in known:
+            rule = f"the name has no {{{name}}}; it may have " + ", ".join(f"{{{key}}}" for key in known)
+            yield origins.problem(at, made.name, rule, f"{{{nearest(name, known) or 'index'}}}", "use one of these")
+        elif known[name] is None and name != "index":
+            yield origins.problem(
+                at,
+                made.name,
+                f"{{{name}}} could be several paths of over",
+                "{index}",
+                "write the whole path in the braces",
+            )
+        elif style and not _NUMBER_FORMAT.fullmatch(style):
+            yield origins.problem(
+                at, made.name, f"{style!r} is not a format of a number", f"{{{name}:.3g}}", "use one such as .3g or 03d"
+            )
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", made.name)):
+        yield origins.problem(at, made.name, "a brace without its partner", mend="write placeholders as {width}")
+
+
+def _placeholders(paths: list[str]) -> dict[str, str | None]:
+    """Placeholder -> path in over; None if several paths end in it."""
+    short: dict[str, str | None] = {"index": None}
+    for path in paths:
+        last = path.rpartition(".")[2]
+        short[last] = None if last in short else path
+    return {**{path: path for path in paths}, **short}
+
+
+def _filled(template: str, index: int, values: Mapping[str, Any]) -> str:
+    known = _placeholders(list(values))
+
+    def text(match: re.Match[str]) -> str:
+        path = known[match[1]]
+        value = index if path is None else values[path]
+        return format(value, match[2]) if match[2] and isinstance(value, (int, float)) else _as_name(value)
+
+    try:
+        return _PLACEHOLDER.sub(text, template)
+    except ValueError:  # a format such as "d" with a fraction: the number as it is
+        return _PLACEHOLDER.sub(
+            lambda match: _as_name(index if known[match[1]] is None else values[known[match[1]] or ""]), template
+        )
+
+
+def _as_name(value: Any) -> str:
+    """A value as a part of a job's name."""
+    if isinstance(value, Mapping):
+        value = value.get("name", "-".join(map(str, value)))
+    if isinstance(value, (list, tuple)):
+        return "-".join(_as_name(child) for child in value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return str(value).rpartition(":")[2]
+
+
+def _set(job: dict[str, Any], parts: list[str], value: Any) -> None:
+    at = job
+    for part in parts[:-1]:
+        child = at.get(part)
+        at[part] = {"name": child} if isinstance(child, str) else {} if child is None else child
+        at = at[part]
+    at[parts[-1]] = value
+
+
+def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``own`` laid over ``defaults``, key by key and deep.
+
+    A thing with another name than the default's replaces it whole (the arguments of one optimizer are not those of
+    another); so does whatever is not a mapping. Null takes a default away.
+    """
+    result = copy.deepcopy(dict(defaults))
+    for key, value in own.items():
+        below, above = _as_mapping(key, result.get(key)), _as_mapping(key, value)
+        if (
+            isinstance(below, Mapping)
+            and isinstance(above, Mapping)
+            and above.get("name", below.get("name")) == below.get("name")
+        ):
+            result[key] = merged(below, above)
+        else:
+            result[key] = copy.deepcopy(value)
+    return result
+
+
+def _as_mapping(key: Any, value: Any) -> Any:
+    return {"name": value} if key in NAMED_KEYS and isinstance(value, str) else value

@@ -1,0 +1,65 @@
+"""A batch of inputs as the preprocessors ship it -> as a network takes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fleet.spec.sections import Normalise
+
+
+class InputPreparation:
+    """Turns images of bytes into normalised float32, on the device of the batch; passes all else on.
+
+    Images are uint8 of shape (samples, height, width, channels) or (samples, height, width) and become float32
+    (samples, channels, height, width), as x / 255, then (x - mean) / std per channel if ``normalise`` is given.
+    Other tensors keep their layout; with ``normalise`` they become float32 and (x - mean) / std along axis 1.
+    """
+
+    def __init__(self, normalise: Normalise | None) -> None:
+        self._normalise = normalise
+        self._constants: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, inputs: Any) -> Any:
+        """Return the prepared inputs; the given tensor is not changed.
+
+        Raises:
+            ValueError: ``normalise`` does not have as many values as the inputs have channels.
+        """
+        if not isinstance(inputs, Tensor):
+            return inputs
+        if is_image_batch(inputs):
+            images = inputs.unsqueeze(-1) if inputs.dim() == 3 else inputs
+            scaled = images.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+            return scaled if self._normalise is None else self._normalised(scaled)
+        if self._normalise is None:
+            return inputs
+        return self._normalised(inputs.to(torch.float32, copy=True))
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        """(x - mean) / std along axis 1, in place, in the order of torchvision's Normalize."""
+        mean, std = self._constants_for(values)
+        return values.sub_(mean).div_(std)
+
+    def _constants_for(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        key = (values.device, values.dim())
+        if key not in self._constants:
+            assert self._normalise is not None
+            given, channels = len(self._normalise.mean), values.shape[1] if values.dim() > 1 else 1
+            if given not in (1, channels):
+                rule = f"normalise has {given} values, and the inputs have {channels} channels"
+                raise ValueError(
+                    f"{rule} (shape {tuple(values.shape)}): give mean and std {channels} values, or one for all"
+                )
+            shape = (-1, *(1,) * (values.dim() - 2))
+            mean = torch.tensor(self._normalise.mean, dtype=torch.float32, device=values.device).reshape(shape)
+            std = torch.tensor(self._normalise.std, dtype=torch.float32, device=values.device).reshape(shape)
+            self._constants[key] = (mean, std)
+        return self._constants[key]
+
+
+def is_image_batch(inputs: Tensor) -> bool:
+    """Whether a batch holds images of bytes."""
+    return inputs.dtype == torch.uint8 and inputs.dim() in (3, 4)

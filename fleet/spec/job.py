@@ -1,0 +1,169 @@
+"""A job: one network to train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from fleet.spec.values import (
+    Count,
+    CountRange,
+    Integer,
+    Name,
+    Named,
+    NotNegative,
+    Positive,
+    Real,
+    Section,
+    Seed,
+    Text,
+    Workers,
+)
+
+NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
+NEEDED_WITH_MODEL = ("data", "optimizer")
+NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics")
+
+
+class Stop(Section):
+    """When a job is done: at the first of these conditions, looked at after each epoch."""
+
+    epochs: Count = Field(description="The most epochs to train, 1 or more.", examples=[8])
+    target: Mapping[Text, Real] = Field(
+        default_factory=dict,
+        description="Metrics and values at which the job is done, all of them together: at most the value for a loss, "
+        "at least the value for any other metric.",
+        examples=[{"accuracy": 0.985}],
+    )
+    patience: Count | None = Field(
+        default=None,
+        description="Epochs without improvement of `monitor` after which the job is done; null: no limit.",
+        examples=[3],
+    )
+    minimum_improvement: NotNegative = Field(
+        default=0.0,
+        description="The least change of `monitor` that counts as improvement, in the metric's unit.",
+        examples=[0.001],
+    )
+    monitor: Text | None = Field(
+        default=None,
+        description="The metric that `patience` watches; null: the first one of `target`, otherwise `test_loss`.",
+        examples=["accuracy"],
+    )
+
+    @property
+    def monitored(self) -> str:
+        """The metric that patience watches."""
+        return self.monitor or next(iter(self.target), "test_loss")
+
+
+class Job(Section):
+    """One network to train. Its weights depend on these keys and its data alone, never on the machine."""
+
+    name: Name = Field(
+        description="Unique in the ensemble; also the name of its folder of checkpoints.", examples=["mlp-1"]
+    )
+    model: Named | None = Field(
+        default=None,
+        description="The network, a `torch.nn.Module`. Needed unless `task` is given.",
+        examples=[{"name": "trainers.zoo:MLP"}],
+    )
+    task: Named | None = Field(
+        default=None,
+        description="A task class in place of `model`, `optimizer`, `schedule`, `loss` and `metrics`. The job's "
+        "`batch_size` and `seed` count, not the class's own. Without `data`, the task's own data set is used.",
+        examples=["mytask:Task"],
+    )
+    data: Text | None = Field(
+        default=None, description="The data set, a key of `data`. Needed with `model`.", examples=["digits"]
+    )
+    optimizer: Named | None = Field(
+        default=None,
+        description="A name in `torch.optim` or `module:Name`. Needed with `model`.",
+        examples=[{"name": "SGD", "arguments": {"lr": 0.05, "momentum": 0.9}}],
+    )
+    schedule: Named | None = Field(
+        default=None,
+        description="A name in `torch.optim.lr_scheduler` or `module:Name`, stepped once a step; null: a constant "
+        "learning rate.",
+        examples=[{"name": "CosineAnnealingLR", "arguments": {"T_max": 500}}],
+    )
+    loss: Named | None = Field(
+        default=None,
+        description="A loss in `torch.nn.functional`, or `module:Name` of a function of (outputs, targets) or of a "
+        "class whose instances are such functions; null: `cross_entropy`.",
+        examples=["cross_entropy"],
+    )
+    metrics: tuple[Text, ...] = Field(
+        default=(),
+        description="`accuracy`, `top5`, `mean_absolute_error`, or `module:Name` of a function of (outputs, targets) "
+        "that gives (sum, count). `loss` and `test_loss` are always measured.",
+        examples=[["accuracy"]],
+    )
+    seed: Seed = Field(
+        default=0,
+        description="Seeds the weights, the order, the augmentation. Not given: the ensemble's `seed`.",
+        examples=[0],
+    )
+    virtual_workers: Workers = Field(
+        default=1,
+        description="Logical data-parallel workers, fixed for the job; also the most devices it can use.",
+        examples=[2],
+    )
+    batch_size: Count = Field(default=32, description="Samples of one virtual worker in a step.", examples=[32])
+    stop: Stop = Field(description="When the job is done.", examples=[{"epochs": 8}])
+    deadline: Positive | None = Field(
+        default=None,
+        description="Seconds after its arrival by which the job should be done; for policies that know deadlines.",
+        examples=[3600],
+    )
+    priority: Integer = Field(
+        default=0, description="Higher is more urgent; for policies that know priorities.", examples=[1]
+    )
+    batch_range: CountRange | None = Field(
+        default=None,
+        description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose; "
+        "null: it is fixed.",
+        examples=[[32, 512]],
+    )
+    arrival: NotNegative = Field(
+        default=0.0, description="Seconds after the start of the run at which the job may begin.", examples=[60]
+    )
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of all virtual workers in a step."""
+        return self.virtual_workers * self.batch_size
+
+    @model_validator(mode="after")
+    def _complete(self) -> Job:
+        for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
+            raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
+        return self
+
+    @model_validator(mode="after")
+    def _batch_in_range(self) -> Job:
+        if self.batch_range and not self.batch_range[0] <= self.global_batch <= self.batch_range[1]:
+            raise PydanticCustomError(
+                "batch_out_of_range",
+                "batch_range must hold virtual_workers x batch_size = {batch}",
+                {"batch": self.global_batch, "mend": "widen batch_range or change batch_size"},
+            )
+        return self
+
+
+def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """(key, rule, mend) for each key that a job lacks, or has although its task says the same."""
+    if job.get("model") is None and job.get("task") is None:
+        yield "model", "a job needs a model or a task", "add `model: module:Name`"
+    if job.get("task") is not None:
+        for key in NOT_WITH_TASK:
+            if job.get(key):
+                yield key, f"not together with task: the task has its own {key}", f"take away `{key}` or `task`"
+        return
+    for key in NEEDED_WITH_MODEL:
+        if job.get(key) is None:
+            yield key, f"required key {key} is missing", f"add `{key}: ...` to the job or to defaults"

@@ -1,0 +1,156 @@
+"""What of a job can be known only by importing and building: its model, optimizer, schedule, loss, metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from fleet.spec.calls import Misfit, misfits, refused
+from fleet.spec.job import Job
+from fleet.spec.metrics import metric_of
+from fleet.spec.problem import Path, nearest
+from fleet.spec.references import ReferenceProblem, resolve
+from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
+from fleet.spec.values import Named
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A misfit, where in the job it is, and what stands there."""
+
+    path: Path
+    value: Any
+    misfit: Misfit
+
+
+@dataclass
+class Inspection:
+    """Imports and builds what a job names, and keeps what went wrong. Weights take no memory while it does."""
+
+    faults: list[Fault] = field(default_factory=list)
+
+    def note(self, path: Path, value: Any, rule: str, suggestion: str | None = None, mend: str = "") -> None:
+        """Keep a fault that is not one of arguments."""
+        self.faults.append(Fault(path, value, Misfit(None, rule, suggestion, mend)))
+
+    def job(self, job: Job) -> None:
+        """Look at everything that the job names."""
+        if job.task is not None:
+            self.task(job.task, needs_data=job.data is None)
+            return
+        model = self.built("model", job.model, resolve, nn.Module)
+        parameters = _shadows(model) if model is not None else []
+        if model is not None and not parameters:
+            rule, mend = "the model has no parameters to train", "give it a layer that learns"
+            self.note(("model",), str(job.model), rule, mend=mend)
+        parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
+        optimizer = self.built("optimizer", job.optimizer, optimizer_of, torch.optim.Optimizer, parameters)
+        self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
+        if job.loss is not None:
+            self.loss(job.loss)
+        for number, text in enumerate(job.metrics):
+            self.found(("metrics", number), text, metric_of)
+
+    def task(self, named: Named, needs_data: bool) -> None:
+        """Look at a task class: its methods, its model and its optimizer."""
+        task = self.built("task", named, resolve, object)
+        if task is None:
+            return
+        needed = ("model", "optimizer", "dataset") if needs_data else ("model", "optimizer")
+        missing = [name for name in needed if not callable(getattr(task, name, None))]
+        for name in missing:
+            close = nearest(name, [other for other in dir(task) if not other.startswith("_")])
+            mend = f"add `def {name}(self, ...)` to it" if close is None else f"rename {close} to {name}"
+            self.note(("task", "name"), named.name, f"the task has no method {name}", close, mend)
+        if missing:
+            return
+        try:
+            _without_memory(lambda: task.optimizer(task.model()))
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            misfit = refused(task.optimizer, f"{named.name}, building its model and optimizer,", error)
+            self.faults.append(Fault(("task", "name"), named.name, replace(misfit, mend="mend the task")))
+
+    def loss(self, named: Named) -> None:
+        """Look at a loss: a function that gets (outputs, targets), or a class built with the arguments alone."""
+        found = self.found(("loss", "name"), named.name, loss_of)
+        made = isinstance(found, type)
+        if found is not None and self.fits("loss", named, found, positional=0 if made else 2) and made:
+            self.called("loss", named, lambda: found(**named.arguments), found, object)
+
+    def built(self, key: str, named: Named | None, look_up: Callable[[str], Any], kind: type, *first: Any) -> Any:
+        """What a name of the job builds with ``first`` and its arguments; None if nothing, or another kind."""
+        found = self.found((key, "name"), named.name, look_up) if named is not None else None
+        if named is None or found is None or not self.fits(key, named, found, positional=len(first)):
+            return None
+        return self.called(key, named, lambda: found(*first, **named.arguments), found, kind)
+
+    def found(self, path: Path, name: str, look_up: Callable[[str], Any]) -> Any:
+        """What the name stands for, or None."""
+        try:
+            return look_up(name)
+        except ReferenceProblem as error:
+            self.note(path, name, error.rule, error.suggestion, error.mend)
+            return None
+
+    def fits(self, key: str, named: Named, found: Any, positional: int) -> bool:
+        """Whether the arguments suit the signature."""
+        if not callable(found):
+            rule = f"{named.name} is of type {type(found).__name__} and cannot be called"
+            self.note((key, "name"), named.name, rule, mend="name a class or function")
+            return False
+        wrong = list(misfits(found, named.name, named.arguments, positional))
+        for misfit in wrong:
+            at: Path = (key, "arguments", misfit.argument) if misfit.argument else (key, "arguments")
+            value = named.arguments[misfit.argument] if misfit.argument else dict(named.arguments)
+            self.faults.append(Fault(at, value, misfit))
+        return not wrong
+
+    def called(self, key: str, named: Named, call: Callable[[], Any], found: Any, kind: type) -> Any:
+        """What the call gives, or None."""
+        try:
+            result = _without_memory(call) if kind is nn.Module or key == "task" else call()
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            self.faults.append(Fault((key, "arguments"), dict(named.arguments), refused(found, named.name, error)))
+            return None
+        if not isinstance(result, kind):
+            rule = f"{named.name} gives a {type(result).__name__}, not a {kind.__module__}.{kind.__name__}"
+            self.note((key, "name"), named.name, rule, mend=f"name a class of {kind.__name__}")
+            return None
+        return result
+
+
+def _without_memory(call: Callable[[], Any]) -> Any:
+    """The call's result with weights on torch's meta device, or, if that cannot be, with real ones."""
+    with contextlib.suppress(Exception, SystemExit), torch.device("meta"):
+        return call()
+    return call()
+
+
+def _shadows(model: nn.Module) -> list[nn.Parameter]:
+    """Parameters of the model's shapes and dtypes, each with the memory of a single element."""
+    lazy = torch.nn.parameter.UninitializedParameter
+    shadows = []
+    for weight in model.parameters():
+        shape = (1, 1) if isinstance(weight, lazy) else tuple(weight.shape)
+        one = torch.zeros(1, dtype=weight.dtype)
+        shadows.append(nn.Parameter(one.expand(shape), requires_grad=one.is_floating_point()))
+    return shadows
+
+
+@contextlib.contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Leave the generators of Python, NumPy and torch as they were."""
+    python, numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)

@@ -1,0 +1,68 @@
+"""A spec from a file."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+
+from fleet.spec.building import build
+from fleet.spec.document import parse
+from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
+
+LARGEST_FILE = 16 * 2**20  # bytes
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> EnsembleSpec:
+    """Read a spec.
+
+    Args:
+        path: a YAML file.
+        overrides: ``path=value`` texts, each changing one value before it is looked at.
+
+    Raises:
+        SpecError: with everything that is wrong; no other error comes out, whatever the file holds.
+    """
+    name = os.fspath(path)
+    return build(parse(_text(name), name), overrides, pathlib.Path(name).absolute().parent, name)
+
+
+def loads(text: str, overrides: Sequence[str] = (), folder: str | os.PathLike[str] = ".") -> EnsembleSpec:
+    """Read a spec from YAML text; see ``load``."""
+    return build(parse(text), overrides, pathlib.Path(folder), None)
+
+
+def _text(name: str) -> str:
+    file = pathlib.Path(name)
+    try:
+        if not file.is_file():
+            raise SpecError([_not_a_file(file)], name)
+        size = file.stat().st_size
+        if size > LARGEST_FILE:
+            rule = f"the file has {size:,} bytes, more than {LARGEST_FILE:,}"
+            raise SpecError([Problem("", ABSENT, rule, mend="use grids, samples and defaults")], name)
+        return file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        rule = f"the file is not UTF-8 text: byte {error.object[error.start]:#04x} at {error.start}"
+        raise SpecError([Problem("", ABSENT, rule, mend="save it as UTF-8", line=line)], name) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, SpecError):
+            raise
+        rule = f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise SpecError([Problem("", ABSENT, rule, mend="check its permissions and its name")], name) from None
+
+
+def _not_a_file(file: pathlib.Path) -> Problem:
+    if file.is_dir():
+        inside = sorted(child.name for child in file.iterdir() if child.suffix in (".yaml", ".yml"))
+        suggestion = str(file / inside[0]) if inside else None
+        return Problem("", ABSENT, "this is a directory; a spec is a YAML file", suggestion, "name the file in it")
+    if file.exists():
+        return Problem("", ABSENT, "this is not a regular file", mend="copy the spec into a file")
+    folder = file.parent
+    beside = [child.name for child in folder.iterdir()] if folder.is_dir() else []
+    close = nearest(file.name, beside)
+    rule = "there is no such file" if folder.is_dir() else f"there is no such file: the folder {folder} does not exist"
+    return Problem("", ABSENT, rule, str(folder / close) if close else None, "check the path")

@@ -1,0 +1,263 @@
+"""The sections of a spec beside its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Strict, Tag, field_validator, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
+
+from fleet.spec.values import (
+    MOST_PROFILED,
+    MOST_TIMED,
+    Arguments,
+    Count,
+    Integer,
+    Name,
+    Named,
+    Positive,
+    Profiled,
+    Real,
+    Section,
+    Text,
+    Timed,
+)
+
+
+class Source(Section):
+    """Where samples come from."""
+
+    source: Text = Field(
+        description="`module:Name` of a map-style data set of (input, target), or a built-in source: `idx`, `hdf5`, "
+        "`numpy`.",
+        examples=["examples.digits:Digits"],
+    )
+    arguments: Arguments = Field(
+        default_factory=dict, description="The keyword arguments that it is made with.", examples=[{"train": True}]
+    )
+
+    subset: tuple[Integer, ...] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=3,
+        description="How many of its first samples to use, or [start, stop] or [start, stop, step] of a slice; null: "
+        "all.",
+        examples=[[1000]],
+    )
+
+    @field_validator("subset", mode="before")
+    @classmethod
+    def _number_alone(cls, value: Any) -> Any:
+        return [value] if type(value) is int else value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _source_alone(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
+
+class Transform(Named):
+    """One step of augmentation, written ``{name: {arguments}}`` or ``name``."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and len(value) == 1 and "name" not in value:
+            ((name, arguments),) = value.items()
+            return {"name": name, "arguments": {} if arguments is None else arguments}
+        return value
+
+    @property
+    def step(self) -> dict[str, dict[str, Any]]:
+        """``{name: arguments}``, as ``preprocess.transform.build_transforms`` takes it."""
+        return {self.name: dict(self.arguments)}
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return self.step
+
+
+class Normalise(Section):
+    """What is taken away from each channel of an input, and what it is then divided by.
+
+    Images are scaled to 0..1 before.
+    """
+
+    mean: tuple[Real, ...] = Field(
+        min_length=1, description="One value a channel, or one for all.", examples=[[0.1307]]
+    )
+    std: tuple[Positive, ...] = Field(
+        min_length=1, description="One value above 0 a channel, or one for all.", examples=[[0.3081]]
+    )
+
+    @model_validator(mode="after")
+    def _same_length(self) -> Normalise:
+        if len(self.mean) != len(self.std):
+            raise PydanticCustomError(
+                "lengths_differ",
+                "mean has {mean} values and std has {std}: both need one a channel",
+                {"mean": len(self.mean), "std": len(self.std), "mend": "give mean and std the same number of values"},
+            )
+        return self
+
+
+class Data(Section):
+    """One data set: what to train on, what is held out, and what is done to each sample."""
+
+    train: Source = Field(description="The samples to train on.", examples=[{"source": "examples.digits:Digits"}])
+    held_out: Source | None = Field(
+        default=None,
+        description="The samples to evaluate on after each epoch; null: none.",
+        examples=[{"source": "examples.digits:Digits"}],
+    )
+    transforms: tuple[Transform, ...] = Field(
+        default=(),
+        description="Done to each training sample, in this order, by the preprocessors.",
+        examples=[[{"random_crop": {"size": 28}}]],
+    )
+    held_out_transforms: tuple[Transform, ...] = Field(
+        default=(), description="Done to each held-out sample.", examples=[[]]
+    )
+    normalise: Normalise | None = Field(
+        default=None,
+        description="Done by the trainer, on its device; null: images of bytes are scaled to 0..1, all else stays as "
+        "it is.",
+        examples=[{"mean": [0.1307], "std": [0.3081]}],
+    )
+
+
+class Resources(Section):
+    """What a run may use of the machine. Nothing here changes a result."""
+
+    trainers: Count | None = Field(
+        default=None, description="Trainer ranks, one a device; null: as many as there are devices.", examples=[3]
+    )
+    preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
+    threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
+    ring_samples: Count = Field(
+        default=1024, description="Samples that a node's ring holds of each stream.", examples=[1024]
+    )
+    slot_samples: Count = Field(
+        default=32, description="Samples that are handed over together; at most ring_samples.", examples=[32]
+    )
+    device: Annotated[str, Strict(), Field(pattern=r"^[a-z]+$")] = Field(
+        default="auto",
+        description="`auto` (an accelerator if there is one), `cpu`, or a torch device type such as `cuda`.",
+        examples=["cpu"],
+    )
+    memory_gib: Positive | None = Field(
+        default=None, description="Memory of a node that the run may use, GiB; null: all of it.", examples=[16]
+    )
+
+    @model_validator(mode="after")
+    def _slots_fit(self) -> Resources:
+        if self.slot_samples > self.ring_samples:
+            raise PydanticCustomError(
+                "slot_too_large",
+                "slot_samples is {slot}, more than the {ring} of ring_samples",
+                {
+                    "slot": self.slot_samples,
+                    "ring": self.ring_samples,
+                    "mend": f"set slot_samples to at most {self.ring_samples}",
+                },
+            )
+        return self
+
+
+class Policy(Section):
+    """Who gets which devices, and when."""
+
+    name: Text = Field(
+        default="flotilla",
+        description="`flotilla`, `local`, `homogeneous`, `baseline`, or another known one.",
+        examples=["flotilla"],
+    )
+    parameters: Arguments = Field(
+        default_factory=dict, description="The policy's own parameters.", examples=[{"alpha": 0.8, "delta": "12%"}]
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+
+class Checkpoints(Section):
+    """How often a job is saved."""
+
+    every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
+    keep: Count = Field(default=2, description="Checkpoints of a job that are kept, the newest.", examples=[2])
+
+
+class Profile(Section):
+    """How training rates are measured before the first round (FLEET, MLSys'20, 6.1)."""
+
+    batches: Profiled = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
+    timed: Timed = Field(
+        default=MOST_TIMED,
+        description="The last ones of them, which are timed; not given: 20, or all if they are fewer.",
+        examples=[20],
+    )
+    file: Text | None = Field(
+        default=None,
+        description="A file of rates to read in place of measuring; null: measure.",
+        examples=["rates.json"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _timed_within(cls, value: Any) -> Any:
+        batches = value.get("batches") if isinstance(value, Mapping) else None
+        if type(batches) is int and 1 <= batches < MOST_TIMED and "timed" not in value:
+            return {**value, "timed": batches}
+        return value
+
+    @model_validator(mode="after")
+    def _timed_are_trained(self) -> Profile:
+        if self.timed > self.batches:
+            raise PydanticCustomError(
+                "more_timed_than_trained",
+                "timed is {timed}, more than the {batches} of batches",
+                {"timed": self.timed, "batches": self.batches, "mend": f"set timed to at most {self.batches}"},
+            )
+        return self
+
+
+def _rates_form(value: Any) -> Literal["file", "table"]:
+    return "table" if isinstance(value, Mapping) else "file"
+
+
+def _device_count(key: Any) -> Any:
+    """JSON has only text as keys."""
+    return int(key) if isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 10 else key
+
+
+RatesFile = Annotated[Text, Tag("file")]
+RatesTable = Annotated[Mapping[Name, Mapping[Count, Positive]], Tag("table")]
+
+
+class Rehearse(Section):
+    """A run whose training is replaced by waiting at known rates."""
+
+    rates: Annotated[RatesFile | RatesTable, Discriminator(_rates_form)] | None = Field(
+        default=None,
+        description="Samples per second by number of devices: a file, or a table of job, then devices; null: those of "
+        "`profile`.",
+        examples=[{"mlp-1": {1: 900.0, 2: 1700.0}}],
+    )
+    time_scale: Positive = Field(
+        default=1.0,
+        description="Seconds rehearsed for one second of a real run: 0.1 is ten times as fast.",
+        examples=[0.1],
+    )
+
+    @field_validator("rates", mode="before")
+    @classmethod
+    def _counts(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {
+            job: {_device_count(count): rate for count, rate in table.items()} if isinstance(table, Mapping) else table
+            for job, table in value.items()
+        }

@@ -1,0 +1,165 @@
+"""Whether a spec that is well formed can also be trained: what takes imports, other sections or the data to know."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterator, Mapping
+
+from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.job import Job
+from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
+
+DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
+LENGTH_FREE_METRICS = ("loss", "test_loss")
+
+Lengths = Mapping[str, "tuple[int, int | None]"]
+
+
+def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, ...]:
+    """Everything that is wrong with a well-formed spec; empty if nothing is.
+
+    Modules of the spec are imported, models built without memory for their weights, no data opened and nothing trained.
+    The process-wide random generators are left as they were.
+
+    Args:
+        spec: the spec.
+        lengths: for each data set its samples (to train on, held out or None), where the caller knows them.
+    """
+    from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
+    from fleet.spec.references import importable
+
+    with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state():
+        problems = [
+            *_resource_problems(spec),
+            *_policy_problems(spec),
+            *_file_problems(spec),
+            *_rate_problems(spec),
+            *_data_problems(spec, lengths or {}),
+            *_object_problems(spec),
+        ]
+        for position, job in enumerate(spec.jobs):
+            problems += _link_problems(spec, position, job, lengths or {})
+    return in_order(problems)
+
+
+def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    workers, trainers = sum(job.virtual_workers for job in spec.jobs), spec.resources.trainers
+    if trainers is not None and trainers > workers:
+        rule = f"more than the {workers} virtual workers of all jobs together: {trainers - workers} could never work"
+        mend = f"set trainers to at most {workers}, or give jobs more virtual_workers"
+        yield spec.origins.problem(("resources", "trainers"), trainers, rule, str(workers), mend)
+    device = spec.resources.device
+    if device not in DEVICES:
+        rule = f"not a kind of device; the kinds are {', '.join(DEVICES)}"
+        mend = "write one of these (which device of its kind a trainer gets is decided by the launch)"
+        yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, DEVICES) or "auto", mend)
+
+
+def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    from fleet.scheduling.policies import policy  # here, so that reading a spec does not load the schedulers
+
+    try:
+        policy(spec.policy.name, **spec.policy.parameters)
+    except (ValueError, TypeError) as error:
+        mend = "correct policy.name or policy.parameters"
+        yield spec.origins.problem(("policy",), spec.policy.model_dump(mode="json"), str(error), mend=mend)
+
+
+def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    rates = spec.rehearse.rates if spec.rehearse else None
+    files: list[tuple[Path, object]] = [(("profile", "file"), spec.profile.file), (("rehearse", "rates"), rates)]
+    for path, file in files:
+        if isinstance(file, str) and not spec.file(file).is_file():
+            rule = f"there is no such file in {spec.folder} or the current folder"
+            beside = [found.name for found in spec.file(file).parent.glob("*") if found.is_file()]
+            mend = "correct the path, or make the file with `fleet profile SPEC --out FILE`"
+            yield spec.origins.problem(path, file, rule, nearest(pathlib.Path(file).name, beside), mend)
+
+
+def _rate_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    rates = spec.rehearse.rates if spec.rehearse else None
+    names = [job.name for job in spec.jobs]
+    for name in rates if isinstance(rates, Mapping) else ():
+        if name not in names:
+            yield spec.origins.problem(
+                ("rehearse", "rates", name),
+                ABSENT,
+                f"there is no job {name!r}",
+                nearest(name, names),
+                "name a job of the spec",
+            )
+
+
+def _data_problems(spec: EnsembleSpec, lengths: Lengths) -> Iterator[Problem]:
+    from fleet.spec.data_checks import data_problems
+
+    for name, data in spec.data.items():
+        yield from data_problems(name, data, spec.origins)
+        for key, length in zip(("train", "held_out"), lengths.get(name, ())):
+            if length == 0:
+                yield spec.origins.problem(
+                    ("data", name, key), ABSENT, "the data set has no samples", mend="give one that has"
+                )
+
+
+def _object_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """What the jobs name, each kind of job looked at once."""
+    from fleet.spec.job_checks import Inspection
+
+    seen: set[str] = set()
+    for position, job in enumerate(spec.jobs):
+        kind = job.model_dump(mode="json", include={"model", "task", "optimizer", "schedule", "loss", "metrics"})
+        key = json.dumps([kind, job.data is None], sort_keys=True)
+        if key in seen:
+            continue
+        seen.add(key)
+        inspection = Inspection()
+        inspection.job(job)
+        for fault in inspection.faults:
+            misfit = fault.misfit
+            path = ("jobs", position, *fault.path)
+            yield spec.origins.problem(path, fault.value, misfit.rule, misfit.suggestion, misfit.mend)
+
+
+def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths) -> Iterator[Problem]:
+    """What a job says of data, and of its own metrics."""
+    base: Path = ("jobs", position)
+    if job.data is not None and job.data not in spec.data:
+        known = sorted(spec.data)
+        rule = f"there is no data set {job.data!r}; " + (f"there are {listed(known)}" if known else "the spec has none")
+        mend = "name one of them" if known else f"add data: {{{job.data}: ...}} to the spec"
+        yield spec.origins.problem(base + ("data",), job.data, rule, nearest(job.data, known), mend)
+    length = lengths[job.data][0] if job.data is not None and job.data in lengths else None
+    if length and job.global_batch > length:
+        yield _batch_problem(spec, base, job, length)
+    if job.task is None:
+        yield from _metric_problems(spec, base, job)
+
+
+def _batch_problem(spec: EnsembleSpec, base: Path, job: Job, length: int) -> Problem:
+    workers, batch, most = job.virtual_workers, job.batch_size, length // job.virtual_workers
+    rule = f"{workers} virtual workers x {batch} = {job.global_batch} samples a step, but there are {length} samples"
+    if not most:
+        mend = f"set virtual_workers to at most {length}"
+        return spec.origins.problem(base + ("virtual_workers",), workers, rule, str(length), mend)
+    return spec.origins.problem(base + ("batch_size",), batch, rule, str(most), f"set batch_size to at most {most}")
+
+
+def _metric_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Problem]:
+    data = spec.data.get(job.data or "")
+    held_out = data is None or data.held_out is not None
+    own = [text.rpartition(":")[2] for text in job.metrics]
+    known = ["loss", *(["test_loss", *own] if held_out else [])]
+    why = "" if held_out else " (nothing is held out to measure others on)"
+    wanted: list[tuple[Path, str]] = [(("stop", "target", name), name) for name in job.stop.target]
+    if job.stop.monitor is not None or job.stop.patience is not None:
+        wanted.append((("stop", "monitor"), job.stop.monitored))
+    for path, name in wanted:
+        if name not in known:
+            mend = (
+                f"add {name} to metrics, or name one of them" if held_out else "add held_out to the data, or use loss"
+            )
+            rule = f"{name!r} is not measured; this job measures {', '.join(known)}{why}"
+            value = job.stop.target[name] if path[1] == "target" else name
+            yield spec.origins.problem(base + path, value, rule, nearest(name, known), mend)

@@ -1,0 +1,147 @@
+"""A job of the spec -> the plain task that a trainer trains."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from fleet.spec.inputs import InputPreparation
+from fleet.spec.job import Job
+from fleet.spec.metrics import metric_name, metric_of
+from fleet.spec.references import resolve
+from fleet.spec.sections import Data
+from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
+
+Batch = tuple[Any, Tensor]
+Sums = dict[str, tuple[float, float]]
+
+DEFAULT_LOSS = "cross_entropy"
+_BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
+
+
+class SpecTask:
+    """What one job trains: built from its entry in the spec, or around its task class.
+
+    Attributes:
+        name: of the job.
+        batch_size: samples of one virtual worker in a step.
+        seed: of the job.
+    """
+
+    def __init__(self, job: Job, data: Data | None = None) -> None:
+        """Look up all names of the job; nothing is built yet.
+
+        Args:
+            job: the job.
+            data: its data set's section; None if the job's task class brings its own.
+
+        Raises:
+            ReferenceProblem: a name leads nowhere. ``fleet.spec.check`` finds all of them beforehand.
+        """
+        self.name, self.batch_size, self.seed = job.name, job.batch_size, job.seed
+        self._job, self._data = job, data
+        self._prepare = InputPreparation(data.normalise if data else None)
+        self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
+        self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
+        self._schedule = schedule_of(job.schedule.name) if job.schedule else None
+        self._loss = loss_function(job)
+        self._metrics = {metric_name(text): metric_of(text) for text in job.metrics}
+        self._last: tuple[weakref.ref[Any], weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
+
+    def model(self) -> nn.Module:
+        """Build the network; the job's seed is set when this is called."""
+        if self._user is not None:
+            return self._user.model()  # type: ignore[no-any-return]
+        assert self._job.model is not None
+        return resolve(self._job.model.name)(**self._job.model.arguments)  # type: ignore[no-any-return]
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Build the optimizer over all parameters of the model."""
+        if self._user is not None:
+            return self._user.optimizer(model)  # type: ignore[no-any-return]
+        assert self._optimizer is not None and self._job.optimizer is not None
+        return self._optimizer(model.parameters(), **self._job.optimizer.arguments)  # type: ignore[no-any-return]
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
+        """Build the learning-rate schedule, which is stepped once a step; None for a constant rate."""
+        if self._user is not None:
+            return self._user.scheduler(optimizer) if hasattr(self._user, "scheduler") else None
+        if self._schedule is None or self._job.schedule is None:
+            return None
+        return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
+
+    def dataset(self, train: bool) -> Any:
+        """The task class's own data set (held-out: None if it has none).
+
+        Raises:
+            ValueError: the job's data are a section of the spec; its samples come from preprocessors.
+        """
+        if self._user is None or self._data is not None:
+            raise ValueError(f"the samples of job {self.name!r} come from data {self._job.data!r} of the spec")
+        return self._user.dataset(train)
+
+    def prepare(self, inputs: Any) -> Any:
+        """A batch of inputs as it arrives -> as the network takes it; see ``InputPreparation``."""
+        return inputs if self._data is None else self._prepare(inputs)
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        """The mean loss of a batch as it arrives, a scalar."""
+        inputs, targets = batch
+        prepared = self.prepare(inputs)
+        self._remember(model, inputs, prepared)
+        if hasattr(self._user, "loss"):
+            return self._user.loss(model, (prepared, targets))  # type: ignore[no-any-return]
+        return self._loss(model(prepared), targets)
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Sums:
+        """Metric's name -> (sum over the samples, number of samples) for a batch as it arrives."""
+        inputs, targets = batch
+        prepared = self._remembered(model, inputs)
+        if hasattr(self._user, "metrics"):
+            return self._user.metrics(model, (prepared, targets))  # type: ignore[no-any-return]
+        if not self._metrics:
+            return {}
+        outputs = model(prepared)
+        return {name: metric(outputs, targets) for name, metric in self._metrics.items()}
+
+    def _remember(self, model: Any, inputs: Any, prepared: Any) -> None:
+        """Keep, for ``metrics`` of the same model and batch, what was prepared, as long as somebody else holds it.
+
+        A caller who remembers outputs by input then meets the same input.
+        """
+        self._last = None
+        if prepared is not inputs and isinstance(inputs, Tensor):
+            self._last = (weakref.ref(model), weakref.ref(inputs), weakref.ref(prepared))
+
+    def _remembered(self, model: Any, inputs: Any) -> Any:
+        if self._last is not None and self._last[0]() is model and self._last[1]() is inputs:
+            prepared = self._last[2]()
+            if prepared is not None:
+                return prepared
+        return self.prepare(inputs)
+
+
+def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss that a job names, as a function of (outputs, targets) with its arguments filled in.
+
+    Raises:
+        ReferenceProblem: there is no such loss.
+    """
+    name = job.loss.name if job.loss else DEFAULT_LOSS
+    arguments: Mapping[str, Any] = job.loss.arguments if job.loss else {}
+    found = loss_of(name)
+    if inspect.isclass(found):
+        return cast("Callable[[Tensor, Tensor], Tensor]", found(**arguments))
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        if name in _BROADCASTING and outputs.shape != targets.shape:
+            shapes = f"outputs of shape {tuple(outputs.shape)} and targets of shape {tuple(targets.shape)}"
+            raise ValueError(f"{name} of {shapes} would pair every output with every target: make the shapes equal")
+        return found(outputs, targets, **arguments)  # type: ignore[no-any-return]
+
+    return loss

@@ -1,0 +1,83 @@
+"""The names of a spec that torch knows: optimizers, schedules, losses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.optim import lr_scheduler
+
+from fleet.spec.problem import nearest
+from fleet.spec.references import ReferenceProblem, resolve
+
+_NEEDS_CLOSURE = frozenset({"LBFGS"})
+_NEEDS_METRIC = frozenset({"ReduceLROnPlateau"})
+_LOSS_WORDS = ("loss", "cross_entropy", "kl_div")
+
+
+def optimizer_of(name: str) -> Callable[..., Any]:
+    """The class in ``torch.optim``, or what ``module:Name`` names: called with (parameters, **arguments).
+
+    Raises:
+        ReferenceProblem: there is none, or it cannot be stepped as training does.
+    """
+    if name in _NEEDS_CLOSURE:
+        raise ReferenceProblem(f"{name} evaluates the loss several times a step, which training does not do", "SGD")
+    return _looked_up(name, _optimizers(), "an optimizer of torch.optim")
+
+
+def schedule_of(name: str) -> Callable[..., Any]:
+    """The class in ``torch.optim.lr_scheduler``, or what ``module:Name`` names: called with (optimizer, **arguments).
+
+    Raises:
+        ReferenceProblem: there is none, or it cannot be stepped as training does.
+    """
+    if name in _NEEDS_METRIC:
+        raise ReferenceProblem(
+            f"{name} wants a metric at each step; schedules are stepped without", "CosineAnnealingLR"
+        )
+    return _looked_up(name, _schedules(), "a schedule of torch.optim.lr_scheduler")
+
+
+def loss_of(name: str) -> Callable[..., Any]:
+    """The loss in ``torch.nn.functional``, or what ``module:Name`` names.
+
+    Raises:
+        ReferenceProblem: there is none.
+    """
+    return _looked_up(name, _losses(), "a loss of torch.nn.functional")
+
+
+def _looked_up(name: str, known: dict[str, Any], what: str) -> Callable[..., Any]:
+    if ":" in name:
+        found = resolve(name)
+        if not callable(found):
+            raise ReferenceProblem(
+                f"{name} is of type {type(found).__name__} and cannot be called", mend=f"name {what}"
+            )
+        return found  # type: ignore[no-any-return]
+    if name not in known:
+        raise ReferenceProblem(f"{name!r} is not {what}", nearest(name, known), "write one of these, or module:Name")
+    return known[name]  # type: ignore[no-any-return]
+
+
+def _optimizers() -> dict[str, Any]:
+    found = {name: getattr(torch.optim, name) for name in dir(torch.optim)}
+    base = torch.optim.Optimizer
+    wanted = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, base)}
+    return {name: value for name, value in wanted.items() if value is not base and name not in _NEEDS_CLOSURE}
+
+
+def _schedules() -> dict[str, Any]:
+    found = {name: getattr(lr_scheduler, name) for name in dir(lr_scheduler) if not name.startswith("_")}
+    base = lr_scheduler.LRScheduler
+    wanted = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, base)}
+    return {name: value for name, value in wanted.items() if value is not base and name not in _NEEDS_METRIC}
+
+
+def _losses() -> dict[str, Any]:
+    names = [name for name in dir(functional) if any(word in name for word in _LOSS_WORDS) and not name.startswith("_")]
+    return {name: getattr(functional, name) for name in names if callable(getattr(functional, name))}

@@ -1,0 +1,88 @@
+"""The kinds of values that the sections of a spec are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, Strict, model_validator
+from pydantic_core import PydanticCustomError
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+=-]*$"
+LARGEST_SEED = 2**31 - 1  # NumPy takes 32 bits, and virtual worker r uses seed + 1 + r
+LARGEST_COUNT = 10**9
+MOST_JOBS = 100_000  # that one grid or sample makes
+MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
+MOST_TIMED = 20
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity have no JSON, and NaN is not even equal to itself."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PydanticCustomError("not_finite", "holds {number}, which is not a finite number", {"number": repr(value)})
+    for child in value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ():
+        _finite(child)
+    return value
+
+
+def _pair(value: Any) -> Any:
+    """One number stands for the range that holds it alone."""
+    return [value, value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _ascending(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
+        raise PydanticCustomError(
+            "not_ascending",
+            "is a range [low, high], and low must not be above high",
+            {"suggestion": f"[{value[1]!r}, {value[0]!r}]"},
+        )
+    return value
+
+
+Name = Annotated[str, Strict(), Field(pattern=NAME_PATTERN, max_length=128)]
+Text = Annotated[str, Strict(), Field(min_length=1)]
+Integer = Annotated[int, Strict(), Field(ge=-(2**53), le=2**53)]
+Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
+Workers = Annotated[int, Strict(), Field(ge=1, le=65_536)]
+Jobs = Annotated[int, Strict(), Field(ge=1, le=MOST_JOBS)]
+Profiled = Annotated[int, Strict(), Field(ge=1, le=MOST_PROFILED)]
+Timed = Annotated[int, Strict(), Field(ge=1, le=MOST_TIMED)]
+Seed = Annotated[int, Strict(), Field(ge=0, le=LARGEST_SEED)]
+Real = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
+Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
+IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
+CountRange = Annotated[tuple[Count, Count], AfterValidator(_ascending), BeforeValidator(_pair)]
+RealRange = Annotated[tuple[Real, Real], AfterValidator(_ascending)]
+PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+Plain = Annotated[JsonValue, AfterValidator(_finite)]
+
+
+class Section(BaseModel):
+    """A part of a spec: frozen, and without any key that it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class Named(Section):
+    """Something with a name, and the arguments to make it with; ``name`` alone may be written for ``{name: name}``."""
+
+    name: Text = Field(
+        description="A built-in or torch name, or `module:Name` of a class or function that can be imported from "
+        "the folder of the spec, the current folder or the environment.",
+        examples=["trainers.zoo:MLP"],
+    )
+    arguments: Arguments = Field(
+        default_factory=dict, description="The keyword arguments that it is called with.", examples=[{"widths": [128]}]
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"
