@@ -1,0 +1,72 @@
+"""Samples for many networks at once: sources, order, transforms, and a ring in shared memory.
+
+A preprocessor reads, decodes and augments each sample once; all trainers of a node read it in place. The order and
+the augmentation of a sample are functions of (seed, epoch, sample) alone, whoever makes it and whoever reads it.
+"""
+
+from preprocess.control import RingShape, bytes_needed, lane_bytes
+from preprocess.dataset import Dataset
+from preprocess.errors import (
+    LaneClosed,
+    LaneError,
+    RingTimeout,
+    SampleError,
+    SharedMemoryError,
+    SourceError,
+    SpecError,
+    TransformError,
+    WriterLost,
+)
+from preprocess.itinerary import Itinerary, Span
+from preprocess.lane import Lane
+from preprocess.lane_reader import LaneReader
+from preprocess.lane_writer import LaneWriter, Slot
+from preprocess.layout import SampleLayout
+from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
+from preprocess.preprocessor import Preprocessor, PreprocessorStatistics, throughput
+from preprocess.ring import Ring
+from preprocess.shared_memory import shared_memory_available
+from preprocess.source import Source, open_source
+from preprocess.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
+from preprocess.transform import Pipeline, Transform, build_transforms
+
+__all__ = [
+    "HELD_OUT",
+    "TRAIN",
+    "Dataset",
+    "DatasetSpec",
+    "Itinerary",
+    "Lane",
+    "LaneClosed",
+    "LaneError",
+    "LaneReader",
+    "LaneSpec",
+    "LaneWriter",
+    "Pipeline",
+    "Preprocessor",
+    "PreprocessorStatistics",
+    "Ring",
+    "RingShape",
+    "RingTimeout",
+    "SampleError",
+    "SampleGenerator",
+    "SampleLayout",
+    "SharedMemoryError",
+    "Slot",
+    "Source",
+    "SourceError",
+    "SourceSpec",
+    "Span",
+    "SpecError",
+    "StreamKey",
+    "Transform",
+    "TransformError",
+    "WriterLost",
+    "build_transforms",
+    "bytes_needed",
+    "epoch_order",
+    "lane_bytes",
+    "open_source",
+    "shared_memory_available",
+    "throughput",
+]

@@ -1,0 +1,98 @@
+"""The errors of this package: each says what was given, which rule it breaks and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "LaneClosed",
+    "LaneError",
+    "RingTimeout",
+    "SampleError",
+    "SharedMemoryError",
+    "SourceError",
+    "SpecError",
+    "TransformError",
+    "WriterLost",
+    "nearest",
+]
+
+
+class SpecError(ValueError):
+    """Something that a person wrote is not usable.
+
+    Attributes:
+        value: what was given.
+        rule: the rule that it breaks.
+        mend: what to write instead.
+    """
+
+    def __init__(self, value: object, rule: str, mend: str) -> None:
+        super().__init__(f"{value!r}: {rule}; {mend}")
+        self.value, self.rule, self.mend = value, rule, mend
+
+
+class SourceError(SpecError):
+    """A source of samples that cannot be opened."""
+
+
+class TransformError(SpecError):
+    """A transform, or a parameter of one, that does not exist or does not fit."""
+
+
+class SharedMemoryError(RuntimeError):
+    """The node has too little shared memory for the ring.
+
+    Attributes:
+        needed: bytes that the ring takes.
+        available: bytes that are free.
+        mend: what to change.
+    """
+
+    def __init__(self, needed: int, available: int, place: str, mend: str) -> None:
+        mib = 2**20
+        super().__init__(
+            f"the ring needs {needed} bytes ({needed / mib:.1f} MiB) of shared memory on this node, "
+            f"{place} has {available} ({available / mib:.1f} MiB) free; {mend}"
+        )
+        self.needed, self.available, self.mend = needed, available, mend
+
+
+class LaneError(RuntimeError):
+    """A lane was used against its rules: two openings at once, a wrong generation, a lane that is still busy."""
+
+
+class LaneClosed(LaneError):
+    """Nobody reads the lane any more."""
+
+
+class WriterLost(LaneError):
+    """The process that should fill the awaited slot is dead."""
+
+
+class RingTimeout(TimeoutError):
+    """A bounded wait ended without what it waited for; the text says on whom it waited."""
+
+
+class SampleError(RuntimeError):
+    """A source or a transform raised while one sample was made; the cause is chained.
+
+    Attributes:
+        data: name of the data set.
+        kind: "train" or "held_out".
+        sample: index in the source.
+        epoch: epoch in which it was asked for.
+    """
+
+    def __init__(self, data: str, kind: str, sample: int, epoch: int, cause: BaseException) -> None:
+        super().__init__(f"data set {data!r}, {kind} sample {sample}, epoch {epoch}: {type(cause).__name__}: {cause}")
+        self.data, self.kind, self.sample, self.epoch = data, kind, sample, epoch
+
+
+def nearest(value: str, names: Iterable[str]) -> str:
+    """Return advice on `value`, which is none of `names`: the nearest of them, if one is near, and all of them."""
+    known = sorted(names)
+    close = get_close_matches(value, known, n=1)
+    guess = f"did you mean {close[0]!r}? " if close else ""
+    return f"{guess}known: {', '.join(known) if known else 'none'}"

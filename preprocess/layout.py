@@ -1,0 +1,60 @@
+"""The shape and dtype of one sample, and of a block of samples in shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Array", "SampleLayout"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class SampleLayout:
+    """What one sample looks like.
+
+    Attributes:
+        input_shape: shape of the input; images are (height, width, channels).
+        input_dtype: NumPy's name of its dtype; images are "uint8" and are normalised by the trainer.
+        target_shape: shape of the target; () for a class.
+        target_dtype: NumPy's name of its dtype; "int64" for a class.
+    """
+
+    input_shape: tuple[int, ...]
+    input_dtype: str
+    target_shape: tuple[int, ...] = ()
+    target_dtype: str = "int64"
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes of one input."""
+        return math.prod(self.input_shape) * np.dtype(self.input_dtype).itemsize
+
+    @property
+    def target_bytes(self) -> int:
+        """Bytes of one target."""
+        return math.prod(self.target_shape) * np.dtype(self.target_dtype).itemsize
+
+    def empty(self, samples: int) -> tuple[Array, Array]:
+        """Return uninitialised (inputs, targets) for that many samples."""
+        inputs = np.empty((samples, *self.input_shape), self.input_dtype)
+        return inputs, np.empty((samples, *self.target_shape), self.target_dtype)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of plain JSON values."""
+        return asdict(self) | {"input_shape": list(self.input_shape), "target_shape": list(self.target_shape)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SampleLayout:
+        """Return the layout that `to_json` described."""
+        return cls(
+            tuple(values["input_shape"]),
+            values["input_dtype"],
+            tuple(values["target_shape"]),
+            values["target_dtype"],
+        )

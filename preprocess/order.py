@@ -1,0 +1,71 @@
+"""The order of an epoch, and the randomness of one sample: pure functions of named seeds."""
+
+from __future__ import annotations
+
+import random
+import sys
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["HELD_OUT", "TRAIN", "SampleGenerator", "epoch_order", "seed_global_generators"]
+
+#: The two kinds of samples; each is a named seed path of its own.
+TRAIN = "train"
+HELD_OUT = "held_out"
+
+_WORD = 2**64
+
+
+def epoch_order(length: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """Return the shuffled indices of one epoch, (length,).
+
+    It is the order of torch's DistributedSampler with shuffle: a permutation drawn from a torch generator
+    seeded with seed + epoch, before it is padded and split over the ranks.
+    """
+    import torch  # only those who need an order pay for the import
+
+    generator = torch.Generator()
+    generator.manual_seed(seed + epoch)
+    order: npt.NDArray[np.int64] = torch.randperm(length, generator=generator).numpy()
+    return order
+
+
+class SampleGenerator:
+    """Gives the generator of one sample, a pure function of (path, seed, epoch, sample).
+
+    One Philox bit generator is reused by assigning its state, so the result is valid until the next call.
+    The key is (seed, name of the path), the counter (0, 0, epoch, sample): streams of different samples never meet.
+    """
+
+    def __init__(self) -> None:
+        self._philox = np.random.Philox(0)
+        self._generator = np.random.Generator(self._philox)
+        self._state: Any = self._philox.state
+        self._keys = {path: _word(path) for path in (TRAIN, HELD_OUT)}
+
+    def __call__(self, seed: int, epoch: int, sample: int, path: str = TRAIN) -> np.random.Generator:
+        """Return the generator at its start; path: `TRAIN` or `HELD_OUT`."""
+        inner = self._state["state"]
+        inner["key"][:] = seed % _WORD, self._keys[path]
+        inner["counter"][:] = 0, 0, epoch, sample
+        self._philox.state = self._state
+        return self._generator
+
+
+def seed_global_generators(generator: np.random.Generator) -> None:
+    """Seed the generators of Python, NumPy and (if imported) torch for user code that draws from them.
+
+    They are process-wide: another thread of this process that draws from them would see these seeds.
+    """
+    word = int(generator.integers(2**32))
+    random.seed(word)
+    np.random.seed(word)
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.manual_seed(word)
+
+
+def _word(name: str) -> int:
+    return int.from_bytes(blake2b(f"preprocess/{name}".encode(), digest_size=8).digest(), "little")

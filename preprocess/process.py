@@ -1,0 +1,44 @@
+"""Whether a process of this node still lives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["is_alive", "namespace", "own_identity"]
+
+
+def own_identity() -> tuple[int, int]:
+    """Return (process id, start time in clock ticks since boot), which together name this process for good."""
+    pid = os.getpid()
+    return pid, (_state_and_start(pid) or ("R", 0))[1]
+
+
+def is_alive(pid: int, started: int) -> bool:
+    """Say whether the process of this identity runs; a zombie does not, nor another process with its id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it lives, and is another user's
+    found = _state_and_start(pid)
+    return found is None or (found[0] not in "ZX" and found[1] == started)
+
+
+def namespace() -> int:
+    """Return a number that is equal for processes that can see each other's ids (0 where there are no namespaces)."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _state_and_start(pid: int) -> tuple[str, int] | None:
+    """Return (state letter, start time) from Linux's process table, or None where it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    values = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return values[0], int(values[19])

@@ -1,0 +1,89 @@
+"""Samples that lie in arrays: the source behind `numpy`, `idx` and `hdf5`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from preprocess.errors import SourceError, nearest
+from preprocess.layout import Array, SampleLayout
+
+__all__ = ["ArraySource", "existing", "is_plain_image", "open_numpy"]
+
+
+class ArraySource:
+    """Samples i = (inputs[i], targets[i]) of two array-likes of equal length.
+
+    A two-dimensional uint8 input is an image and gets one channel. Integer targets become int64.
+    """
+
+    def __init__(self, inputs: Any, targets: Any, what: str) -> None:
+        if len(inputs) != len(targets):
+            rule = f"has {len(inputs)} inputs and {len(targets)} targets, they must be as many"
+            raise SourceError(what, rule, "give the files that belong together")
+        self._inputs, self._targets = inputs, targets
+        shape, dtype = tuple(inputs.shape[1:]), np.dtype(inputs.dtype)
+        self._add_channel = is_plain_image(shape, dtype)
+        target_dtype = "int64" if np.dtype(targets.dtype).kind in "iub" else str(targets.dtype)
+        self.layout = SampleLayout(
+            (*shape, 1) if self._add_channel else shape, str(dtype), tuple(targets.shape[1:]), target_dtype
+        )
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        image = self._inputs[index]
+        return (image[..., None] if self._add_channel else image), self._targets[index]
+
+
+def is_plain_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    """Say whether a sample is an image of (height, width) without channels."""
+    return len(shape) == 2 and dtype == np.uint8
+
+
+def existing(path: str) -> Path:
+    """Return the path of a file that exists.
+
+    Raises:
+        SourceError: there is none.
+    """
+    if not Path(path).is_file():
+        raise SourceError(str(path), "there is no such file", f"paths are relative to {Path.cwd()}; mend the path")
+    return Path(path)
+
+
+def open_numpy(
+    path: str | None = None,
+    inputs: str = "inputs",
+    targets: str = "targets",
+) -> ArraySource:
+    """Open NumPy files.
+
+    Args:
+        path: an .npz file that holds both arrays; without it, `inputs` and `targets` are paths of .npy files.
+        inputs: name in the .npz, or path; shape (n, ...).
+        targets: name in the .npz, or path; shape (n, ...).
+    """
+    if path is None:
+        return ArraySource(_load(inputs), _load(targets), inputs)
+    archive = _load(path)
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise SourceError(path, "is not an .npz archive", "give inputs: and targets: for two .npy files")
+    with archive:
+        for name in (inputs, targets):
+            if name not in archive.files:
+                raise SourceError(name, f"{path} holds no such array", nearest(name, archive.files))
+        return ArraySource(archive[inputs], archive[targets], path)
+
+
+def _load(path: str) -> Any:
+    try:
+        return np.load(existing(path), mmap_mode="r", allow_pickle=False)
+    except SourceError:
+        raise
+    except (ValueError, OSError, EOFError) as cause:
+        rule = f"NumPy cannot read it ({cause})"
+        raise SourceError(path, rule, "give an .npy or .npz file without objects") from cause

@@ -1,0 +1,73 @@
+"""What the tests of `preprocess` share: small data, and real MPI jobs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = Path(__file__).resolve().parent / "jobs"
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Paths of .npy files: 103 training images of 10 x 9, 17 held-out ones, and their targets."""
+    folder = tmp_path_factory.mktemp("digits")
+    rng = np.random.default_rng(0)
+    paths = {}
+    for name, count in (("train", 103), ("held_out", 17)):
+        for what, array in (
+            ("inputs", rng.integers(0, 256, (count, 10, 9), np.uint8)),
+            ("targets", rng.integers(0, 10, count)),
+        ):
+            paths[f"{name}_{what}"] = str(folder / f"{name}_{what}.npy")
+            np.save(paths[f"{name}_{what}"], array)
+    return paths
+
+
+@pytest.fixture(scope="session")
+def data_values(digits: dict[str, str]) -> dict[str, object]:
+    """The data set `digits` with random transforms, as a spec's values."""
+
+    def source(kind: str) -> dict[str, object]:
+        return {
+            "source": "numpy",
+            "arguments": {"inputs": digits[f"{kind}_inputs"], "targets": digits[f"{kind}_targets"]},
+        }
+
+    return {
+        "name": "digits",
+        "train": source("train"),
+        "held_out": source("held_out"),
+        "transforms": [{"random_crop": {"size": 8, "padding": 2}}, {"flip": {}}],
+        "held_out_transforms": [{"center_crop": {"size": 8}}],
+    }
+
+
+@pytest.fixture(scope="session")
+def mpi_job() -> Callable[..., str]:
+    """Run tests/preprocess/jobs/NAME.py in real MPI ranks and return its output; fails if the job fails."""
+
+    def run(name: str, ranks: int, *arguments: str, seconds: float = 60, prefix: tuple[str, ...] = ()) -> str:
+        options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
+        options += ["--mca", "btl", "self,sm,tcp", "-n", str(ranks)]
+        python = [sys.executable, "-m", "mpi4py", str(JOBS / f"{name}.py"), *arguments]
+        launcher = str(Path(sys.executable).parent / "mpiexec")
+        environment = os.environ | {
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(ROOT),
+        }
+        command = [*prefix, launcher, *options, *python]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+        assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    return run

@@ -1,0 +1,85 @@
+"""A lane carries each epoch's samples once, in order, wherever it starts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preprocess import HELD_OUT, TRAIN, Itinerary
+
+
+def plainly(itinerary: Itinerary, epochs: int) -> list[tuple[int, str, int]]:
+    """The row of samples as a nested loop, from the first place on."""
+    row = []
+    for epoch in range(itinerary.first_epoch, itinerary.first_epoch + epochs):
+        row += [(epoch, TRAIN, place) for place in range(itinerary.length + itinerary.tail)]
+        row += [(epoch, HELD_OUT, sample) for sample in range(itinerary.held_out)]
+    return row[itinerary.first_place :]
+
+
+@st.composite
+def itineraries(draw: st.DrawFn, ends: bool = False) -> Itinerary:
+    length, tail, held_out = draw(st.integers(1, 12)), draw(st.integers(0, 15)), draw(st.integers(0, 8))
+    first = draw(st.integers(0, 5))
+    place = draw(st.integers(0, length + tail))
+    return Itinerary(length, tail, held_out, first, place, first + draw(st.integers(0, 3)) if ends else None)
+
+
+@given(itineraries(), st.integers(0, 60), st.integers(0, 60))
+def test_spans_cover_every_position_once(itinerary: Itinerary, start: int, count: int) -> None:
+    row = plainly(itinerary, 130)
+    found = []
+    for span in itinerary.spans(start, start + count):
+        assert span.count > 0
+        found += [(span.epoch, span.kind, span.start + offset) for offset in range(span.count)]
+    assert found == row[start : start + count]
+
+
+@given(itineraries(ends=True), st.integers(1, 7))
+def test_slots_together_are_the_whole_lane(itinerary: Itinerary, slot: int) -> None:
+    assert itinerary.end is not None and itinerary.last_epoch is not None
+    found = []
+    for start in range(0, itinerary.end + 2 * slot, slot):
+        for span in itinerary.spans(start, start + slot):
+            found += [(span.epoch, span.kind, span.start + offset) for offset in range(span.count)]
+    assert found == plainly(itinerary, itinerary.last_epoch - itinerary.first_epoch + 1)
+    assert len(found) == itinerary.end
+
+
+@given(itineraries(), st.integers(0, 4), st.data())
+def test_positions_are_the_inverse(itinerary: Itinerary, later: int, data: st.DataObject) -> None:
+    epoch = itinerary.first_epoch + later
+    row = plainly(itinerary, 7)
+    lowest = itinerary.first_place if later == 0 else 0
+    if lowest < itinerary.places:
+        place = data.draw(st.integers(lowest, itinerary.places - 1))
+        assert row[itinerary.position(epoch, place)] == (epoch, TRAIN, place)
+    if itinerary.held_out:
+        sample = data.draw(st.integers(0, itinerary.held_out - 1))
+        assert row[itinerary.held_out_position(epoch, sample)] == (epoch, HELD_OUT, sample)
+    assert itinerary.position(epoch, itinerary.places) == itinerary.held_out_position(epoch)
+    assert itinerary.held_out_position(epoch, itinerary.held_out) == itinerary.position(epoch + 1, 0)
+
+
+def test_what_is_not_in_the_lane() -> None:
+    itinerary = Itinerary(10, 2, 3, first_epoch=4, first_place=5, last_epoch=5)
+    assert itinerary.end == 25 and itinerary.position(4, 5) == 0
+    with pytest.raises(ValueError, match="epoch 4, place 4 is not in this lane, which goes from epoch 4, place 5 to"):
+        itinerary.position(4, 4)
+    with pytest.raises(ValueError, match="epoch 6, held-out sample 0 is not in this lane"):
+        itinerary.held_out_position(6)
+    with pytest.raises(ValueError, match="places 0 to 12"):
+        itinerary.position(4, 13)
+    with pytest.raises(ValueError, match="there are 3"):
+        itinerary.held_out_position(4, 4)
+    assert list(itinerary.spans(25, 30)) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"length": 0}, {"length": 3, "tail": -1}, {"length": 3, "first_place": 4}, {"length": 3, "last_epoch": -1}],
+)
+def test_impossible_lanes(values: dict[str, int]) -> None:
+    with pytest.raises(ValueError):
+        Itinerary(**values)
