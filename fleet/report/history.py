@@ -1,0 +1,339 @@
+"""Reads a journal into a `RunHistory`: several sessions, a torn last line, epochs that were trained again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fleet.journal import read_journal
+from fleet.report.records import (
+    CheckpointFile,
+    Cluster,
+    Epoch,
+    Failure,
+    FittedRates,
+    Job,
+    Measurement,
+    Outcome,
+    Preprocessing,
+    Rank,
+    Round,
+    RunHistory,
+    Session,
+    Span,
+    Waited,
+    Warned,
+)
+
+Event = Mapping[str, Any]
+
+
+def read_history(journal: Path) -> RunHistory:
+    """Read `journal`; a torn last line is ignored, a missing file is an empty history."""
+    return build_history(read_journal(journal))
+
+
+def build_history(events: Iterable[Event]) -> RunHistory:
+    """The history that `events`, in their order, tell; unknown kinds of event are passed over."""
+    reader = _Reader()
+    for event in events:
+        reader.read(event)
+    return reader.finish()
+
+
+@dataclass
+class _OpenGroup:
+    """A group that still trains."""
+
+    job: str
+    devices: tuple[int, ...]
+    start: float
+    round: int
+    reforming: float
+    epochs: list[int] = field(default_factory=list)
+
+
+@dataclass
+class _OpenRound:
+    session: int
+    number: int
+    start: float
+    allocation: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    paces: dict[str, float] = field(default_factory=dict)
+    planning: float = 0.0
+    bounds: tuple[float, float] | None = None
+
+
+class _Reader:
+    """Folds events, one method for each kind."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._sessions: list[Session] = []
+        self._jobs: dict[str, Job] = {}
+        self._rounds: dict[tuple[int, int], _OpenRound] = {}
+        self._groups: dict[str, _OpenGroup] = {}
+        self._spans: list[Span] = []
+        self._epochs: dict[tuple[str, int], Epoch] = {}
+        self._superseded: list[Epoch] = []
+        self._checkpoints: list[CheckpointFile] = []
+        self._rates: list[FittedRates] = []
+        self._measurements: list[Measurement] = []
+        self._preprocessing: Preprocessing | None = None
+        self._outcomes: dict[str, Outcome] = {}
+        self._failures: list[Failure] = []
+        self._warnings: list[Warned] = []
+        self._kinds = {
+            "cluster": self._cluster,
+            "job": self._job,
+            "profile": self._profile,
+            "preprocessors": self._preprocessors,
+            "rates": self._fitted,
+            "planned": self._planned,
+            "started": self._started,
+            "epoch": self._epoch,
+            "checkpoint": self._checkpoint,
+            "stopped": self._stopped,
+            "done": self._done,
+            "failed": self._failed,
+            "round_end": self._round_end,
+            "warning": self._warning,
+            "ended": self._ended,
+        }
+
+    def read(self, event: Event) -> None:
+        """Take one event."""
+        kind = event.get("event")
+        time = _number(event.get("t"))
+        if kind == "session" or not self._sessions:
+            self._open_session(event if kind == "session" else {}, self._now if time is None else time)
+        self._now = max(self._now, self._now if time is None else time)
+        self._sessions[-1] = replace(self._sessions[-1], end=self._now)
+        if kind in self._kinds:
+            self._kinds[kind](event)
+
+    def finish(self) -> RunHistory:
+        """The history so far; what is still open ends now."""
+        self._cut_groups()
+        return RunHistory(
+            sessions=tuple(self._sessions),
+            jobs=self._jobs,
+            rounds=tuple(self._close_round(key) for key in sorted(self._rounds)),
+            spans=tuple(self._spans),
+            epochs=tuple(self._epochs.values()),
+            superseded=tuple(self._superseded),
+            checkpoints=tuple(self._checkpoints),
+            rates=tuple(self._rates),
+            measurements=tuple(self._measurements),
+            preprocessing=self._preprocessing,
+            outcomes=self._outcomes,
+            failures=tuple(self._failures),
+            warnings=tuple(self._warnings),
+        )
+
+    def _open_session(self, event: Event, start: float) -> None:
+        self._cut_groups()
+        self._stop_running()
+        rehearsal = event.get("rehearsal") or {}
+        self._sessions.append(
+            Session(
+                index=len(self._sessions),
+                start=start,
+                end=start,
+                fleet=str(event.get("fleet", "")),
+                host=str(event.get("host", "")),
+                spec_hash=str(event.get("spec_hash", "")),
+                name=str(event.get("name", "")),
+                versions={str(name): str(text) for name, text in (event.get("versions") or {}).items()},
+                policy=str(event.get("policy", "")),
+                policy_parameters=dict(event.get("policy_parameters") or {}),
+                time_scale=_number(rehearsal.get("time_scale")),
+            )
+        )
+
+    def _cluster(self, event: Event) -> None:
+        ranks = tuple(_rank(rank) for rank in event.get("ranks", ()))
+        cluster = Cluster(ranks, _integers(event.get("devices_per_node", ())))
+        self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
+
+    def _job(self, event: Event) -> None:
+        whole = ("parameters", "parameter_bytes", "virtual_workers", "batch_size", "seed", "samples", "max_epochs")
+        self._jobs[str(event["job"])] = Job(
+            name=str(event["job"]),
+            model=str(event.get("model", "")),
+            data=str(event.get("data", "")),
+            **{key: None if event.get(key) is None else int(event[key]) for key in whole},
+        )
+
+    def _profile(self, event: Event) -> None:
+        job, devices = self._named(event), _integers(event.get("devices", ()))
+        count, rate = int(event.get("count", len(devices))), _number(event.get("rate")) or 0.0
+        self._measurements.append(Measurement(job, devices, count, rate, _seconds(event), self._now))
+
+    def _preprocessors(self, event: Event) -> None:
+        chosen = event.get("chosen")
+        self._preprocessing = Preprocessing(
+            counts=_by_integer(event.get("counts")),
+            demand=_number(event.get("demand")),
+            chosen=None if chosen is None else int(chosen),
+        )
+
+    def _fitted(self, event: Event) -> None:
+        fitted = tuple(_number(rate) or 0.0 for rate in event.get("fitted", ()))
+        measured = _by_integer(event.get("measured"))
+        self._rates.append(FittedRates(self._named(event), str(event.get("source", "")), measured, fitted))
+
+    def _planned(self, event: Event) -> None:
+        flotilla = self._round(event)
+        flotilla.allocation.update({str(job): _integers(d) for job, d in (event.get("allocation") or {}).items()})
+        flotilla.paces.update({str(job): float(pace) for job, pace in (event.get("paces") or {}).items()})
+        flotilla.planning += _seconds(event)
+
+    def _started(self, event: Event) -> None:
+        job, seconds = self._named(event), _seconds(event)
+        self._close_group(job, self._now - seconds, "cut")
+        devices, number = _integers(event.get("devices", ())), self._round(event).number
+        self._groups[job] = _OpenGroup(job, devices, self._now, number, seconds)
+        self._outcomes[job] = Outcome(job, "running", self._now)
+
+    def _epoch(self, event: Event) -> None:
+        epoch = self._read_epoch(event)
+        earlier = self._epochs.pop((epoch.job, epoch.epoch), None)
+        if earlier is not None:
+            self._superseded.append(earlier)
+        self._epochs[epoch.job, epoch.epoch] = epoch
+        if epoch.job in self._groups:
+            self._groups[epoch.job].epochs.append(epoch.epoch)
+
+    def _read_epoch(self, event: Event) -> Epoch:
+        waited = event.get("waited") or {}
+        return Epoch(
+            job=self._named(event),
+            epoch=int(event.get("epoch", 0)),
+            step=int(event.get("step", 0)),
+            time=self._now,
+            seconds=_seconds(event),
+            rate=_number(event.get("rate")),
+            devices=_integers(event.get("devices", ())),
+            round=self._round(event).number,
+            session=self._sessions[-1].index,
+            metrics=_metrics(event),
+            learning_rate=_number(event.get("learning_rate")),
+            waited={int(d): Waited(float(w.get("data", 0.0)), float(w.get("peers", 0.0))) for d, w in waited.items()},
+            computed=_by_integer(event.get("computed")),
+        )
+
+    def _checkpoint(self, event: Event) -> None:
+        epoch, step, size = (int(event.get(key) or 0) for key in ("epoch", "step", "bytes"))
+        path, job = str(event.get("path", "")), self._named(event)
+        self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, _seconds(event)))
+
+    def _stopped(self, event: Event) -> None:
+        self._leave(event, "stopped", why=str(event.get("why", "")))
+
+    def _done(self, event: Event) -> None:
+        checkpoint = str(event.get("checkpoint") or "")
+        self._leave(event, "done", why=str(event.get("why", "")), metrics=_metrics(event), checkpoint=checkpoint)
+
+    def _failed(self, event: Event) -> None:
+        error, traceback = str(event.get("error", "")), str(event.get("traceback") or "")
+        self._leave(event, "failed", why=error)
+        epoch = event.get("epoch")
+        job = self._named(event)
+        self._failures.append(Failure(job, self._now, None if epoch is None else int(epoch), error, traceback))
+
+    def _leave(self, event: Event, status: str, **keys: Any) -> None:
+        job = self._named(event)
+        self._close_group(job, self._now, status)
+        self._outcomes[job] = Outcome(job, status, self._now, **keys)
+
+    def _round_end(self, event: Event) -> None:
+        start, end = _number(event.get("start")), _number(event.get("end"))
+        if start is not None and end is not None:
+            self._round(event).bounds = (start, end)
+
+    def _warning(self, event: Event) -> None:
+        job = event.get("job")
+        self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
+
+    def _ended(self, event: Event) -> None:
+        seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
+        end = max(self._now, _number(event.get("wall_seconds")) or 0.0)
+        status = str(event.get("status", "done"))
+        self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
+        self._stop_running()
+
+    def _named(self, event: Event) -> str:
+        """The event's job, made known if no job event came before."""
+        name = str(event.get("job", ""))
+        return self._jobs.setdefault(name, Job(name)).name
+
+    def _round(self, event: Event) -> _OpenRound:
+        key = (self._sessions[-1].index, int(event.get("round") or 0))
+        return self._rounds.setdefault(key, _OpenRound(*key, start=self._now))
+
+    def _close_group(self, job: str, end: float, outcome: str) -> None:
+        group = self._groups.pop(job, None)
+        if group is None:
+            return
+        session, epochs, end = self._sessions[-1].index, tuple(group.epochs), max(end, group.start)
+        self._spans.extend(
+            Span(device, job, group.start, end, group.round, session, epochs, group.reforming, outcome)
+            for device in group.devices
+        )
+
+    def _cut_groups(self) -> None:
+        for job in list(self._groups):
+            self._close_group(job, self._now, "cut")
+
+    def _stop_running(self) -> None:
+        for job, outcome in self._outcomes.items():
+            if outcome.status == "running":
+                self._outcomes[job] = replace(outcome, status="stopped", time=self._now)
+
+    def _close_round(self, key: tuple[int, int]) -> Round:
+        flotilla = self._rounds[key]
+        ends = [span.end for span in self._spans if (span.session, span.round) == key]
+        start, end = flotilla.bounds or (flotilla.start, max(ends, default=flotilla.start))
+        return Round(*key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning)
+
+
+def _rank(event: Event) -> Rank:
+    device, name = event.get("device"), event.get("device_name")
+    return Rank(
+        rank=int(event.get("rank", 0)),
+        node=int(event.get("node", 0)),
+        host=str(event.get("host", "")),
+        role=str(event.get("role", "")),
+        device=None if device is None else int(device),
+        device_name=None if name is None else str(name),
+        cores=_integers(event.get("cores") or ()),
+    )
+
+
+def _integers(values: Iterable[Any]) -> tuple[int, ...]:
+    return tuple(int(value) for value in values)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value)
+
+
+def _seconds(event: Event) -> float:
+    seconds = _number(event.get("seconds"))
+    return seconds if seconds is not None and math.isfinite(seconds) else 0.0
+
+
+def _by_integer(values: Any) -> dict[int, float]:
+    return {int(key): float(value) for key, value in sorted((values or {}).items(), key=lambda item: int(item[0]))}
+
+
+def _metrics(event: Event) -> dict[str, float]:
+    """The metrics that are numbers (NaN among them: a diverged network says so)."""
+    values = ((str(name), _number(value)) for name, value in (event.get("metrics") or {}).items())
+    return {name: value for name, value in values if value is not None}

@@ -1,0 +1,261 @@
+"""What a journal says, as frozen records: one class for each kind of fact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One MPI rank and what it does."""
+
+    rank: int
+    node: int
+    host: str
+    role: str
+    device: int | None = None
+    device_name: str | None = None
+    cores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The machine of one session."""
+
+    ranks: tuple[Rank, ...]
+    devices_per_node: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of devices M."""
+        return sum(self.devices_per_node)
+
+    @property
+    def node_starts(self) -> tuple[int, ...]:
+        """First device of each node."""
+        return tuple(sum(self.devices_per_node[:node]) for node in range(len(self.devices_per_node)))
+
+
+@dataclass(frozen=True)
+class Session:
+    """One start of the run; `start` and `end` in seconds of the run."""
+
+    index: int
+    start: float
+    end: float
+    fleet: str = ""
+    host: str = ""
+    spec_hash: str = ""
+    name: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    policy: str = ""
+    policy_parameters: Mapping[str, Any] = field(default_factory=dict)
+    time_scale: float | None = None
+    cluster: Cluster | None = None
+    status: str | None = None
+    overheads: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One network as the spec asked for it."""
+
+    name: str
+    model: str = ""
+    parameters: int | None = None
+    parameter_bytes: int | None = None
+    virtual_workers: int | None = None
+    batch_size: int | None = None
+    seed: int | None = None
+    data: str = ""
+    samples: int | None = None
+    max_epochs: int | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """One flotilla: what was allocated, when it began and ended (seconds of the run)."""
+
+    session: int
+    number: int
+    start: float
+    end: float
+    allocation: Mapping[str, tuple[int, ...]]
+    paces: Mapping[str, float]
+    planning_seconds: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """One device under one job, from the forming of the group until it left the device.
+
+    `reforming` is the cost of forming the group (seconds before `start`); `outcome` is done, stopped, failed or cut
+    (the session ended first, or the journal was read while the job ran).
+    """
+
+    device: int
+    job: str
+    start: float
+    end: float
+    round: int
+    session: int
+    epochs: tuple[int, ...]
+    reforming: float
+    outcome: str
+
+    @property
+    def seconds(self) -> float:
+        """How long the device was held."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Waited:
+    """Seconds that one device waited in one epoch: for samples (or the pace), and for the peers of its group."""
+
+    data: float = 0.0
+    peers: float = 0.0
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One finished epoch of a job; `rate` in samples per second."""
+
+    job: str
+    epoch: int
+    step: int
+    time: float
+    seconds: float
+    rate: float | None
+    devices: tuple[int, ...]
+    round: int
+    session: int
+    metrics: Mapping[str, float]
+    learning_rate: float | None
+    waited: Mapping[int, Waited]
+    computed: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class CheckpointFile:
+    """One checkpoint that was written."""
+
+    job: str
+    epoch: int
+    step: int
+    time: float
+    path: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FittedRates:
+    """A rate curve: measured r(m) by m, and fitted[m - 1] = r(m), in samples per second."""
+
+    job: str
+    source: str
+    measured: Mapping[int, float]
+    fitted: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measurement of the profiler; it ended at `time` and took `seconds`."""
+
+    job: str
+    devices: tuple[int, ...]
+    count: int
+    rate: float
+    seconds: float
+    time: float
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Throughput (samples/s) by number of preprocessors, what the jobs demand, and the number chosen."""
+
+    counts: Mapping[int, float]
+    demand: float | None
+    chosen: int | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Where a job stands: running, stopped (goes on later), done or failed."""
+
+    job: str
+    status: str
+    time: float
+    why: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failure of a job: its error in a line, and the traceback."""
+
+    job: str
+    time: float
+    epoch: int | None
+    error: str
+    traceback: str
+
+
+@dataclass(frozen=True)
+class Warned:
+    """One warning, of one job or of the run."""
+
+    text: str
+    job: str | None
+    time: float
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """All that a journal says of a run.
+
+    `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again.
+    """
+
+    sessions: tuple[Session, ...] = ()
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    rounds: tuple[Round, ...] = ()
+    spans: tuple[Span, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    superseded: tuple[Epoch, ...] = ()
+    checkpoints: tuple[CheckpointFile, ...] = ()
+    rates: tuple[FittedRates, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    preprocessing: Preprocessing | None = None
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+
+    @property
+    def wall(self) -> float:
+        """Seconds of all sessions together."""
+        return self.sessions[-1].end if self.sessions else 0.0
+
+    @property
+    def status(self) -> str:
+        """done, failed or stopped as the last session said at its end; unfinished if it said nothing."""
+        return (self.sessions[-1].status if self.sessions else None) or "unfinished"
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The latest machine that is known."""
+        return next((s.cluster for s in reversed(self.sessions) if s.cluster is not None), None)
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every device that any session had."""
+        sizes = [session.cluster.size for session in self.sessions if session.cluster is not None]
+        return tuple(sorted({*range(max(sizes, default=0)), *(span.device for span in self.spans)}))
+
+    def epochs_of(self, job: str) -> tuple[Epoch, ...]:
+        """The valid epochs of `job`, in order."""
+        return tuple(sorted((epoch for epoch in self.epochs if epoch.job == job), key=lambda epoch: epoch.epoch))

@@ -1,0 +1,88 @@
+"""What became of each network, and which is the best."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleet.report.records import Failure, Job, RunHistory
+
+_HIGHER, _LOWER = ("accuracy",), ("test_loss", "loss")
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """One network; `status` is done, failed, running (its last word was that it trains), stopped or pending."""
+
+    job: Job
+    status: str
+    epochs: int
+    metrics: Mapping[str, float]
+    device_seconds: float
+    why: str
+    checkpoint: str
+    failure: Failure | None
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best network by one metric."""
+
+    job: str
+    metric: str
+    value: float
+
+
+def job_results(history: RunHistory) -> tuple[JobResult, ...]:
+    """One result for each job, in the order of the spec."""
+    seconds: dict[str, float] = defaultdict(float)
+    for span in history.spans:
+        seconds[span.job] += span.seconds
+    return tuple(_result(history, job, seconds[job.name]) for job in history.jobs.values())
+
+
+def best_network(results: tuple[JobResult, ...]) -> Best | None:
+    """The highest accuracy; without accuracies the lowest held-out loss, else the lowest loss. Failed jobs are out."""
+    for metric in (*_HIGHER, *_LOWER):
+        found = [
+            Best(result.job.name, metric, result.metrics[metric])
+            for result in results
+            if result.status != "failed" and math.isfinite(result.metrics.get(metric, math.nan))
+        ]
+        if found:
+            choose = max if metric in _HIGHER else min
+            return choose(found, key=lambda best: best.value)
+    return None
+
+
+def metric_names(results: tuple[JobResult, ...]) -> tuple[str, ...]:
+    """Every metric that any job has: accuracy first, then the losses, then the others as they came."""
+    names = dict.fromkeys(name for result in results for name in result.metrics)
+    first = [name for name in ("accuracy", "test_loss", "loss") if name in names]
+    return (*first, *(name for name in names if name not in first))
+
+
+def _result(history: RunHistory, job: Job, device_seconds: float) -> JobResult:
+    outcome = history.outcomes.get(job.name)
+    epochs = history.epochs_of(job.name)
+    last = dict(epochs[-1].metrics) if epochs else {}
+    return JobResult(
+        job=job,
+        status=outcome.status if outcome else "pending",
+        epochs=len(epochs),
+        metrics={**last, **outcome.metrics} if outcome else last,
+        device_seconds=device_seconds,
+        why=outcome.why if outcome else "",
+        checkpoint=(outcome.checkpoint if outcome else "") or _last_checkpoint(history, job.name),
+        failure=_failure(history, job.name) if outcome and outcome.status == "failed" else None,
+    )
+
+
+def _last_checkpoint(history: RunHistory, job: str) -> str:
+    return next((file.path for file in reversed(history.checkpoints) if file.job == job), "")
+
+
+def _failure(history: RunHistory, job: str) -> Failure | None:
+    return next((failure for failure in reversed(history.failures) if failure.job == job), None)

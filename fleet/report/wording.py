@@ -1,0 +1,75 @@
+"""Numbers, times and devices as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import groupby
+
+METRIC_TITLES = {"accuracy": "Accuracy", "loss": "Loss", "test_loss": "Held-out loss"}
+WHY = {
+    "epochs": "all epochs trained",
+    "target": "target reached",
+    "patience": "no more improvement",
+    "policy": "moved by the policy",
+    "signal": "stopped by a signal",
+}
+
+
+def duration(seconds: float) -> str:
+    """0.42 s, 12.3 s, 4 min 05 s, 3 h 07 min."""
+    if not math.isfinite(seconds):
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+    return f"{int(seconds) // 3600} h {int(seconds) % 3600 // 60:02d} min"
+
+
+def count(value: float | None) -> str:
+    """12,345; a dash where nothing is known."""
+    return "-" if value is None or not math.isfinite(value) else f"{value:,.0f}"
+
+
+def rate(value: float | None) -> str:
+    """Samples per second with three digits that matter."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def metric(name: str, value: float | None) -> str:
+    """A share (an accuracy) in percent, any other metric with four digits; nan where it diverged."""
+    if value is None:
+        return "-"
+    if not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf"
+    return f"{100 * value:.2f} %" if "accuracy" in name and 0 <= value <= 1 else f"{value:.4g}"
+
+
+def metric_title(name: str) -> str:
+    """A metric's name for a heading."""
+    words = name.replace("_", " ")
+    return METRIC_TITLES.get(name, words[:1].upper() + words[1:])
+
+
+def devices(indices: Iterable[int]) -> str:
+    """0-3, 5: the devices in as few words as possible."""
+    runs = []
+    for _, pairs in groupby(enumerate(sorted(indices)), key=lambda pair: pair[1] - pair[0]):
+        run = [index for _, index in pairs]
+        runs.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ", ".join(runs) or "-"
+
+
+def plural(number: int, noun: str) -> str:
+    """1 device, 2 devices."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """`text` without control characters: a name from a file can neither move a cursor nor colour a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
