@@ -1,0 +1,145 @@
+"""report.html: one page with everything in it, computed from the journal."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from fleet.report import wording
+from fleet.report.colours import network_colours
+from fleet.report.durable import write_whole
+from fleet.report.figures.curves import curve_figures
+from fleet.report.figures.data_path import data_path_figure
+from fleet.report.figures.layout import Figure
+from fleet.report.figures.rates import rates_figure
+from fleet.report.figures.timeline import timeline
+from fleet.report.figures.waiting import REASONS, waiting_figure
+from fleet.report.flotillas import flotillas, running_lengths
+from fleet.report.history import read_history
+from fleet.report.overheads import overheads
+from fleet.report.rates import job_rates
+from fleet.report.records import RunHistory
+from fleet.report.results import best_network, job_results, metric_names
+from fleet.report.waiting import device_times, mean_waiting
+
+JOURNAL, REPORT = "journal.jsonl", "report.html"
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write `run_dir`/report.html from `run_dir`/journal.jsonl and return its path; needs no network to be read.
+
+    Raises:
+        FileNotFoundError: if the directory holds no journal.
+        OSError: if the page cannot be written.
+    """
+    journal = Path(run_dir) / JOURNAL
+    if not journal.is_file():
+        raise FileNotFoundError(
+            f"{run_dir} holds no {JOURNAL}, so there is nothing to report. "
+            "Give the directory of a run (--out of fleet run, or runs/NAME)."
+        )
+    page = Path(run_dir) / REPORT
+    write_whole(page, render(read_history(journal), Path(run_dir).resolve().name))
+    return page
+
+
+def render(history: RunHistory, name: str) -> str:
+    """The page as text; `name` is the run's, unless the journal says another."""
+    figures = _figures(history)
+    environment = _environment()
+    return environment.get_template("report.html.j2").render(
+        **_facts(history, name),
+        figures=figures,
+        figures_json=Markup(_json(figures)),
+        plotly=Markup(_plotly()) if figures else "",
+    )
+
+
+def _facts(history: RunHistory, name: str) -> dict[str, Any]:
+    results = job_results(history)
+    times = device_times(history)
+    lengths = tuple(running_lengths(history.spans).values())
+    return {
+        "name": next((session.name for session in reversed(history.sessions) if session.name), name),
+        "history": history,
+        "session": history.sessions[-1] if history.sessions else None,
+        "colours": network_colours(tuple(history.jobs)),
+        "results": results,
+        "best": best_network(results),
+        "metrics": metric_names(results),
+        "failed": [result for result in results if result.status == "failed"],
+        "flotillas": flotillas(history),
+        "lengths": lengths,
+        "times": times,
+        "mean_waiting": mean_waiting(times),
+        "reasons": REASONS,
+        "rates": job_rates(history),
+        "overheads": overheads(history),
+    }
+
+
+def _figures(history: RunHistory) -> dict[str, Figure]:
+    colours = network_colours(tuple(history.jobs))
+    figures = {
+        "timeline": timeline(history, flotillas(history), colours),
+        "waiting": waiting_figure(device_times(history)),
+        "rates": rates_figure(job_rates(history), colours),
+        **{f"curve-{number}": f for number, f in enumerate(curve_figures(history, colours).values())},
+        "data-path": data_path_figure(history.preprocessing),
+    }
+    return {key: figure for key, figure in figures.items() if figure is not None}
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        duration=wording.duration,
+        count=wording.count,
+        rate=wording.rate,
+        metric_title=wording.metric_title,
+        devices=wording.devices,
+        plural=wording.plural,
+        why=lambda text: wording.WHY.get(text, text),
+        finite=lambda value: value if value is not None and math.isfinite(value) else "",
+    )
+    environment.globals.update(metric=wording.metric, mean=fmean, deviation=pstdev)
+    return environment
+
+
+def _template(name: str) -> str:
+    return (files("fleet.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _plotly() -> str:
+    from plotly.offline import get_plotlyjs  # heavy, and only a page with figures needs it
+
+    return str(get_plotlyjs())
+
+
+def _json(value: Any) -> str:
+    """JSON that may stand inside a script element; what is not finite becomes null."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    for character in "<>&'":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
