@@ -1,0 +1,137 @@
+"""The run as it goes: a live table on a terminal, plain lines elsewhere. Both take journal events and know no more."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from fleet.report import wording
+from fleet.report.colours import network_colours
+from fleet.report.messages import epochs_text, message
+from fleet.report.progress import FINISHED, NetworkProgress, Progress
+
+STATUS_STYLES = {"done": "green", "failed": "bold red", "running": "cyan", "stopped": "yellow", "pending": "dim"}
+_MESSAGES, _AROUND = 5, 9
+_ORDER = ("running", "failed", "stopped", "done", "pending")
+
+
+class PlainView:
+    """One compact line for each event that a person wants; for logs and pipes."""
+
+    def __init__(self, console: Console, total: int = 0) -> None:
+        self._console = console
+        self._progress = Progress(total)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Take one journal event."""
+        self._progress.apply(event)
+        text = message(event, self._progress)
+        if text is not None:
+            line = Text(f"[{wording.duration(float(event.get('t') or 0.0)):>9}] {text}")
+            self._console.print(line, soft_wrap=True)
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class LiveView:
+    """A table that stays in place: networks, devices, flotilla, elapsed time, last messages.
+
+    `total` is the number of networks where it is known before the journal names them; `clock` only moves the elapsed
+    time between events. Networks that train are shown first; what does not fit on the screen is counted.
+    """
+
+    def __init__(self, console: Console, total: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._progress = Progress(total)
+        self._heard = clock()
+        self._lock = threading.Lock()  # the refreshing thread reads what events change
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        """Take one journal event."""
+        with self._lock:
+            self._progress.apply(event)
+            self._heard = self._clock()
+            text = message(event, self._progress)
+            if text is not None:
+                self._progress.messages.append(f"{wording.duration(self._progress.seconds):>9}  {text}")
+
+    def close(self) -> None:
+        """Take the table off the terminal; a second call does nothing."""
+        self._live.stop()
+
+    def _render(self) -> RenderableType:
+        with self._lock:
+            return Group(self._headline(), self._occupancy(), self._table(), self._last_messages())
+
+    def _headline(self) -> Text:
+        progress = self._progress
+        elapsed = progress.seconds + (0.0 if progress.ended else self._clock() - self._heard)
+        flotilla = f"flotilla {progress.flotilla}" if progress.flotilla is not None else progress.phase
+        finished = f"{progress.count('done')} of {progress.total} done"
+        failed = f", {progress.count('failed')} failed" if progress.count("failed") else ""
+        return Text(f"{wording.duration(elapsed)}  {flotilla}  {finished}{failed}", style="bold")
+
+    def _occupancy(self) -> Text:
+        """One block a device, in its network's colour; as many as fit in a line."""
+        progress = self._progress
+        colours = network_colours(tuple(progress.networks))
+        line = Text(f"devices {len(progress.held)}/{progress.devices} ", no_wrap=True, overflow="ellipsis")
+        for device in range(progress.devices):
+            job = progress.held.get(device)
+            line.append("\u25a0" if job else "\u25a1", style=colours[job] if job else "dim")
+        return line
+
+    def _table(self) -> Table:
+        networks = sorted(self._progress.networks.values(), key=lambda network: _ORDER.index(network.status))
+        room = max(3, self._console.size.height - _MESSAGES - _AROUND)
+        table = Table(expand=False, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column("network", overflow="ellipsis", no_wrap=True)
+        table.add_column("status", no_wrap=True)
+        for title in ("devices", "epoch", "accuracy", "loss", "samples/s"):
+            table.add_column(title, justify="right", no_wrap=True)
+        colours = network_colours(tuple(self._progress.networks))
+        for network in networks[:room]:
+            table.add_row(*_cells(network, colours[network.name]))
+        if len(networks) > room:
+            table.add_row(Text(_rest(networks[room:]), style="dim"))
+        return table
+
+    def _last_messages(self) -> Text:
+        lines = list(self._progress.messages)[-_MESSAGES:]
+        return Text("\n".join(("", *lines)), style="dim", overflow="ellipsis", no_wrap=True)
+
+
+def view_for(console: Console, total: int = 0) -> LiveView | PlainView:
+    """The live table where `console` is a terminal that can move its cursor, plain lines elsewhere."""
+    capable = console.is_terminal and not console.is_dumb_terminal
+    return LiveView(console, total) if capable else PlainView(console, total)
+
+
+def _cells(network: NetworkProgress, colour: str) -> tuple[Text, ...]:
+    loss = network.metrics.get("test_loss", network.metrics.get("loss"))
+    return (
+        Text(wording.printable(network.name), style=colour if network.status not in FINISHED else ""),
+        Text(network.status, style=STATUS_STYLES.get(network.status, "")),
+        Text(wording.devices(network.devices)),
+        Text(epochs_text(network)),
+        Text(wording.metric("accuracy", network.metrics.get("accuracy"))),
+        Text(wording.metric("loss", loss)),
+        Text(wording.rate(network.rate)),
+    )
+
+
+def _rest(networks: list[NetworkProgress]) -> str:
+    """... and 80 pending, 3 done."""
+    counts = {status: sum(network.status == status for network in networks) for status in _ORDER}
+    return "... and " + ", ".join(f"{number} {status}" for status, number in counts.items() if number)

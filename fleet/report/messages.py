@@ -1,0 +1,100 @@
+"""The line that a person wants to read about an event, if any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.report import wording
+from fleet.report.progress import Event, NetworkProgress, Progress
+
+
+def message(event: Event, progress: Progress) -> str | None:
+    """One line for `event`, which `progress` has taken already; None for events that are only written down."""
+    writer = _WRITERS.get(str(event.get("event")))
+    text = writer(event, progress) if writer else None
+    return None if text is None else wording.printable(text)
+
+
+def metrics_text(metrics: Mapping[str, Any]) -> str:
+    """accuracy 98.10 %, loss 0.061: the metrics that people look at come first."""
+    order = sorted(metrics, key=lambda name: (name != "accuracy", "loss" not in name))
+    return ", ".join(f"{_short(name)} {wording.metric(name, metrics[name])}" for name in order)
+
+
+def _short(name: str) -> str:
+    return wording.metric_title(name).lower() if name in wording.METRIC_TITLES else name
+
+
+def epochs_text(network: NetworkProgress) -> str:
+    """3/8, or 3 where nobody knows how many there will be."""
+    return f"{network.epochs}/{network.max_epochs}" if network.max_epochs else str(network.epochs)
+
+
+def _session(event: Event, progress: Progress) -> str:
+    number, policy = int(event.get("session") or 0), event.get("policy", "")
+    return f"policy {policy}" if number == 0 else f"goes on, session {number}, policy {policy}"
+
+
+def _cluster(event: Event, progress: Progress) -> str:
+    nodes = len(event.get("devices_per_node", ()))
+    return f"{wording.plural(progress.devices, 'device')} on {wording.plural(nodes, 'node')}"
+
+
+def _preprocessors(event: Event, progress: Progress) -> str:
+    demand, chosen = wording.rate(event.get("demand")), int(event.get("chosen") or 0)
+    return f"{wording.plural(chosen, 'preprocessor')} for a demand of {demand} samples/s"
+
+
+def _planned(event: Event, progress: Progress) -> str:
+    allocation = event.get("allocation") or {}
+    shares = "; ".join(f"{job} on {wording.devices(map(int, devices))}" for job, devices in allocation.items())
+    return f"flotilla {event.get('round')}: {shares or 'nothing'}"
+
+
+def _epoch(event: Event, progress: Progress) -> str:
+    network = progress.network(event)
+    devices = wording.plural(len(event.get("devices", ())), "device")
+    rate = f"{wording.rate(event.get('rate'))} samples/s on {devices}"
+    return f"{network.name} epoch {epochs_text(network)}: {metrics_text(event.get('metrics') or {})}, {rate}"
+
+
+def _stopped(event: Event, progress: Progress) -> str:
+    why = str(event.get("why", ""))
+    return f"{event.get('job')} stopped: {wording.WHY.get(why, why)}"
+
+
+def _done(event: Event, progress: Progress) -> str:
+    why = str(event.get("why", ""))
+    network = progress.network(event)
+    return f"{network.name} done, {wording.WHY.get(why, why)}: {metrics_text(network.metrics)}"
+
+
+def _failed(event: Event, progress: Progress) -> str:
+    return f"{event.get('job')} FAILED: {event.get('error')}"
+
+
+def _warning(event: Event, progress: Progress) -> str:
+    job = event.get("job")
+    return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
+
+
+def _ended(event: Event, progress: Progress) -> str:
+    wall = wording.duration(float(event.get("wall_seconds") or progress.seconds))
+    return (
+        f"{event.get('status', 'done')} after {wall}: {progress.count('done')} done, {progress.count('failed')} failed"
+    )
+
+
+_WRITERS = {
+    "session": _session,
+    "cluster": _cluster,
+    "preprocessors": _preprocessors,
+    "planned": _planned,
+    "epoch": _epoch,
+    "stopped": _stopped,
+    "done": _done,
+    "failed": _failed,
+    "warning": _warning,
+    "ended": _ended,
+}

@@ -1,0 +1,76 @@
+"""metrics.csv: one row for each epoch of each job, written as the run goes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from fleet.report.durable import write_whole
+
+KEY = ("job", "epoch")
+FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")
+
+
+class MetricsFile:
+    """Rows by (job, epoch). A new row is appended; a row that comes again, or a new metric, writes the file anew.
+
+    An existing file is gone on with; one that is none of ours is set aside as metrics.csv.old. A torn last row is
+    dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._rows: dict[tuple[str, str], dict[str, str]] = {}
+        self._metrics: list[str] = []
+        self._read()
+
+    def put(self, row: Mapping[str, str], metrics: Mapping[str, str]) -> None:
+        """Write one epoch: `row` has the fixed columns, `metrics` the others."""
+        named = {self._column(name): value for name, value in metrics.items()}
+        added = [name for name in named if name not in self._metrics]
+        whole = {**row, **named}
+        key = (row["job"], row["epoch"])
+        anew = bool(added) or key in self._rows or not self._path.exists()
+        self._metrics += added
+        self._rows.pop(key, None)
+        self._rows[key] = whole
+        if anew:
+            write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))
+        else:
+            self._append(whole)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """job, epoch, step, time, the metrics as they came, rate, devices."""
+        return (*FIRST, *self._metrics, *LAST)
+
+    def _column(self, metric: str) -> str:
+        return f"metrics.{metric}" if metric in (*FIRST, *LAST) else metric
+
+    def _append(self, row: Mapping[str, str]) -> None:
+        with open(self._path, "a", encoding="utf-8", newline="") as file:
+            file.write(self._text([row]))
+
+    def _text(self, rows: Iterable[Mapping[str, str]]) -> str:
+        text = io.StringIO()
+        csv.DictWriter(text, self.columns, restval="", lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+    def _read(self) -> None:
+        if not self._path.exists():
+            return
+        text = self._path.read_text(encoding="utf-8", errors="replace")
+        rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        names = rows.fieldnames or ()
+        if tuple(names[: len(FIRST)]) != FIRST or tuple(names[-len(LAST) :]) != LAST:
+            os.replace(self._path, self._path.with_name(f"{self._path.name}.old"))
+            return
+        self._metrics = list(names[len(FIRST) : -len(LAST)])
+        for row in rows:
+            if None not in row and None not in row.values():
+                self._rows[row["job"], row["epoch"]] = dict(row)
+        if not text.endswith("\n"):
+            write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))

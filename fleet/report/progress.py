@@ -1,0 +1,113 @@
+"""Where a run stands, folded from its events as they come; what the live views show."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = Mapping[str, Any]
+FINISHED = ("done", "failed")
+
+
+@dataclass
+class NetworkProgress:
+    """One network; `epochs` counts finished ones."""
+
+    name: str
+    status: str = "pending"
+    devices: tuple[int, ...] = ()
+    epochs: int = 0
+    max_epochs: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    rate: float | None = None
+
+
+class Progress:
+    """The state that the events so far add up to. `total`: how many networks the run has, as far as is known yet."""
+
+    def __init__(self, total: int = 0) -> None:
+        self.total = total
+        self.networks: dict[str, NetworkProgress] = {}
+        self.devices = 0
+        self.held: dict[int, str] = {}
+        self.flotilla: int | None = None
+        self.phase = "starting"
+        self.ended = False
+        self.seconds = 0.0
+        self.messages: deque[str] = deque(maxlen=100)
+        self._kinds = {
+            "cluster": self._cluster,
+            "job": self._job,
+            "profile": self._profile,
+            "planned": self._planned,
+            "started": self._started,
+            "epoch": self._epoch,
+            "stopped": self._left,
+            "done": self._left,
+            "failed": self._left,
+            "ended": self._ended,
+        }
+
+    def apply(self, event: Event) -> None:
+        """Take one event; unknown kinds are passed over."""
+        self.seconds = max(self.seconds, float(event.get("t") or 0.0))
+        kind = event.get("event")
+        if kind in self._kinds:
+            self._kinds[kind](event)
+
+    def network(self, event: Event) -> NetworkProgress:
+        """The event's network, made known if it was not."""
+        name = str(event.get("job", ""))
+        network = self.networks.setdefault(name, NetworkProgress(name))
+        self.total = max(self.total, len(self.networks))
+        return network
+
+    def count(self, *statuses: str) -> int:
+        """How many networks have one of `statuses`."""
+        return sum(network.status in statuses for network in self.networks.values())
+
+    def _cluster(self, event: Event) -> None:
+        self.devices = sum(int(devices) for devices in event.get("devices_per_node", ()))
+
+    def _job(self, event: Event) -> None:
+        epochs = event.get("max_epochs")
+        self.network(event).max_epochs = None if epochs is None else int(epochs)
+
+    def _profile(self, event: Event) -> None:
+        self.network(event)
+        self.phase = "profiling"
+
+    def _planned(self, event: Event) -> None:
+        self.flotilla = int(event.get("round") or 0)
+        self.phase = "training"
+
+    def _started(self, event: Event) -> None:
+        network = self.network(event)
+        self._release(network)
+        network.status, self.phase = "running", "training"
+        network.devices = tuple(int(device) for device in event.get("devices", ()))
+        network.epochs = int(event.get("epoch") or 0)
+        self.held.update(dict.fromkeys(network.devices, network.name))
+
+    def _epoch(self, event: Event) -> None:
+        network = self.network(event)
+        network.epochs += 1
+        network.metrics.update(event.get("metrics") or {})
+        network.rate = event.get("rate")
+
+    def _left(self, event: Event) -> None:
+        network = self.network(event)
+        self._release(network)
+        network.status, network.rate = str(event["event"]), None
+        network.metrics.update(event.get("metrics") or {})
+
+    def _ended(self, event: Event) -> None:
+        self.phase, self.ended = str(event.get("status", "done")), True
+
+    def _release(self, network: NetworkProgress) -> None:
+        for device in network.devices:
+            if self.held.get(device) == network.name:
+                del self.held[device]
+        network.devices = ()

@@ -1,0 +1,136 @@
+"""metrics.csv and TensorBoard files, within one session and over several."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fleet.report.tracking import Tracking, folder_of
+
+Event = dict[str, Any]
+
+
+def epoch(job: str, number: int, t: float = 1.0, **metrics: float) -> Event:
+    step = 10 * (number + 1)
+    return {
+        "event": "epoch",
+        "t": t,
+        "unix": 1.7e9 + t,
+        "job": job,
+        "epoch": number,
+        "step": step,
+        "devices": [0, 2],
+        "rate": 50.5,
+        "learning_rate": 0.1,
+        "metrics": metrics,
+    }
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    with open(run_dir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def scalars(run_dir: Path, job: str, name: str) -> list[tuple[int, float]]:
+    accumulator = EventAccumulator(str(run_dir / "tensorboard" / folder_of(job)))
+    accumulator.Reload()
+    return [(point.step, point.value) for point in accumulator.Scalars(name)]
+
+
+def track(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
+    tracking = Tracking(run_dir, tensorboard)
+    for event in events:
+        tracking.event(event)
+    tracking.close()
+
+
+def test_rows_are_appended_as_epochs_end(tmp_path: Path) -> None:
+    tracking = Tracking(tmp_path, tensorboard=False)
+    tracking.event(epoch("a", 0, t=3.0, loss=2.0, accuracy=0.5))
+    inode = (tmp_path / "metrics.csv").stat().st_ino
+    tracking.event(epoch("b, with comma", 0, loss=1.0, accuracy=0.5))
+    assert (tmp_path / "metrics.csv").stat().st_ino == inode
+    first, second = rows(tmp_path)
+    assert first == {
+        "job": "a",
+        "epoch": "0",
+        "step": "10",
+        "time": "3.0",
+        "loss": "2.0",
+        "accuracy": "0.5",
+        "rate": "50.5",
+        "devices": "0 2",
+    }
+    assert second["job"] == "b, with comma"
+
+
+def test_a_new_metric_becomes_a_column_and_names_do_not_collide(tmp_path: Path) -> None:
+    track(tmp_path, epoch("a", 0, loss=2.0), epoch("b", 0, loss=1.0, rate=7.0), epoch("a", 1, loss=1.5))
+    assert [(row["loss"], row["metrics.rate"], row["rate"]) for row in rows(tmp_path)] == [
+        ("2.0", "", "50.5"),
+        ("1.0", "7.0", "50.5"),
+        ("1.5", "", "50.5"),
+    ]
+
+
+def test_going_on_adds_no_row_twice_and_the_later_wins(tmp_path: Path) -> None:
+    track(tmp_path, epoch("a", 0, loss=2.0), epoch("a", 1, loss=1.0), epoch("b", 0, loss=3.0))
+    track(tmp_path, epoch("a", 1, loss=0.5), epoch("a", 2, loss=0.25))
+    found = sorted((row["job"], row["epoch"], row["loss"]) for row in rows(tmp_path))
+    assert found == [("a", "0", "2.0"), ("a", "1", "0.5"), ("a", "2", "0.25"), ("b", "0", "3.0")]
+
+
+def test_a_torn_last_row_is_dropped(tmp_path: Path) -> None:
+    track(tmp_path, epoch("a", 0, loss=2.0))
+    with open(tmp_path / "metrics.csv", "a") as file:
+        file.write("a,1,20,9.")
+    track(tmp_path, epoch("a", 2, loss=1.0))
+    assert [row["epoch"] for row in rows(tmp_path)] == ["0", "2"]
+
+
+def test_a_foreign_metrics_file_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("something,else\n1,2\n")
+    track(tmp_path, epoch("a", 0, loss=2.0))
+    assert (tmp_path / "metrics.csv.old").read_text() == "something,else\n1,2\n"
+    assert len(rows(tmp_path)) == 1
+
+
+def test_tensorboard_holds_every_metric_once_also_after_going_on(tmp_path: Path) -> None:
+    started: Event = {"event": "started", "job": "a/b", "epoch": 0, "step": 0}
+    first = (started, epoch("a/b", 0, loss=2.0), epoch("a/b", 1, loss=1.0))
+    track(tmp_path, *first, tensorboard=True)
+    second = ({**started, "epoch": 1, "step": 10}, epoch("a/b", 1, loss=0.5), epoch("a/b", 2, loss=0.25))
+    track(tmp_path, *second, {"event": "done", "job": "a/b"}, tensorboard=True)
+    assert scalars(tmp_path, "a/b", "loss") == [(10, 2.0), (20, 0.5), (30, 0.25)]
+    assert [step for step, _ in scalars(tmp_path, "a/b", "rate")] == [10, 20, 30]
+    assert [step for step, _ in scalars(tmp_path, "a/b", "learning_rate")] == [10, 20, 30]
+
+
+def test_without_tensorboard_the_rows_are_written_and_a_warning_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.warns(UserWarning, match="pip install tensorboard"):
+        track(tmp_path, epoch("a", 0, loss=2.0), epoch("a", 1, loss=1.0), tensorboard=True)
+    assert len(rows(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("job", ["..", ".", "", "../../etc", "/root", "a/../b", "x\x00y", "plain-1"])
+def test_no_name_leads_out_of_the_run(tmp_path: Path, job: str) -> None:
+    path = (tmp_path / folder_of(job)).resolve()
+    assert path.parent == tmp_path.resolve()
+    assert "\x00" not in str(path)
+
+
+def test_a_whole_run(simulated: Callable[..., list[Event]], tmp_path: Path) -> None:
+    events = simulated(jobs=6, failing=(2,), killed_after=30)
+    track(tmp_path, *events)
+    pairs = [(row["job"], row["epoch"]) for row in rows(tmp_path)]
+    expected = {(event["job"], str(event["epoch"])) for event in events if event["event"] == "epoch"}
+    assert len(pairs) == len(set(pairs)) and set(pairs) == expected
