@@ -12,6 +12,7 @@ import io
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,8 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
             path, str(error), "keep such values out of the optimizer's and the schedule's state"
         ) from error
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # there may be no such file, nor folder
+            partial.unlink()
         raise CheckpointError(
             path,
             f"cannot be written: {error.strerror or error}",

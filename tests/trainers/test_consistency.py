@@ -17,8 +17,8 @@ from trainers.buckets import Buckets, Layout
 from trainers.reduce.ring import VirtualRing
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from cases import CASES, Case, state_arrays  # noqa: E402
-from drive import run  # noqa: E402
+from cases import CASES, Case, state_arrays
+from drive import run
 
 
 def expected(folder: Path, case: Case, rank: int) -> dict[str, np.ndarray]:

@@ -23,6 +23,8 @@ def main(folder: Path) -> None:
     torch.set_num_threads(1)
     world = MPI.COMM_WORLD
     tag = 10
+    # Its barrier, unlike MPI's, leaves the cores to those who train.
+    everyone = Group.form(world, range(world.size), tag, timeout=100)
     for case in CASES:
         for members in range(1, case.virtual_workers + 1):
             half, whole = (folder / f"{case.name}-on-{members}-{part}.h5" for part in ("half", "whole"))
@@ -35,7 +37,7 @@ def main(folder: Path) -> None:
                         write(half, checkpoint)
             # Other trainers, and another master, in another order.
             ranks = [world.size - 1 - rank for rank in range(members - 1 or case.virtual_workers)]
-            world.Barrier()
+            everyone.barrier()
             tag += 2
             if world.rank in ranks:
                 with Group.form(world, ranks, tag, timeout=60) as group:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ def train(case: Case, rank: int) -> dict[str, np.ndarray]:
     schedule = case.scheduler(optimizer)
     parallel = DistributedDataParallel(model)
     seed(SEED + 1 + rank)
-    sampler = DistributedSampler(case.dataset(True), seed=SEED)
+    sampler: DistributedSampler[Any] = DistributedSampler(case.dataset(True), seed=SEED)
     loader = DataLoader(case.dataset(True), BATCH, sampler=sampler)
     steps, epoch = 0, 0
     while steps < STEPS:
@@ -55,7 +56,7 @@ def main(rank: int, folder: Path) -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store-{ranks}", rank=rank, world_size=ranks)
         for case in CASES:
             if case.virtual_workers == ranks:
-                np.savez(folder / f"{case.name}-{rank}.npz", **train(case, rank))
+                np.savez(folder / f"{case.name}-{rank}.npz", **train(case, rank))  # type: ignore[arg-type]
         for size in VECTOR_SIZES:
             total = vector(size, rank)
             dist.all_reduce(total)

@@ -1,0 +1,112 @@
+"""Collectives, a failing member, a silent one, and groups formed afterwards. Argument: folder. Under mpiexec, 4 ranks.
+
+Each rank writes what it saw to rank-R.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from mpi4py import MPI
+
+import trainers.reduce.mpi
+from trainers import Group, PeerFailed, PeerSilent, blocks_of
+from trainers.reduce.ring import VirtualRing
+
+WORLD = MPI.COMM_WORLD
+ORDER = [2, 0, 3, 1]
+
+
+def collectives(group: Group) -> dict[str, Any]:
+    tensor = torch.arange(5.0) if group.is_master else torch.zeros(5)
+    group.bcast(tensor)
+    tree: dict[str, Any] = {"a": (1, None), "t": torch.ones(2, dtype=torch.bfloat16)}
+    received = group.bcast_tree(tree if group.is_master else None)
+    return {
+        "index": group.index,
+        "bcast": tensor.tolist(),
+        "bytes": group.bcast_bytes(b"x" * 3001 if group.is_master else None).decode(),
+        "agree": group.agree(-7 if group.is_master else 0),
+        "gathered": [part.decode() for part in group.gather_bytes(f"{group.index}".encode() * group.index)],
+        "trees": [member["index"] for member in group.gather_trees({"index": group.index})],
+        "tree": received["a"] == (1, None) and torch.equal(received["t"], tree["t"]),
+    }
+
+
+def traffic(group: Group, virtual_workers: int, elements: int) -> dict[str, int]:
+    """Sum vectors over the ring; count the bytes that this member sends."""
+    sent = 0
+
+    class Counted:
+        def pass_on(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> None:
+            nonlocal sent
+            sent += outgoing.numel() * outgoing.element_size()
+            group.pass_on(outgoing, incoming)
+
+    ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, Counted())
+    total = ring.sum([torch.full((elements,), float(rank)) for rank in group.block(virtual_workers)])
+    return {"sent": sent, "right": bool((total == sum(range(virtual_workers))).all())}
+
+
+def failing() -> str:
+    """Member 1 raises; the others are in the middle of a collective."""
+    try:
+        with Group.form(WORLD, ORDER[:3], 20, timeout=60) as group:
+            if group.index == 1:
+                raise ArithmeticError("the loss is nan")
+            group.gather_bytes(bytes(100_000))  # more than MPI sends unasked
+            group.agree()
+    except PeerFailed as error:
+        return f"PeerFailed {error.rank}: {error.text}"
+    except ArithmeticError as error:
+        return f"raised: {error}"
+    return "went on"
+
+
+def failing_while_waiting_for_data() -> str:
+    """Member 0 fails; member 1 does not talk to it but looks now and then, as one does who waits for samples."""
+    group = Group.form(WORLD, [1, 3], 30, timeout=60)
+    if group.is_master:
+        group.abort("out of memory")
+        return "aborted"
+    try:
+        while True:
+            group.check()
+    except PeerFailed as error:
+        return f"PeerFailed {error.rank}: {error.text}"
+
+
+def silent() -> str:
+    """Rank 1 never comes to a group."""
+    if WORLD.rank == 1:
+        return "elsewhere"
+    try:
+        Group.form(WORLD, [0, 1, 2, 3], 40, timeout=0.5)
+    except PeerSilent as error:
+        return f"PeerSilent {list(error.ranks)}"
+    return "formed"
+
+
+def main(folder: Path) -> None:
+    seen: dict[str, Any] = {}
+    with Group.form(WORLD, ORDER, 10, timeout=60) as group:
+        seen["collectives"] = collectives(group)
+        trainers.reduce.mpi._LARGEST_MESSAGE = 1000
+        seen["in pieces"] = collectives(group)
+        seen["traffic"] = traffic(group, 6, 6000)
+    if WORLD.rank in ORDER[:3]:
+        seen["failing"] = failing()
+    if WORLD.rank in (1, 3):
+        seen["checking"] = failing_while_waiting_for_data()
+    seen["silent"] = silent()
+    with Group.form(WORLD, [3, 1, 0, 2], 50, timeout=60) as group:
+        seen["afterwards"] = group.agree(WORLD.rank)
+    (folder / f"rank-{WORLD.rank}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,165 @@
+"""Checkpoint files: whole or absent, never trusted unread."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trainers import Checkpoint, CheckpointError, file_name, latest_good, prune, read, write
+from trainers.tree import flatten
+
+
+def checkpoint(epoch: int = 1, step: int = 0) -> Checkpoint:
+    generator = torch.Generator().manual_seed(epoch)
+    weights = {"0.weight": torch.randn(200, 30, generator=generator), "0.bias": torch.randn(30, generator=generator)}
+    optimizer = {
+        "state": {0: {"momentum_buffer": torch.ones(200, 30)}},
+        "param_groups": [{"lr": 0.1, "betas": (0.9, 1)}],
+    }
+    return Checkpoint(
+        job="net",
+        seed=3,
+        virtual_workers=1,
+        batch_size=4,
+        epoch=epoch,
+        step=step,
+        steps=10 * epoch + step,
+        parameters=weights,
+        workers=[{"rank": 0, "buffers": {"mean": torch.zeros(3)}, "loss_sum": 0.1 + 0.2}],
+        optimizer=optimizer,
+        schedule=None,
+        layout={"buckets": [[1, 0]], "used": [True, True]},
+        history=[{"loss": 0.3}],
+        pins={"torch": "2.0"},
+    )
+
+
+def same(one: Checkpoint, other: Checkpoint) -> bool:
+    (text, arrays), (other_text, others) = flatten(one.as_tree()), flatten(other.as_tree())
+    return text == other_text and all(arrays[name].tobytes() == others[name].tobytes() for name in arrays)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for epoch, step in ((1, 0), (2, 0), (2, 7)):
+        saved = checkpoint(epoch, step)
+        write(tmp_path / file_name(saved), saved)
+    return tmp_path
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    original = checkpoint(7)
+    saved = write(tmp_path / "new" / file_name(original), original)
+    assert saved.path.name == "epoch-00007-step-000000.h5"
+    assert saved.bytes == saved.path.stat().st_size
+    assert same(read(saved.path), original)
+    assert [path.name for path in saved.path.parent.iterdir()] == [saved.path.name]
+
+
+def test_equal_states_have_equal_digests(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "a.h5", checkpoint()), write(tmp_path / "b.h5", checkpoint())
+    assert one.digest == other.digest
+    assert write(tmp_path / "c.h5", checkpoint(2)).digest != one.digest
+
+
+def test_the_newest_is_found(folder: Path) -> None:
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step, rejected) == (2, 7, [])
+    assert latest_good(folder / "none") == (None, [])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_flipped_bit_gets_through(folder: Path, data: st.DataObject) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    whole = checkpoint(2, 7)
+    content = bytearray(write(path, whole).path.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    found, rejected = latest_good(folder)
+    assert found is not None
+    if rejected:
+        assert (found.epoch, found.step) == (2, 0)
+        assert rejected[0].path == path
+    else:  # a byte that means nothing
+        assert same(found, whole)
+
+
+def test_a_flipped_weight_falls_back_to_the_checkpoint_before(folder: Path) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    weights = checkpoint(2).parameters["0.weight"].numpy().tobytes()
+    content = path.read_bytes()
+    position = content.index(weights) + 1001
+    path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step) == (2, 0)
+    assert "content does not match its digest; go on from an earlier checkpoint" in str(rejected[0])
+
+
+@pytest.mark.parametrize("length", [0, 100, 5000, -1])
+def test_a_truncated_file_falls_back(folder: Path, length: int) -> None:
+    for name in ("epoch-00002-step-000007.h5", "epoch-00002-step-000000.h5"):
+        (folder / name).write_bytes((folder / name).read_bytes()[:length])
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, len(rejected)) == (1, 2)
+
+
+def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"x\.h5: no such file; give the path"):
+        read(tmp_path / "x.h5")
+    (tmp_path / "x.h5").write_text("not HDF5")
+    with pytest.raises(CheckpointError, match="is damaged or no checkpoint"):
+        read(tmp_path / "x.h5")
+
+
+def test_state_that_cannot_be_stored_is_named(tmp_path: Path) -> None:
+    odd = replace(checkpoint(), optimizer={"state": {0: {"hook": print}}})
+    with pytest.raises(CheckpointError, match=r"/optimizer/state/0/hook holds a builtin_function_or_method"):
+        write(tmp_path / "x.h5", odd)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pruning_keeps_the_newest(folder: Path) -> None:
+    (folder / ".epoch-00002-step-000009.h5.partial").write_bytes(b"left by a killed writer")
+    (folder / "notes.txt").write_text("stays")
+    prune(folder, keep=2)
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "epoch-00002-step-000000.h5",
+        "epoch-00002-step-000007.h5",
+        "notes.txt",
+    ]
+    with pytest.raises(ValueError, match="keep is 0"):
+        prune(folder, keep=0)
+
+
+def test_an_unwritable_folder_is_an_error_for_people(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written: .*; make room or choose another folder"):
+        write(tmp_path / "file" / "x.h5", checkpoint())
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(programs: Path, tmp_path: Path) -> None:
+    mount = f'mount -t tmpfs -o size=512k none "{tmp_path}" && exec "$@"'
+    private = ["unshare", "-m", "sh", "-c"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*private, mount, "sh", "true"], capture_output=True).returncode
+    ):
+        pytest.skip("a small file system needs unshare and the right to mount; run the tests as root")
+    command = [*private, mount, "sh", sys.executable, str(programs / "full_disk.py"), str(tmp_path)]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=root, env={"PYTHONPATH": str(root)})
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert "epoch-00002-step-000000.h5: cannot be written: No space left on device" in seen["error"]
+    assert (seen["epoch"], seen["rejected"], seen["files"]) == (1, 0, ["epoch-00001-step-000000.h5"])

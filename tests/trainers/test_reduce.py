@@ -1,0 +1,103 @@
+"""The order of addition: gloo's own sums, and the virtual ring on any split."""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from trainers.reduce.order import chunks, ranks_of_fold
+from trainers.reduce.ring import VirtualRing
+
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
+from cases import VECTOR_SIZES, vector
+
+
+class Link:
+    """One member's place in a ring of threads: what it passes on, the previous one receives."""
+
+    def __init__(self, mail: list[queue.Queue[Tensor]], index: int) -> None:
+        self._mail, self._index = mail, index
+
+    def pass_on(self, outgoing: Tensor, incoming: Tensor) -> None:
+        self._mail[self._index - 1].put(outgoing.clone())
+        incoming.copy_(self._mail[self._index].get(timeout=30))
+
+
+def links(members: int) -> list[Link]:
+    mail: list[queue.Queue[Tensor]] = [queue.Queue() for _ in range(members)]
+    return [Link(mail, index) for index in range(members)]
+
+
+def on_threads(blocks: list[range], vectors: list[Tensor]) -> list[Tensor]:
+    """Every member's result of the virtual ring."""
+    neighbours, results = links(len(blocks)), [torch.empty(0)] * len(blocks)
+
+    def member(index: int) -> None:
+        own = [vectors[rank] for rank in blocks[index]]
+        results[index] = VirtualRing(blocks, index, neighbours[index]).sum(own)
+
+    threads = [threading.Thread(target=member, args=(index,)) for index in range(len(blocks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def folded(vectors: list[Tensor]) -> Tensor:
+    """The definition: each chunk folded in its order, element by element."""
+    result = torch.empty_like(vectors[0])
+    for chunk, where in enumerate(chunks(vectors[0].numel(), len(vectors), vectors[0].element_size())):
+        first, *rest = ranks_of_fold(chunk, len(vectors))
+        total = vectors[first][where]
+        for rank in rest:
+            total = vectors[rank][where] + total
+        result[where] = total
+    return result
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("size", VECTOR_SIZES)
+def test_sums_are_gloos(ranks: int, size: int, stock_ddp: Path) -> None:
+    vectors = [vector(size, rank) for rank in range(ranks)]
+    total = VirtualRing([range(ranks)], 0, links(1)[0]).sum(vectors)
+    assert total.numpy().tobytes() == np.load(stock_ddp / f"sum-{ranks}-{size}.npy").tobytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=5), st.integers(1, 200), st.sampled_from(["float32", "float64"])
+)
+def test_the_split_does_not_change_a_bit(sizes: list[int], elements: int, dtype: str) -> None:
+    stops = np.cumsum(sizes).tolist()
+    blocks = [range(stop - size, stop) for size, stop in zip(sizes, stops)]
+    vectors = [vector(elements, rank).to(getattr(torch, dtype)) for rank in range(stops[-1])]
+    wanted = folded(vectors).numpy().tobytes()
+    assert [result.numpy().tobytes() for result in on_threads(blocks, vectors)] == [wanted] * len(blocks)
+
+
+@given(st.integers(1, 3_000_000), st.integers(1, 16), st.sampled_from([2, 4, 8]))
+def test_chunks_cover_the_vector_in_order(elements: int, ranks: int, element_size: int) -> None:
+    slices = chunks(elements, ranks, element_size)
+    assert len(slices) == ranks
+    assert [slices[0].start, *(s.stop for s in slices)] == [*(s.start for s in slices), elements]
+
+
+def test_the_input_vectors_stay_as_they_are() -> None:
+    vectors = [vector(50, rank) for rank in range(3)]
+    VirtualRing([range(3)], 0, links(1)[0]).sum(vectors)
+    assert all(torch.equal(v, vector(50, rank)) for rank, v in enumerate(vectors))
+
+
+def test_gaps_between_blocks_are_refused() -> None:
+    with pytest.raises(ValueError, match="not consecutive"):
+        VirtualRing([range(2), range(3, 4)], 0, links(2)[0])

@@ -1,0 +1,258 @@
+"""One trainer alone: the parts of a step, snapshots, rehearsals, and errors for people."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainers import (
+    Checkpoint,
+    CheckpointError,
+    Diverged,
+    Group,
+    PinsDiffer,
+    Task,
+    Trainer,
+    UnevenGradients,
+    VirtualWorker,
+)
+from trainers.random_state import RandomState, seed_everything
+from trainers.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
+
+Batch = tuple[Tensor, Tensor]
+
+
+class Small:
+    """A task with nothing but the required parts."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    def dataset(self, train: bool) -> Any:
+        return None
+
+
+def batch(seed: int, size: int = 6) -> Batch:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, 4, generator=generator), torch.randint(0, 3, (size,), generator=generator)
+
+
+def trainer(task: Task | None = None, workers: int = 2, **more: Any) -> Trainer:
+    return Trainer(task or Small(), workers, Group.alone(), **more)
+
+
+def weights(of: Trainer) -> list[bytes]:
+    return [parameter.detach().numpy().tobytes() for parameter in of.model.parameters()]
+
+
+def snapshot(of: Trainer) -> Checkpoint:
+    checkpoint = of.snapshot()
+    assert checkpoint is not None
+    return checkpoint
+
+
+def test_defaults_of_a_task() -> None:
+    task = Small()
+    assert (batch_size_of(task), seed_of(task), name_of(task)) == (32, 0, "Small")
+    model = task.model().eval()
+    inputs, targets = batch(0)
+    assert torch.equal(loss_of(task, model, (inputs, targets)), nn.functional.cross_entropy(model(inputs), targets))
+    right = (model(inputs).argmax(1) == targets).sum().item()
+    assert evaluation_sums(task, model, (inputs, targets))["accuracy"] == (right, 6)
+
+
+def test_a_held_out_batch_costs_one_forward_pass() -> None:
+    calls = []
+    model = Small().model().eval()
+    model.register_forward_hook(lambda *_: calls.append(1))
+    evaluation_sums(Small(), model, batch(0))
+    assert len(calls) == 1
+
+
+def test_a_batch_may_be_drawn_under_the_workers_random_state() -> None:
+    def drawn() -> Batch:
+        noise = torch.rand(()) + np.random.rand() + random.random()
+        inputs, targets = batch(0)
+        return inputs + noise, targets
+
+    def by_hand(rank: int) -> Batch:
+        seed_everything(1 + rank)
+        torch.empty((), dtype=torch.int64).random_()  # the loader's base seed
+        return drawn()
+
+    losses = trainer().step([drawn, drawn])
+    seen = [by_hand(0)[0], by_hand(1)[0]]
+    assert not torch.equal(seen[0], seen[1])
+    model = trainer()
+    assert losses != model.step([batch(0), batch(0)])
+
+
+def test_switching_workers_gives_each_its_own_randomness() -> None:
+    model = nn.BatchNorm1d(2)
+    workers = [VirtualWorker(rank, 5, model, torch.device("cpu")) for rank in range(2)]
+    drawn: dict[int, list[tuple[float, float, float]]] = {0: [], 1: []}
+    for rank in (0, 1, 1, 0):
+        with workers[rank].active(model):
+            drawn[rank].append((torch.rand(()).item(), float(np.random.rand()), random.random()))
+            model.running_mean.add_(rank + 1)  # type: ignore[union-attr]
+    for rank in (0, 1):
+        seed_everything(5 + 1 + rank)
+        assert drawn[rank] == [(torch.rand(()).item(), float(np.random.rand()), random.random()) for _ in range(2)]
+    assert [worker.buffers[0].tolist() for worker in workers] == [[2, 2], [4, 4]]
+
+
+def test_random_states_survive_a_checkpoint() -> None:
+    seed_everything(9)
+    np.random.randn()  # leaves a cached second value behind
+    random.gauss(0, 1)  # likewise
+    state = RandomState.now(torch.device("cpu"))
+    wanted = (np.random.randn(), random.gauss(0, 1), torch.randn(3).tolist())
+    RandomState.from_tree(state.as_tree()).set(torch.device("cpu"))
+    assert (np.random.randn(), random.gauss(0, 1), torch.randn(3).tolist()) == wanted
+
+
+def test_a_snapshot_is_not_touched_by_later_steps() -> None:
+    one = trainer()
+    one.step([batch(0), batch(1)])
+    saved = snapshot(one)
+    one.step([batch(2), batch(3)])
+    wanted = weights(one)
+    for _ in range(2):
+        other = trainer()
+        other.restore(saved)
+        other.step([batch(2), batch(3)])
+        assert weights(other) == wanted
+
+
+def test_evaluation_changes_nothing_that_training_needs() -> None:
+    plain, looked = trainer(), trainer()
+    for each in (plain, looked):
+        each.step([batch(0), batch(1)])
+    modes = [module.training for module in looked.model.modules()]
+    first = looked.evaluate([(0, batch(9)), (1, batch(8, 2))])
+    assert first == looked.evaluate([(0, batch(9)), (1, batch(8, 2))])
+    assert first[1]["accuracy"][1] == 2.0
+    assert [module.training for module in looked.model.modules()] == modes
+    for each in (plain, looked):
+        each.step([batch(2), batch(3)])
+    assert weights(plain) == weights(looked)
+    one, other = snapshot(plain), snapshot(looked)
+    assert all(
+        torch.equal(one.workers[1]["buffers"][name], value) for name, value in other.workers[1]["buffers"].items()
+    )
+
+
+def test_an_epoch_ends_with_its_metrics() -> None:
+    one = trainer()
+    sums = one.step([batch(0), batch(1, 2)])
+    means = one.reduce_sums(one.evaluate([(0, batch(9))]))
+    assert one.finish_epoch(means) == {"loss": sum(sums) / 8, **means}
+    assert (one.epoch, one.step_in_epoch, one.steps, len(one.history)) == (1, 0, 1, 1)
+    one.step([batch(0), batch(1)])
+    assert one.workers[0].samples == 6
+
+
+def test_a_rehearsal_moves_the_same_bytes_and_no_weight() -> None:
+    class Pretend:
+        def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> float:
+            return 0.25
+
+    rehearsal = trainer(compute=Pretend())
+    before = weights(rehearsal)
+    for _ in range(3):
+        assert rehearsal.step([batch(0), batch(1)]) == [1.5, 1.5]
+    assert weights(rehearsal) == before
+    assert sum(vector.numel() for vector in rehearsal.workers[0].gradients) == sum(
+        parameter.numel() for parameter in rehearsal.model.parameters()
+    )
+
+
+def test_parameters_that_nobody_uses_stay_as_they_are() -> None:
+    class Unused(Small):
+        def model(self) -> nn.Module:
+            model = super().model()
+            model.register_parameter("unused", nn.Parameter(torch.ones(3)))
+            return model
+
+    one = trainer(Unused())
+    for step in range(3):
+        one.step([batch(step), batch(step + 9)])
+    unused = dict(one.model.named_parameters())["unused"]
+    assert unused.grad is None and unused.tolist() == [1, 1, 1]
+
+
+def test_parameters_that_only_some_use_are_an_error() -> None:
+    class Fickle(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            output = super().forward(input)
+            return output if len(input) == 6 else output.detach() + self.bias
+
+    class Uneven(Small):
+        def model(self) -> nn.Module:
+            return Fickle(4, 3)
+
+    with pytest.raises(UnevenGradients, match="virtual worker 1 gave weight no gradient at step 0"):
+        trainer(Uneven()).step([batch(0), batch(1, 5)])
+    one = trainer(Uneven())
+    one.step([batch(0), batch(1)])
+    with pytest.raises(UnevenGradients, match="virtual worker 0 gave weight no gradient at step 1"):
+        one.step([batch(0, 5), batch(1)])
+
+
+def test_a_loss_that_is_not_finite_names_job_step_and_epoch() -> None:
+    inputs, targets = batch(0)
+    one = trainer()
+    one.step([batch(0), batch(1)])
+    message = "job Small diverged: the loss of virtual worker 1 is nan at step 1 of epoch 0"
+    with pytest.raises(Diverged, match=message):
+        one.step([(inputs, targets), (inputs * float("nan"), targets)])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"seed": 4}, "its seed is 0, that of Other is 4"),
+        ({"batch_size": 8}, "its batch_size is 32, that of Other is 8"),
+        ({"model": lambda self: nn.Linear(4, 3)}, "its parameters is"),
+        ({"scheduler": lambda self, o: torch.optim.lr_scheduler.ConstantLR(o)}, "its schedule is False"),
+    ],
+)
+def test_another_jobs_checkpoint_is_refused(changed: dict[str, Any], message: str) -> None:
+    saved = snapshot(trainer())
+    other = type("Other", (Small,), changed)()
+    with pytest.raises(CheckpointError, match=message):
+        trainer(other).restore(saved)
+
+
+def test_a_checkpoint_made_with_other_threads_is_refused() -> None:
+    saved = snapshot(trainer())
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(PinsDiffer, match="threads was 1 and is 2"):
+            trainer().restore(saved)
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_wrong_calls_are_named() -> None:
+    with pytest.raises(ValueError, match="1 batches for 2 virtual workers"):
+        trainer().step([batch(0)])
+    with pytest.raises(ValueError, match="master restores from a checkpoint, got None"):
+        trainer().restore()
+    with pytest.raises(ValueError, match="seed -3 is out of range"):
+        trainer(type("Odd", (Small,), {"seed": -3})())
+
+
+def test_time_is_split_between_work_and_waiting() -> None:
+    one = trainer()
+    one.step([batch(0), batch(1)])
+    assert one.computed_seconds > 0
+    assert one.waited_seconds == 0

@@ -1,0 +1,82 @@
+"""The model zoo: known structures by their numbers of parameters, and FLEET's ensemble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainers import zoo
+
+IMAGENET: dict[str, Any] = {"classes": 1000, "channels": 3, "stem": "imagenet"}
+
+
+def count(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("blocks", "block", "parameters"),
+    [
+        ((2, 2, 2, 2), "basic", 11_689_512),
+        ((3, 4, 6, 3), "bottleneck", 25_557_032),
+        ((3, 4, 23, 3), "bottleneck", 44_549_160),
+        ((3, 8, 36, 3), "bottleneck", 60_192_808),
+    ],
+)
+def test_resnets_are_the_known_ones(blocks: tuple[int, ...], block: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = zoo.ResNet(blocks, width=64, block=block, **IMAGENET)
+        assert count(model) == parameters
+        assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "parameters"),
+    [((6, 12, 24, 16), 7_978_856), ((6, 12, 32, 32), 14_149_480), ((6, 12, 48, 32), 20_013_928)],
+)
+def test_densenets_are_the_known_ones(blocks: tuple[int, ...], parameters: int) -> None:
+    with torch.device("meta"):
+        model = zoo.DenseNet(blocks, growth=32, **IMAGENET)
+        assert count(model) == parameters
+        assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: zoo.MLP(784, (32, 16), 7, dropout=0.1),
+        lambda: zoo.CNN(1, (4, 8), 7, dropout=0.1, batch_norm=False),
+        lambda: zoo.ResNet((1, 2), width=4, classes=7, channels=1),
+        lambda: zoo.DenseNet((2, 2), growth=4, classes=7, channels=1, dropout=0.1),
+    ],
+)
+def test_small_networks_take_small_images_and_learn(model: object) -> None:
+    network: nn.Module = model()  # type: ignore[operator]
+    output = network(torch.randn(2, 1, 28, 28))
+    assert output.shape == (2, 7)
+    output.sum().backward()
+    assert all(parameter.grad is not None for parameter in network.parameters())
+
+
+def test_fleets_ensemble_has_a_hundred_different_networks() -> None:
+    networks = zoo.fleet_ensemble(seed=3)
+    assert [network.model for network in networks] == ["trainers.zoo:DenseNet"] * 50 + ["trainers.zoo:ResNet"] * 50
+    assert len({network.name for network in networks}) == 100
+    assert networks == zoo.fleet_ensemble(seed=3)
+    assert networks != zoo.fleet_ensemble(seed=4)
+    assert networks[:5] == zoo.fleet_ensemble(seed=3, each=5)[:5]
+    depths = [sum(network.arguments["blocks"]) for network in networks]
+    assert min(depths) >= 1 and len(set(depths)) > 30
+    with torch.device("meta"):
+        sizes = [count(getattr(zoo, n.model.partition(":")[2])(**n.arguments)) for n in (networks[0], networks[99])]
+    assert all(size > 1_000_000 for size in sizes)
+
+
+def test_unknown_kinds_are_named() -> None:
+    with pytest.raises(ValueError, match="choose basic or bottleneck"):
+        zoo.ResNet((1,), block="wide")
+    with pytest.raises(ValueError, match="choose imagenet or small"):
+        zoo.DenseNet((1,), stem="big")
