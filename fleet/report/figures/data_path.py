@@ -34,7 +34,7 @@ def data_path_figure(preprocessing: Preprocessing | None) -> Figure | None:
 def _demand(demand: float | None) -> dict[str, Any]:
     if demand is None:
         return {}
-    line = {"color": "@peers", "width": 1.5, "dash": "dash"}
+    line = {"color": "@ink", "width": 1.5, "dash": "dash"}
     shape = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": demand, "y1": demand, "line": line}
     note = {
         "xref": "paper",

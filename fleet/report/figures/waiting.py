@@ -38,4 +38,4 @@ def waiting_figure(times: Sequence[DeviceTime]) -> Figure | None:
     edges = [min(devices) - 0.5, max(devices) + 0.5]
     x = axis("Device", range=edges, showgrid=False, zeroline=False, **whole_ticks(devices[0], devices[-1], most=20))
     y = axis(f"{word} waited", rangemode="tozero", nticks=6)
-    return {"data": traces, "layout": layout(300, x, y, barmode="stack", bargap=0.25)}
+    return {"data": traces, "layout": layout(300, x, y, barmode="stack", bargap=0.25 if len(devices) > 3 else 0.7)}
