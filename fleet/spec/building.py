@@ -37,6 +37,11 @@ def _copied(value: Any, path: Path, problems: list[Problem]) -> Any:
         problems.append(Problem(written(path[:3]), ABSENT, f"nested too deeply: at most {DEEPEST} levels"))
         return None
     if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                rule = f"a key must be text, but {shown(key)} is not"
+                problems.append(Problem(written(path), ABSENT, rule, mend="use text as the key"))
+                return None
         return {key: _copied(child, path + (key,), problems) for key, child in value.items() if len(problems) < 8}
     if isinstance(value, (list, tuple)):
         return [_copied(child, path + (index,), problems) for index, child in enumerate(value) if len(problems) < 8]

@@ -41,14 +41,16 @@ def misfits(
     named = [p for p in parameters if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.POSITIONAL_ONLY)][positional:]
     named += [p for p in parameters if p.kind is kinds.KEYWORD_ONLY]
     known = [parameter.name for parameter in named]
+    meant = set()
     for key in arguments:
         if key not in known and not open_ended:
             takes = f"it takes {listed(known)}" if known else "it takes none"
             close = nearest(key, known)
+            meant.add(close)
             mend = f"rename it to {close}" if close else "take it away"
             yield Misfit(key, f"{name} has no argument {key!r}; {takes}", close, mend)
     for parameter in named:
-        if parameter.default is kinds.empty and parameter.name not in arguments:
+        if parameter.default is kinds.empty and parameter.name not in {*arguments, *meant}:
             mend = f"add `{parameter.name}: ...` to its arguments; its signature is {signature_of(function, name)}"
             yield Misfit(None, f"{name} needs the argument {parameter.name!r}", parameter.name, mend)
 

@@ -20,7 +20,7 @@ class InputPreparation:
 
     def __init__(self, normalise: Normalise | None) -> None:
         self._normalise = normalise
-        self._constants: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+        self._constants: dict[tuple[torch.device, int, int], tuple[Tensor, Tensor]] = {}
 
     def __call__(self, inputs: Any) -> Any:
         """Return the prepared inputs; the given tensor is not changed.
@@ -44,10 +44,11 @@ class InputPreparation:
         return values.sub_(mean).div_(std)
 
     def _constants_for(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        key = (values.device, values.dim())
+        channels = values.shape[1] if values.dim() > 1 else 1
+        key = (values.device, values.dim(), channels)
         if key not in self._constants:
             assert self._normalise is not None
-            given, channels = len(self._normalise.mean), values.shape[1] if values.dim() > 1 else 1
+            given = len(self._normalise.mean)
             if given not in (1, channels):
                 rule = f"normalise has {given} values, and the inputs have {channels} channels"
                 raise ValueError(

@@ -92,12 +92,12 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(unique.values(), key=lambda problem: problem.line or 0))
 
 
-def nearest(word: object, candidates: Iterable[str]) -> str | None:
+def nearest(word: object, candidates: Iterable[str], likeness: float = 0.55) -> str | None:
     """The candidate most like ``word``, or None if none is much like it."""
     wanted = str(word)
     names = sorted(set(candidates))
     plain = {_plain(name): name for name in reversed(names)}
-    close = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=0.55)
+    close = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=likeness)
     if close:
         return plain[close[0]]
     partial = [name for name in names if len(wanted) > 2 and _plain(wanted) in _plain(name)]

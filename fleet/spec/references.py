@@ -62,7 +62,7 @@ def resolve(reference: str) -> Any:
         raise ReferenceProblem(
             f"{reference!r} is not written module:Name", suggestion, "write it as in mypackage.models:Net"
         )
-    found: Any = _import(module_name)
+    found: Any = _import(module_name, path)
     for end, part in enumerate(path.split(".")):
         if not hasattr(found, part):
             holder = ".".join([module_name, *path.split(".")[:end]])
@@ -78,14 +78,15 @@ def _no_attribute(holder: str, part: str, found: Any, prefix: str) -> ReferenceP
     return ReferenceProblem(f"{holder} has no {part!r}", suggestion, mend)
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, path: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             close = _nearest_module(name, error.name)
             mend = "correct the name, or put the module beside the spec, into the current folder or on PYTHONPATH"
-            raise ReferenceProblem(f"there is no module {error.name!r}", close, mend) from None
+            suggestion = f"{close}:{path}" if close else None
+            raise ReferenceProblem(f"there is no module {error.name!r}", suggestion, mend) from None
         rule = f"importing {name} failed: it imports {error.name!r}, which is not there"
         raise ReferenceProblem(rule, mend=f"install {error.name} or take that import away") from None
     except (Exception, SystemExit) as error:  # a user's module may raise anything
@@ -97,7 +98,7 @@ def _nearest_module(name: str, missing: str) -> str | None:
     parent, _, last = missing.rpartition(".")
     folders = getattr(sys.modules.get(parent), "__path__", None) if parent else None
     names = [module.name for module in pkgutil.iter_modules(folders)] if folders or not parent else []
-    close = nearest(last, names)
+    close = nearest(last, names, likeness=0.75)  # there are hundreds of modules
     return f"{parent}.{close}".lstrip(".") + name[len(missing) :] if close else None
 
 

@@ -72,7 +72,8 @@ def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     for path, file in files:
         if isinstance(file, str) and not spec.file(file).is_file():
             rule = f"there is no such file in {spec.folder} or the current folder"
-            beside = [found.name for found in spec.file(file).parent.glob("*") if found.is_file()]
+            folders = {(folder / file).parent for folder in (spec.folder, pathlib.Path())}
+            beside = [found.name for folder in folders for found in folder.glob("*") if found.is_file()]
             mend = "correct the path, or make the file with `fleet profile SPEC --out FILE`"
             yield spec.origins.problem(path, file, rule, nearest(pathlib.Path(file).name, beside), mend)
 

@@ -25,7 +25,8 @@ def optimizer_of(name: str) -> Callable[..., Any]:
         ReferenceProblem: there is none, or it cannot be stepped as training does.
     """
     if name in _NEEDS_CLOSURE:
-        raise ReferenceProblem(f"{name} evaluates the loss several times a step, which training does not do", "SGD")
+        rule = f"{name} evaluates the loss several times a step, which training does not do"
+        raise ReferenceProblem(rule, "SGD", "choose another, such as SGD")
     return _looked_up(name, _optimizers(), "an optimizer of torch.optim")
 
 
@@ -36,9 +37,8 @@ def schedule_of(name: str) -> Callable[..., Any]:
         ReferenceProblem: there is none, or it cannot be stepped as training does.
     """
     if name in _NEEDS_METRIC:
-        raise ReferenceProblem(
-            f"{name} wants a metric at each step; schedules are stepped without", "CosineAnnealingLR"
-        )
+        rule = f"{name} wants a metric at each step; schedules are stepped without"
+        raise ReferenceProblem(rule, "CosineAnnealingLR", "choose another, such as CosineAnnealingLR")
     return _looked_up(name, _schedules(), "a schedule of torch.optim.lr_scheduler")
 
 
