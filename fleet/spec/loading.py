@@ -63,6 +63,6 @@ def _not_a_file(file: pathlib.Path) -> Problem:
         return Problem("", ABSENT, "this is not a regular file", mend="copy the spec into a file")
     folder = file.parent
     beside = [child.name for child in folder.iterdir()] if folder.is_dir() else []
-    close = nearest(file.name, beside)
+    close = nearest(file.name, beside, likeness=0.75)
     rule = "there is no such file" if folder.is_dir() else f"there is no such file: the folder {folder} does not exist"
     return Problem("", ABSENT, rule, str(folder / close) if close else None, "check the path")
