@@ -45,7 +45,8 @@ def pin(threads: int | None = None, level: str = "D1") -> None:
         raise ValueError(f"determinism level {level!r} is unknown; choose one of {', '.join(LEVELS)}")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # costs time; nothing here reads such memory
+    # It costs time, and nothing here reads uninitialised memory.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.allow_tf32 = False

@@ -42,6 +42,8 @@ class Group:
 
     ranks: the members' ranks in the job; index: this member's place; size: how many there are.
     A group is a context: it closes at the end, and tells the others when an error leaves it.
+    After a failure it is of no use; the survivors form a new one. Its communicator is then left unfreed, as
+    messages may still be in it.
     """
 
     def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:

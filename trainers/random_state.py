@@ -33,25 +33,24 @@ class RandomState:
     """A snapshot of the generators' states.
 
     torch_cpu: uint8 tensor. torch_device: uint8 tensor, None where the device is the CPU. numpy: (uint32 keys,
-    position, has_gauss, cached_gaussian) of the Mersenne twister. python: (version, uint32 words, gauss_next).
+    position, has_gauss, cached_gaussian) of the Mersenne twister. python: what `random.getstate` gives.
     """
 
     torch_cpu: Tensor
     torch_device: Tensor | None
     numpy: tuple[np.ndarray, int, int, float]
-    python: tuple[int, np.ndarray, float | None]
+    python: tuple[int, tuple[int, ...], float | None]
 
     @classmethod
     def now(cls, device: torch.device) -> RandomState:
         """Take the states as they stand."""
         _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-        version, words, gauss_next = random.getstate()
         on_device = None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
         return cls(
             torch.get_rng_state(),
             on_device,
             (np.asarray(keys), int(position), int(has_gauss), float(cached)),
-            (version, np.asarray(words, dtype=np.uint32), gauss_next),
+            random.getstate(),
         )
 
     def set(self, device: torch.device) -> None:
@@ -60,19 +59,21 @@ class RandomState:
         if self.torch_device is not None and device.type != "cpu":
             torch.get_device_module(device).set_rng_state(self.torch_device, device)
         np.random.set_state(("MT19937", *self.numpy))
-        version, words, gauss_next = self.python
-        random.setstate((version, tuple(words.tolist()), gauss_next))
+        random.setstate(self.python)
 
     def as_tree(self) -> dict[str, Any]:
         """Return nested dicts of arrays and plain values for a checkpoint."""
+        version, words, gauss_next = self.python
         return {
             "torch_cpu": self.torch_cpu,
             "torch_device": self.torch_device,
             "numpy": self.numpy,
-            "python": self.python,
+            "python": (version, np.array(words, dtype=np.uint32), gauss_next),
         }
 
     @classmethod
     def from_tree(cls, tree: dict[str, Any]) -> RandomState:
         """Return the state that `as_tree` described."""
-        return cls(tree["torch_cpu"], tree["torch_device"], tree["numpy"], tree["python"])
+        version, words, gauss_next = tree["python"]
+        python = (version, tuple(words.tolist()), gauss_next)
+        return cls(tree["torch_cpu"], tree["torch_device"], tree["numpy"], python)

@@ -10,7 +10,7 @@ ranks, so it crosses each trainer once, except that most folds begin and end ins
 4. M-1 hops spread the finished chunks: p finished chunks lo .. hi-1.
 
 For S bytes and M > 1 all trainers together send S * (2(M-1) + (N-M)/N), almost a plain ring's 2S(M-1). One trainer
-alone (M = 1) is the same walk without messages. The result depends on N, never on M.
+alone (M = 1) folds each chunk from end to end. The result depends on N, never on M.
 """
 
 from __future__ import annotations
@@ -70,6 +70,9 @@ class VirtualRing:
         """Return the sum over all virtual ranks; `vectors` are the flat tensors of the own ranks, in rank order."""
         slices = chunks(vectors[0].numel(), self._ranks, vectors[0].element_size())
         result = torch.empty_like(vectors[0])
+        if len(self._blocks) == 1:
+            self._fold_all(result, vectors, slices)
+            return result
         packet = self._begin(vectors, slices)
         for hop in range(1, len(self._blocks)):
             packet = self._receive(packet, home_chunks(self._block(hop), self._ranks), slices)
@@ -77,13 +80,18 @@ class VirtualRing:
                 self._add(part, reversed(self._own), vectors, slices[chunk])
         chunk, part = packet.take_last()
         result[slices[chunk]] = part
-        if len(self._blocks) > 1:
-            packet = self._receive(packet, home_chunks(self._own, self._ranks)[:-1], slices)
+        packet = self._receive(packet, home_chunks(self._own, self._ranks)[:-1], slices)
         for chunk, part in packet:
             self._add(part, reversed(range(chunk, self._own.stop)), vectors, slices[chunk])
             result[slices[chunk]] = part
         self._spread(result, slices)
         return result
+
+    def _fold_all(self, result: Tensor, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
+        for chunk, where in enumerate(slices):
+            first, *others = ranks_of_fold(chunk, self._ranks)
+            part = result[where].copy_(vectors[first][where])
+            self._add(part, others, vectors, where)
 
     def _block(self, hop: int) -> range:
         return self._blocks[(self._index + hop) % len(self._blocks)]
