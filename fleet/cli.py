@@ -1,0 +1,211 @@
+"""The command line: `fleet run`, `plan`, `profile`, `report`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn, Optional
+
+import typer
+
+import fleet
+
+app = typer.Typer(
+    help="Train an ensemble of different networks in one MPI job, each with the bits it would have had alone.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecArgument = Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)]
+Trainers = Annotated[Optional[int], typer.Option(help="trainer ranks, one a device; default: as many as there are devices")]
+Preprocessors = Annotated[Optional[int], typer.Option(help="preprocessor ranks")]
+PolicyName = Annotated[Optional[str], typer.Option(help="flotilla, local, homogeneous or baseline")]
+Settings = Annotated[Optional[list[str]], typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")]
+Out = Annotated[Optional[Path], typer.Option(help="the run directory; default: runs/NAME. A run that it holds goes on")]
+ClusterShape = Annotated[Optional[str], typer.Option("--cluster", help="nodes x devices, such as 3x4")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+def main() -> None:
+    """Entry point of the `fleet` command."""
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        print(fleet.__version__)
+        raise typer.Exit()
+
+
+@app.command()
+def run(
+    spec: SpecArgument,
+    out: Out = None,
+    trainers: Trainers = None,
+    preprocessors: Preprocessors = None,
+    policy: PolicyName = None,
+    settings: Settings = None,
+    rehearse: Annotated[bool, typer.Option("--rehearse", help="replace each device's compute by a wait taken from rate curves")] = False,
+    cluster: ClusterShape = None,
+    time_scale: Annotated[Optional[float], typer.Option(help="of a rehearsal: seconds for one second of a real run")] = None,
+) -> None:
+    """Train the ensemble; go on with it if the run directory holds it already.
+
+    Starts local MPI ranks, or joins those that mpirun, srun or jsrun started. Exit codes: 0 done, 1 something failed, 2 bad
+    input, 75 stopped early on purpose (run the same command again).
+    """
+    shape = _shape(cluster)
+    if shape is not None and not rehearse:
+        _bad_input("--cluster pretends nodes, which only a rehearsal can: add --rehearse")
+    if shape is not None and trainers is None:
+        trainers = sum(shape)
+    changes = _changes(trainers, preprocessors, policy, settings)
+    if time_scale is not None:
+        changes.append(f"rehearse.time_scale={time_scale}")
+    sys.exit(_launch(spec, changes, out, rehearse, shape, None))
+
+
+@app.command()
+def profile(
+    spec: SpecArgument,
+    out: Annotated[Path, typer.Option(help="where the rates are written", show_default=False)],
+    trainers: Trainers = None,
+    preprocessors: Preprocessors = None,
+    settings: Settings = None,
+) -> None:
+    """Offline profiling run: measure how fast each job trains on how many devices, and write the rates to a file."""
+    sys.exit(_launch(spec, _changes(trainers, preprocessors, None, settings), None, False, None, out))
+
+
+@app.command()
+def plan(
+    spec: SpecArgument,
+    trainers: Trainers = None,
+    preprocessors: Preprocessors = None,
+    policy: PolicyName = None,
+    settings: Settings = None,
+    cluster: ClusterShape = None,
+    as_json: AsJson = False,
+) -> None:
+    """Dry run: cluster map, flotillas, predicted times, memory and shared memory; trains nothing."""
+    from rich.console import Console
+
+    from fleet.planning import make_plan, plan_tables
+
+    shape = _shape(cluster)
+    loaded = _load(spec, _changes(trainers, preprocessors, policy, settings))
+    with _people():
+        made = make_plan(loaded, shape)
+    if as_json:
+        print(json.dumps(made.to_json(), indent=1))
+        return
+    console = Console()
+    for table in plan_tables(made):
+        console.print(table)
+
+
+@app.command()
+def report(directory: Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)]) -> None:
+    """Write one self-contained report.html from the run's journal."""
+    from fleet.report.page import write_report
+
+    if not (directory / "journal.jsonl").is_file():
+        _bad_input(f"{directory} holds no run: there is no journal.jsonl in it; name the --out of a `fleet run`")
+    print(write_report(directory))
+
+
+def _launch(
+    spec: Path, changes: list[str], out: Path | None, rehearse: bool, shape: tuple[int, ...] | None, profile_to: Path | None
+) -> int:
+    """Join the ranks that a launcher started, or start local ones."""
+    from fleet.launch import inside_launcher
+
+    if inside_launcher():
+        from fleet.run import RunOptions, run_rank
+
+        return run_rank(RunOptions(spec, tuple(changes), out, rehearse, shape, profile_to))
+    return _start_ranks(spec, changes, out, rehearse, shape, profile_to)
+
+
+def _start_ranks(
+    spec: Path, changes: list[str], out: Path | None, rehearse: bool, shape: tuple[int, ...] | None, profile_to: Path | None
+) -> int:
+    """Check what can be checked without ranks, start them, and read how it ended."""
+    from fleet.devices import local_trainers
+    from fleet.launch import LaunchError, LocalLaunch
+    from fleet.rundir import RunDirectory
+
+    loaded = _load(spec, changes)
+    trainers = loaded.resources.trainers if loaded.resources.trainers is not None else local_trainers(loaded.resources.device)
+    arguments = ["profile" if profile_to else "run", str(spec)]
+    arguments += [part for change in [*changes, f"resources.trainers={trainers}"] for part in ("--set", change)]
+    arguments += ["--out", str(profile_to or out)] if profile_to or out else []
+    arguments += ["--rehearse"] if rehearse else []
+    arguments += ["--cluster", ",".join(map(str, shape))] if shape else []
+    terminal = shutil.get_terminal_size() if sys.stdout.isatty() else None
+    try:
+        launch = LocalLaunch(trainers + loaded.resources.preprocessors, arguments, (terminal.columns, terminal.lines) if terminal else None)
+    except LaunchError as error:
+        _bad_input(str(error))
+    code = launch.run()
+    ended = RunDirectory(out or Path("runs") / loaded.name).read_run_json()
+    if code != 0 or ended.get("session") != launch.session:
+        return code or 1
+    return {"done": 0, "failed": 1}.get(str(ended.get("status")), 75)
+
+
+def _changes(trainers: int | None, preprocessors: int | None, policy: str | None, settings: list[str] | None) -> list[str]:
+    """All options that change the spec, as `--set` texts; explicit ones come last and win."""
+    changes = []
+    if trainers is not None:
+        changes.append(f"resources.trainers={trainers}")
+    if preprocessors is not None:
+        changes.append(f"resources.preprocessors={preprocessors}")
+    if policy is not None:
+        changes.append(f"policy={json.dumps({'name': policy})}")
+    return changes + list(settings or [])
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    """`3x4` is three nodes of four devices; `4,4,2` names each node's."""
+    if text is None:
+        return None
+    try:
+        if "x" in text:
+            nodes, devices = (int(part) for part in text.split("x"))
+            shape = (devices,) * nodes
+        else:
+            shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        _bad_input(f"--cluster {text}: nodes x devices of each, such as 3x4, or the devices of each node, such as 4,4,2")
+    return shape
+
+
+def _load(spec: Path, changes: list[str]):  # type: ignore[no-untyped-def]
+    """The spec, or the end of the program with all that is wrong with it."""
+    with _people():
+        from fleet.spec import load
+
+        return load(spec, changes)
+
+
+class _people:
+    """Errors that a person can mend end the program with exit code 2 and their text alone."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError):
+            _bad_input(str(error))
+
+
+def _bad_input(text: str) -> NoReturn:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    sys.exit(2)

@@ -1,0 +1,218 @@
+"""Rank 0's loop: ask the policy, carry its allocation out, wait for what happens, write it down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from time import perf_counter
+from typing import Any
+
+from fleet.executor import Event, Executor, GroupEnded, Start, StopReason
+from fleet.journal import Journal
+from fleet.ledger import Ledger
+from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.state import Allocation, validate
+
+POLL_SECONDS = 1.0
+
+
+class SilentGroupError(RuntimeError):
+    """A group has said nothing for too long."""
+
+
+class Coordinator:
+    """Drives a policy over an executor until every job is done or failed, or a stop was asked for.
+
+    Args:
+        policy: pure; decides what should run from now on.
+        executor: carries it out, live or simulated.
+        ledger: the books.
+        journal: the run's truth on disk; its clock is the coordinator's clock.
+        stop_requested: true once a signal asked the run to stop.
+        save: called after each event that changes run.json.
+        silence: seconds without a word from a group after which the run is ended.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        executor: Executor,
+        ledger: Ledger,
+        journal: Journal,
+        stop_requested: Callable[[], bool],
+        save: Callable[[], None],
+        silence: float,
+    ) -> None:
+        self.policy = policy
+        self.executor = executor
+        self.ledger = ledger
+        self.journal = journal
+        self._stop_requested = stop_requested
+        self._save = save
+        self._silence = silence
+        self._leaving: set[str] = set()  # asked to stop, not gone yet
+        self._heard: dict[str, float] = {}  # job -> when its group last said something
+        self._plan_seconds = 0.0
+        self._stale = True  # something happened that the last plan did not know
+
+    def run(self) -> None:
+        """One round after another, until nothing is left to run."""
+        while self.ledger.unfinished:
+            begin = perf_counter()
+            if self._stop_requested():
+                self._stop_all()
+                if not self.ledger.running:
+                    break
+            elif self._stale:
+                self._reconcile(self._plan())
+            self._charge(begin)
+            event = self.executor.next_event(POLL_SECONDS)
+            begin = perf_counter()
+            if event is not None:
+                self._record(event)
+            self._check_silence()
+            self._charge(begin)
+        self._end_round()
+
+    def _charge(self, begin: float) -> None:
+        """Book the coordinator's own work as scheduling overhead, the forming of groups left out."""
+        self.ledger.overhead["scheduling"] += perf_counter() - begin
+
+    def _plan(self) -> Allocation:
+        begin = perf_counter()
+        state = self.ledger.state(self.journal.seconds())
+        allocation = self.policy.allocate(state)
+        validate(allocation, state)
+        self._plan_seconds = perf_counter() - begin
+        self._stale = False
+        if not allocation and not self.ledger.running:
+            waiting = ", ".join(job.name for job in self.ledger.unfinished)
+            raise RuntimeError(f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {waiting}")
+        return allocation
+
+    def _reconcile(self, allocation: Allocation) -> None:
+        """Make what runs equal to `allocation`: stop what has no place in it, start what is new."""
+        running = self.ledger.running
+        for job, devices in running.items():
+            if tuple(allocation.get(job, ())) != devices:
+                self._leave(job, "policy")
+        new = {job: tuple(devices) for job, devices in allocation.items() if job not in running}
+        held = {device for devices in running.values() for device in devices}
+        if new and not held & {device for devices in new.values() for device in devices}:
+            self._start(new, allocation)
+
+    def _start(self, new: dict[str, tuple[int, ...]], allocation: Allocation) -> None:
+        self._end_round()
+        round_ = self.ledger.planned(allocation, self.journal.seconds())
+        paces = {job: self._pace(job, len(devices)) for job, devices in allocation.items()}
+        self.journal.write("planned", round=round_.index, allocation=dict(allocation), paces=paces, seconds=self._plan_seconds)
+        batch = tuple(self._start_of(job, devices) for job, devices in new.items())
+        for started in self.executor.start(batch, round_.index, self.policy.shares_streams):
+            job = self.ledger.jobs[started.job]
+            self.ledger.started(job.name, new[job.name])
+            self._heard[job.name] = self.journal.seconds()
+            self.journal.write(
+                "started", round=round_.index, job=job.name, devices=new[job.name], epoch=job.epoch, step=job.step,
+                lane=started.lane, stream=started.stream,
+            )  # fmt: skip
+        self._save()
+
+    def _start_of(self, name: str, devices: tuple[int, ...]) -> Start:
+        job = self.ledger.jobs[name]
+        fitted = tuple(float(job.curve(m)) for m in range(1, job.limit + 1)) if job.curve else ()
+        return Start(name, devices, job.epoch, job.step, resume=job.epoch + job.step > 0, fitted=fitted)
+
+    def _pace(self, name: str, count: int) -> float:
+        curve = self.ledger.jobs[name].curve
+        return float(curve(count)) if curve else 0.0
+
+    def _leave(self, job: str, why: StopReason) -> None:
+        if job not in self._leaving:
+            self._leaving.add(job)
+            self.executor.stop(job, why)
+
+    def _stop_all(self) -> None:
+        for job in list(self.ledger.running):
+            self._leave(job, "signal")
+
+    def _end_round(self) -> None:
+        if self.ledger.rounds and self.ledger.rounds[-1].end is None:
+            now = self.journal.seconds()
+            self.ledger.close_round(now)
+            last = self.ledger.rounds[-1]
+            self.journal.write("round_end", round=last.index, start=last.start, end=now)
+
+    def _record(self, event: Event) -> None:
+        """Book one event and write it down."""
+        self._heard[event.job] = self.journal.seconds()
+        if isinstance(event, EpochEnded):
+            self._record_epoch(event)
+        elif isinstance(event, CheckpointWritten):
+            self.ledger.jobs[event.job].checkpoint = event.path
+            self.ledger.overhead["checkpoint"] += event.seconds * self._share(event.job)
+            self.journal.write("checkpoint", **_keys(event))
+        elif isinstance(event, Formed):
+            self.ledger.overhead["reforming"] += event.seconds * self._share(event.job)
+            self.journal.write("formed", job=event.job, seconds=event.seconds)
+            for text in event.warnings:
+                self.journal.write("warning", text=text, job=event.job)
+        elif isinstance(event, GroupEnded):
+            self._record_end(event)
+        elif isinstance(event, Progress):
+            self.journal.announce("progress", **_keys(event))
+
+    def _record_epoch(self, event: EpochEnded) -> None:
+        job = self.ledger.jobs[event.job]
+        devices = self.ledger.running[event.job]
+        job.epoch, job.step, job.metrics = event.epoch, 0, dict(event.metrics)
+        if job.curve is not None and event.rate > 0:
+            job.curve = job.curve.observe(len(devices), event.rate)
+        self.journal.write(
+            "epoch", round=self.ledger.rounds[-1].index, job=event.job, epoch=event.epoch, step=event.step, devices=devices,
+            seconds=event.seconds, rate=event.rate, metrics=event.metrics, learning_rate=event.learning_rate,
+            **_times(devices, event),
+        )  # fmt: skip
+
+    def _record_end(self, event: GroupEnded) -> None:
+        self._leaving.discard(event.job)
+        self._heard.pop(event.job, None)
+        self.ledger.ended(event)
+        self._stale = True
+        common: dict[str, Any] = {"round": self.ledger.rounds[-1].index, "job": event.job, "devices": event.devices}
+        job = self.ledger.jobs[event.job]
+        if event.why == "done":
+            self.journal.write("done", **common, epoch=event.epoch, why=event.reason, metrics=job.metrics, checkpoint=job.checkpoint)
+        elif event.why == "stopped":
+            self.journal.write(
+                "stopped", **common, epoch=event.epoch, step=event.step, why=event.reason, **_times(event.devices, event)
+            )
+        else:
+            self.journal.write("failed", **common, epoch=job.epoch, error=event.error, traceback=event.traceback)
+        self._save()
+
+    def _share(self, job: str) -> float:
+        """The part of the machine that `job` holds: what a second of its overhead costs, in seconds of the run."""
+        return len(self.ledger.running.get(job, ())) / self.ledger.cluster.size
+
+    def _check_silence(self) -> None:
+        now = self.journal.seconds()
+        for job, heard in self._heard.items():
+            if now - heard > self._silence:
+                devices = ", ".join(map(str, self.ledger.running.get(job, ())))
+                raise SilentGroupError(
+                    f"job {job} on devices {devices} has said nothing for {now - heard:.0f} s; "
+                    f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"
+                )
+
+
+def _times(devices: tuple[int, ...], event: EpochEnded | GroupEnded) -> dict[str, Any]:
+    """What each device did since the last report, seconds."""
+    waited = {d: {"data": a, "peers": b} for d, a, b in zip(devices, event.waited_data, event.waited_peers)}
+    return {"waited": waited, "computed": dict(zip(devices, event.computed))}
+
+
+def _keys(event: Event) -> dict[str, Any]:
+    content = asdict(event)
+    content.pop("kind", None)
+    return content

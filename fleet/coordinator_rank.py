@@ -1,0 +1,342 @@
+"""Rank 0: sets a run up or takes it up again, drives the coordinator, and tells everyone how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+
+import fleet
+from fleet.binding import binding_table
+from fleet.coordinator import Coordinator
+from fleet.journal import Journal, read_journal
+from fleet.lanes import LaneBook, RingPlan, ring_plan
+from fleet.launch import SESSION, TERMINAL, launched_by_us
+from fleet.ledger import JobRecord, Ledger
+from fleet.live import LiveExecutor
+from fleet.profiling.profiler import Profiler
+from fleet.profiling.session import ProfilingSession
+from fleet.profiling.store import Profile
+from fleet.protocol import TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Shutdown
+from fleet.report.live import LiveView, PlainView, view_for
+from fleet.report.tracking import Tracking
+from fleet.run import BAD_INPUT, MENDABLE, STOPPED, BadInput, GuardedThread, Rank, preprocessor_rank
+from fleet.rundir import RunDirectory
+from fleet.runtime import Runtime, data_key
+from fleet.scheduling.policies import Policy, policy
+from fleet.sizing import Size, gib, memory_problem, size_of
+from fleet.spec import EnsembleSpec, check, difference, results_mapping, spec_hash
+from trainers import latest_good
+
+PROFILE_SECONDS = 8.0  # of one measurement of a slow job
+TAG_STEP = 2  # a group uses its tag and the next while it forms
+
+
+def coordinate(rank: Rank) -> int:
+    """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
+    mailbox = rank.mailbox(TO_COORDINATOR)
+    preprocessing = GuardedThread(preprocessor_rank(rank, lambda: None).run, "preprocessor")
+    code = 1
+    try:
+        code = Session(rank, mailbox, lambda: preprocessing.failure).run()
+    except MENDABLE as error:
+        print(f"fleet: {error}", file=sys.stderr, flush=True)
+        code = BAD_INPUT
+    for place in rank.cluster.places:
+        inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
+        if place.rank == rank.cluster.lowest_rank(place.node):
+            inboxes.add(TO_PREPROCESSOR)
+        for inbox in inboxes:
+            mailbox.send(place.rank, inbox, Shutdown(_rank_code(code)))
+    mailbox.flush()
+    preprocessing.join(10.0)
+    return _rank_code(code)
+
+
+def _rank_code(code: int) -> int:
+    """Ranks that plain `fleet` started end with 0: it reads the run's code from run.json, and mpiexec stays quiet."""
+    return 0 if launched_by_us() and code != BAD_INPUT else code
+
+
+@dataclass
+class Session:
+    """One start of a run, on rank 0.
+
+    Args:
+        rank: this rank.
+        mailbox: the coordinator's.
+        failure: of the thread that makes samples on this rank.
+    """
+
+    rank: Rank
+    mailbox: Mailbox
+    failure: Callable[[], BaseException | None]
+    _tags: Any = field(default_factory=lambda: count(1000, TAG_STEP))
+
+    def run(self) -> int:
+        """Check, resume or begin, profile, train, report; returns the exit code."""
+        spec = self.spec
+        directory = RunDirectory(self.rank.options.directory(spec))
+        sizes = self._check_input()
+        directory.open()
+        self._check_same_spec(directory)
+        with ExitStack() as stack:
+            journal = Journal(directory.journal)
+            stack.callback(journal.close)
+            view = _view(len(spec.jobs))
+            stack.callback(view.close)
+            tracking = Tracking(directory.path)
+            stack.callback(tracking.close)
+            journal.listen(view.event)
+            journal.listen(tracking.event)
+            return self._train(directory, journal, sizes, view)
+
+    @property
+    def spec(self) -> EnsembleSpec:
+        return self.rank.runtime.spec
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.rank.runtime
+
+    def _train(self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], view: LiveView | PlainView) -> int:
+        plan = policy(self.spec.policy.name, **self.spec.policy.parameters)
+        ledger = self._books(directory)
+        self._open_journal(journal, ledger, sizes, plan)
+        begin = perf_counter()
+        writers = self._rate(directory, journal, ledger, plan)
+        ledger.overhead["profiling"] += perf_counter() - begin
+        if self.rank.options.profile is None:
+            self._run_jobs(directory, journal, ledger, plan, writers)
+        return self._end(directory, journal, ledger, view)
+
+    def _check_input(self) -> dict[str, Size]:
+        """Everything that can be wrong before anything is begun.
+
+        Raises:
+            SpecError, BadInput: it is.
+        """
+        lengths = {key: (facts.samples, facts.held_out or None) for key, facts in self.runtime.facts.items()}
+        spec = self.spec
+        problems = check(spec, lengths)
+        if problems:
+            raise BadInput("\n".join(str(problem) for problem in problems))
+        self._check_trainers()
+        sizes = {job.name: size_of(self.runtime.task(job.name), self.runtime.data_of(job.name).layout) for job in spec.jobs}
+        self._check_memory(sizes)
+        self._check_shared_memory(ring_plan(self.runtime, len(self.rank.cluster.trainers), len(self.rank.cluster.preprocessors)))
+        return sizes
+
+    def _check_trainers(self) -> None:
+        trainers, workers = len(self.rank.cluster.trainers), sum(job.virtual_workers for job in self.spec.jobs)
+        if trainers > workers:
+            raise BadInput(
+                f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: {trainers - workers} could "
+                f"never work; start at most {workers} trainers, or give jobs more virtual_workers"
+            )
+
+    def _check_memory(self, sizes: Mapping[str, Size]) -> None:
+        limit = self.spec.resources.memory_gib
+        workers = {job.name: job.virtual_workers for job in self.spec.jobs}
+        for node in self.rank.cluster.nodes:
+            trainers = [p for p in self.rank.cluster.trainers if p.node == node]
+            if not trainers:
+                continue
+            own = trainers[0].device_bytes
+            whole = trainers[0].node_bytes if limit is None else int(limit * 2**30)
+            found = memory_problem(sizes, workers, len(trainers), own or whole, whole if own is None else None)
+            if found is not None:
+                raise BadInput(found.text)
+
+    def _check_shared_memory(self, ring: RingPlan) -> None:
+        for node in self.rank.cluster.nodes:
+            ranks = self.rank.cluster.ranks_of(node)
+            needed, free = ring.node_bytes(len(ranks)), self.rank.cluster.places[ranks[0]].shared_bytes
+            if needed > free:
+                host = self.rank.cluster.places[ranks[0]].host
+                raise BadInput(
+                    f"the rings need {gib(needed)} of shared memory on {host}, and /dev/shm has {gib(free)} free: "
+                    f"{ring.lanes} lanes of {ring.samples} samples; lower resources.ring_samples (now "
+                    f"{self.spec.resources.ring_samples}) or resources.trainers, or give the node more "
+                    "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"
+                )
+
+    def _check_same_spec(self, directory: RunDirectory) -> None:
+        """A run goes on only with the spec that it was begun with.
+
+        Raises:
+            BadInput: naming what differs.
+        """
+        mine = results_mapping(self.spec)
+        if directory.spec.exists() and directory.journal.exists():
+            theirs = json.loads(directory.spec.read_text())
+            differs = [str(found) for found in difference(theirs, mine)]
+            if differs:
+                shown = "\n  ".join(differs[:12])
+                raise BadInput(
+                    f"--out {directory.path} holds a run of another spec:\n  {shown}\n"
+                    "name another directory, or take the change back to go on with that run"
+                )
+        from fleet.rundir import write_whole
+
+        write_whole(directory.spec, json.dumps(mine, indent=1))
+
+    def _books(self, directory: RunDirectory) -> Ledger:
+        """The books as the journal and the checkpoints leave them."""
+        jobs = [JobRecord(job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers) for job in self.spec.jobs]
+        ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed)
+        for event in read_journal(directory.journal):
+            ledger.remember(event)
+        for job in ledger.unfinished:
+            saved, _ = latest_good(directory.checkpoints(job.name))
+            job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
+        return ledger
+
+    def _open_journal(self, journal: Journal, ledger: Ledger, sizes: Mapping[str, Size], plan: Policy) -> None:
+        rehearsal = self.runtime.rehearsal
+        versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
+        journal.write(
+            "session", session=ledger.sessions, fleet=fleet.__version__, versions=versions, host=self.rank.cluster.places[0].host,
+            spec_hash=spec_hash(self.spec), policy=plan.name, policy_parameters=dict(self.spec.policy.parameters),
+            rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=self.spec.name,
+        )  # fmt: skip
+        journal.write("cluster", **self.rank.cluster.record())
+        for job in self.spec.jobs:
+            facts, size = self.runtime.data_of(job.name), sizes[job.name]
+            journal.write(
+                "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters, parameter_bytes=size.parameter_bytes,
+                virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
+                samples=facts.samples, max_epochs=job.stop.epochs,
+            )  # fmt: skip
+        if ledger.sessions == 0:
+            _console().print(binding_table(self.rank.cluster))
+
+    def _rate(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy) -> int:
+        """Give every unfinished job a rate curve; returns how many preprocessors to use."""
+        cluster, runtime = self.rank.cluster, self.runtime
+        profiler: Profiler | None = None
+        if runtime.rehearsal is None:
+            settings = self.spec.profile
+            profiler = Profiler(
+                self.mailbox, cluster, settings.batches, settings.timed, PROFILE_SECONDS, runtime.timeout, lambda: next(self._tags)
+            )
+        per_node = max(ledger.cluster.devices_per_node)
+        known = self._known_rates(directory)
+        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size, self.rank.stop)
+        session.rate(ledger.unfinished)
+        self._fail_unmeasured(session, ledger, journal)
+        streams = {job.name: job.stream for job in ledger.jobs.values()}
+        chosen = session.choose_preprocessors(sorted(runtime.facts), len(cluster.preprocessors), streams, plan.shares_streams)
+        if profiler is not None and not self.rank.stop.raised:
+            self._store(session.profile(self._fingerprints()), directory)
+        return chosen
+
+    def _known_rates(self, directory: RunDirectory) -> dict[str, dict[int, float]]:
+        """Rates by job name: of the rehearsal's table or file, of the profile file, of an earlier session."""
+        spec, prints = self.spec, self._fingerprints()
+        table = spec.rehearse.rates if spec.rehearse and self.runtime.rehearsal else None
+        if isinstance(table, Mapping):
+            return {job: dict(rates) for job, rates in table.items()}
+        files = [spec.file(name) for name in (table, spec.profile.file) if isinstance(name, str)]
+        files += [directory.profile] if directory.profile.exists() else []
+        known: dict[str, dict[int, float]] = {}
+        for profile in map(Profile.read, files):
+            for job in self.spec.jobs:
+                rates = profile.measured(prints[job.name]) or profile.named(job.name)
+                known.setdefault(job.name, rates)
+        missing = [job.name for job in spec.jobs if not known.get(job.name)]
+        if self.runtime.rehearsal is not None and missing:
+            raise BadInput(
+                f"a rehearsal waits as long as rate curves say, and there is none for {', '.join(missing)}; "
+                "give rehearse.rates, or profile.file from `fleet profile SPEC --out FILE`"
+            )
+        return {job: rates for job, rates in known.items() if rates}
+
+    def _fingerprints(self) -> dict[str, str]:
+        device = self.rank.cluster.trainers[0].device_name or "cpu"
+        return {job.name: self.runtime.fingerprint(job.name, device) for job in self.spec.jobs}
+
+    def _fail_unmeasured(self, session: ProfilingSession, ledger: Ledger, journal: Journal) -> None:
+        """A job whose code raises while it is measured is failed; the others go on."""
+        for name, result in session.failures.items():
+            left = result.failure
+            assert left is not None
+            job = ledger.jobs[name]
+            job.status, job.error = "failed", left.traceback or left.error
+            journal.write("failed", round=None, job=name, devices=result.devices, epoch=job.epoch, error=left.error, traceback=left.traceback)
+
+    def _store(self, profile: Profile, directory: RunDirectory) -> None:
+        profile.write(directory.profile)
+        if self.rank.options.profile is not None:
+            profile.write(self.rank.options.profile)
+
+    def _run_jobs(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy, writers: int) -> None:
+        """Make the rings, then drive the policy until the jobs are done."""
+        cluster, runtime = self.rank.cluster, self.runtime
+        ring = ring_plan(runtime, len(cluster.trainers), writers)
+        for place in cluster.places:
+            order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+            self.mailbox.send(place.rank, TO_TRAINER if place.is_trainer else TO_PREPROCESSOR, order)
+        book = LaneBook(runtime, cluster, ring)
+        executor = LiveExecutor(
+            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags), runtime.timeout, self.failure,
+            self.rank.stop,
+        )  # fmt: skip
+
+        def save() -> None:
+            directory.write_run_json(self._run_json(ledger, journal, "stopped"))
+
+        save()
+        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, runtime.timeout).run()
+
+    def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
+        more = {"name": self.spec.name, "session": os.environ.get(SESSION), "rehearsal": self.runtime.rehearsal is not None}
+        return ledger.run_json(status, self.spec.policy.name, journal.seconds(), **more)
+
+    def _end(self, directory: RunDirectory, journal: Journal, ledger: Ledger, view: LiveView | PlainView) -> int:
+        """Write how it ended, make the report, print the result."""
+        status = ledger.status
+        if self.rank.options.profile is not None and not self.rank.stop.raised:
+            status = "failed" if ledger.status == "failed" or any(j.status == "failed" for j in ledger.jobs.values()) else "done"
+        journal.write("ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=journal.seconds())
+        directory.write_run_json(self._run_json(ledger, journal, status))
+        view.close()
+        if self.rank.options.profile is None:
+            _show(directory.path)
+        return {"done": 0, "failed": 1}.get(status, STOPPED)
+
+
+def _show(path: Path) -> None:
+    """The result table, and where the report is."""
+    from fleet.report.history import read_history
+    from fleet.report.page import write_report
+    from fleet.report.result_table import result_table
+
+    console = _console()
+    console.print(result_table(read_history(path / "journal.jsonl")))
+    console.print(f"report: {write_report(path)}", soft_wrap=True)
+
+
+def _console() -> Console:
+    """Rank 0's output. Launchers may give ranks a pseudo-terminal that nobody sits at, so only the process that started the
+    ranks can say whether there is one, and how large."""
+    size = os.environ.get(TERMINAL)
+    if not size:
+        return Console(force_terminal=False, width=120)
+    columns, lines = (int(part) for part in size.split("x"))
+    return Console(force_terminal=True, width=columns, height=lines)
+
+
+def _view(total: int) -> LiveView | PlainView:
+    return view_for(_console(), total)

