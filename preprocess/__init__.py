@@ -22,12 +22,15 @@ from preprocess.lane import Lane
 from preprocess.lane_reader import LaneReader
 from preprocess.lane_writer import LaneWriter, Slot
 from preprocess.layout import SampleLayout
+from preprocess.nodes import NodeMap
 from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
-from preprocess.preprocessor import Preprocessor, PreprocessorStatistics, throughput
+from preprocess.preprocessor import Preprocessor, PreprocessorStatistics
 from preprocess.ring import Ring
 from preprocess.shared_memory import shared_memory_available
+from preprocess.slot_receiver import SlotReceiver
 from preprocess.source import Source, open_source
 from preprocess.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
+from preprocess.throughput import throughput
 from preprocess.transform import Pipeline, Transform, build_transforms
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "LaneReader",
     "LaneSpec",
     "LaneWriter",
+    "NodeMap",
     "Pipeline",
     "Preprocessor",
     "PreprocessorStatistics",
@@ -53,6 +57,7 @@ __all__ = [
     "SampleLayout",
     "SharedMemoryError",
     "Slot",
+    "SlotReceiver",
     "Source",
     "SourceError",
     "SourceSpec",

@@ -38,6 +38,11 @@ class Lane:
         """The readers that have not left."""
         return tuple(each(self._control.active))
 
+    @property
+    def is_idle(self) -> bool:
+        """All readers and writers of the last opening have gone, or are dead."""
+        return not self._users()
+
     def open(
         self,
         layout: SampleLayout,

@@ -5,15 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from preprocess.back_off import BackOff
+from preprocess.broadcast import RemoteNode
 from preprocess.dataset import Dataset
-from preprocess.errors import LaneError
-from preprocess.itinerary import Itinerary
-from preprocess.lane_writer import LaneWriter
+from preprocess.errors import LaneError, RingTimeout
+from preprocess.filled_lane import FilledLane
+from preprocess.nodes import NodeMap
 from preprocess.ring import Ring
 from preprocess.stream import LaneSpec
 
-__all__ = ["Preprocessor", "PreprocessorStatistics", "throughput"]
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Preprocessor", "PreprocessorStatistics"]
 
 
 @dataclass(frozen=True)
@@ -33,38 +39,39 @@ class PreprocessorStatistics:
     samples_of_lane: Mapping[int, int]
 
 
-class _OpenLane:
-    """A lane that this preprocessor fills."""
-
-    def __init__(self, spec: LaneSpec, dataset: Dataset, writer: LaneWriter) -> None:
-        self.spec, self.dataset, self.writer = spec, dataset, writer
-
-    def wants_work(self) -> bool:
-        """Say whether a slot may be filled now."""
-        end = self.spec.itinerary.end
-        at_end = end is not None and self.writer.next_slot.start >= end
-        return not at_end and self.writer.has_space()
-
-
 class Preprocessor:
-    """Preprocessor `index` of `count`: fills the slots index, index + count ... of the lanes that it is told to open.
+    """Preprocessor `index` of P: fills the slots index, index + P ... of the lanes that it is told to open.
 
-    The caller drives it: `step` until it returns False, then `wait`, and its own messages in between.
+    The caller drives it: `step` until it returns False, then `wait`, and its own messages in between. Opening and
+    closing never block: they are finished by later steps, in the order in which they were asked for.
 
     Args:
-        ring: the ring of this process's node, made for `count` writers.
+        ring: the ring of this process's node, made for P writers.
         index: this preprocessor's number.
         datasets: the opened data sets by name.
+        nodes: where the preprocessors and receivers are; None if all is on one node.
+        comm: communicator for slots and nothing else; None if all is on one node.
+        patience: seconds that a lane may take to be opened on this node.
     """
 
-    def __init__(self, ring: Ring, index: int, datasets: Mapping[str, Dataset]) -> None:
+    def __init__(
+        self,
+        ring: Ring,
+        index: int,
+        datasets: Mapping[str, Dataset],
+        nodes: NodeMap | None = None,
+        comm: MPI.Comm | None = None,
+        patience: float = 60.0,
+    ) -> None:
         if not 0 <= index < ring.shape.writers:
             raise ValueError(f"preprocessor {index}: this ring is for {ring.shape.writers} of them")
         self._ring, self._index, self._datasets = ring, index, datasets
-        self._lanes: dict[int, _OpenLane] = {}
-        self._next = 0  # place in the list of open lanes, for taking turns
+        self._nodes, self._comm, self._patience = nodes, comm, patience
+        self._lanes: dict[int, list[FilledLane]] = {}
+        self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
         self._seconds_busy = self._seconds_waited = 0.0
+        self._back_off = BackOff()
 
     @property
     def statistics(self) -> PreprocessorStatistics:
@@ -72,86 +79,101 @@ class Preprocessor:
         by_lane = dict(self._samples_of_lane)
         return PreprocessorStatistics(sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane)
 
-    def open_lane(self, spec: LaneSpec, timeout: float = 60.0) -> None:
-        """Begin to fill a lane; waits until the lane of this node is opened.
+    def open_lane(self, spec: LaneSpec) -> None:
+        """Fill a lane, as soon as it is opened on this node and its last filling is over.
 
         Raises:
-            LaneError: it is still open here, or it is for another data set than is known here.
-            RingTimeout: nobody opened it.
+            LaneError: it is open and was not told to close, or carries what is not known here.
         """
-        if spec.lane in self._lanes:
+        waiting = self._lanes.setdefault(spec.lane, [])
+        if waiting and not waiting[-1].closing:
             raise LaneError(f"preprocessor {self._index} still fills lane {spec.lane}; close it first")
         dataset = self._datasets.get(spec.stream.data)
         if dataset is None or dataset.layout != spec.layout:
             known = {name: str(known.layout) for name, known in self._datasets.items()}
             raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
-        writer = self._ring.lanes[spec.lane].writer(self._index, spec.layout, spec.generation, timeout)
-        self._lanes[spec.lane] = _OpenLane(spec, dataset, writer)
+        waiting.append(FilledLane(self._ring, self._index, spec, dataset, self._remote_nodes, self._patience))
 
     def close_lane(self, lane: int) -> None:
-        """Fill a lane no more; nothing happens if it is not open."""
-        found = self._lanes.pop(lane, None)
-        if found is not None:
-            found.writer.close()
+        """Fill a lane no more; nothing happens if it is not open. `is_closed` tells when that is done everywhere."""
+        for filled in self._lanes.get(lane, []):
+            filled.closing = True
+        self._progress()
+
+    def is_closed(self, lane: int) -> bool:
+        """Say whether the lane is filled no more and nothing of it is under way to another node."""
+        return lane not in self._lanes
+
+    def is_deserted(self, lane: int) -> bool:
+        """Say whether the lane is open here and nobody reads it any more, on any node; it still wants to be closed."""
+        return lane in self._lanes and self._lanes[lane][-1].is_deserted
 
     def step(self) -> bool:
         """Make at most one slot, of the next lane that has room, and say whether one was made.
 
         Raises:
-            SampleError: the source or a transform raised; the slot stays unpublished.
+            SampleError: the source or a transform raised. The slot stays unpublished: each step that comes to this
+                lane tries again, until it is closed.
+            RingTimeout: a lane was not opened on this node in time.
         """
-        lane = self._choose()
-        if lane is None:
+        self._progress()
+        filled = self._choose()
+        if filled is None:
             return False
         start = time.monotonic()
-        slot = lane.writer.next_slot
-        spec = lane.spec
-        made = sum(
-            1 for _ in lane.dataset.fill(spec.itinerary, spec.stream.seed, slot.start, slot.inputs, slot.targets)
-        )
-        lane.writer.publish()
+        made = filled.make_slot()
+        self._back_off.reset()
         self._seconds_busy += time.monotonic() - start
-        self._samples_of_lane[lane.spec.lane] = self._samples_of_lane.get(lane.spec.lane, 0) + made
+        self._samples_of_lane[filled.spec.lane] = self._samples_of_lane.get(filled.spec.lane, 0) + made
         return True
 
-    def wait(self, timeout: float) -> bool:
-        """Sleep until some lane may have room, for at most so many seconds; say whether a reader rang."""
+    def wait(self, timeout: float) -> None:
+        """Sleep until a lane may have room, for at most so many seconds; only shortly while MPI has work to do."""
         start = time.monotonic()
-        bells = self._ring.control.bells
-        rang = bells.wait(self._index, seconds=timeout)
-        bells.drain(self._index)
+        if any(filled.needs_attention for waiting in self._lanes.values() for filled in waiting):
+            timeout = min(timeout, self._back_off.next())
+        self._ring.control.bells.wait(self._index, seconds=timeout)
+        self._ring.control.bells.drain(self._index)
         self._seconds_waited += time.monotonic() - start
-        return rang
 
-    def _choose(self) -> _OpenLane | None:
+    def close(self, timeout: float) -> None:
+        """Close all lanes and wait until both sides of each have said so.
+
+        Raises:
+            RingTimeout: the time is over; the text names the lanes.
+        """
+        deadline = time.monotonic() + timeout
+        for lane in list(self._lanes):
+            self.close_lane(lane)
+        self._progress()
+        while self._lanes:
+            if time.monotonic() > deadline:
+                lanes = ", ".join(f"{lane} (on {filled[0].awaited()})" for lane, filled in self._lanes.items())
+                raise RingTimeout(f"preprocessor {self._index} waited {timeout:g} s for the end of lane {lanes}")
+            self.wait(timeout)
+            self._progress()
+
+    def _progress(self) -> None:
+        for lane, waiting in list(self._lanes.items()):
+            waiting[0].progress()
+            if waiting[0].is_over:
+                waiting.pop(0)
+                self._back_off.reset()
+            if not waiting:
+                del self._lanes[lane]
+
+    def _choose(self) -> FilledLane | None:
         """Take turns among the open lanes; the first one that has room."""
-        lanes = list(self._lanes.values())
+        lanes = [waiting[0] for waiting in self._lanes.values()]
         for offset in range(len(lanes)):
             place = (self._next + offset) % len(lanes)
-            if lanes[place].wants_work():
+            if lanes[place].has_room():
                 self._next = place + 1
                 return lanes[place]
         return None
 
-
-def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 64) -> float:
-    """Measure how many training samples a second this process makes, into memory of its own.
-
-    Args:
-        dataset: the data set.
-        seconds: how long to measure; at least one sample is made.
-        seed: of the order and the transforms.
-        samples: as many samples lie in the memory that is written.
-    """
-    inputs, targets = dataset.layout.empty(samples)
-    itinerary = Itinerary(dataset.length)
-    for _ in dataset.fill(itinerary, seed, 0, inputs[:1], targets[:1]):  # what only the first sample costs
-        pass
-    made = 0
-    start = time.monotonic()
-    while True:
-        for _ in dataset.fill(itinerary, seed, made, inputs, targets):
-            made += 1
-            elapsed = time.monotonic() - start
-            if elapsed >= seconds:
-                return made / max(elapsed, 1e-9)
+    def _remote_nodes(self, spec: LaneSpec) -> list[RemoteNode]:
+        if self._nodes is None or self._comm is None:
+            return []
+        destinations = self._nodes.destinations(self._index, spec)
+        return [RemoteNode(self._comm, node, self._nodes.receivers[node], spec.lane) for node in destinations]

@@ -1,0 +1,115 @@
+"""One opening of a lane as the preprocessor that fills it sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from preprocess.broadcast import RemoteNode
+from preprocess.dataset import Dataset
+from preprocess.errors import RingTimeout
+from preprocess.lane_writer import LaneWriter
+from preprocess.ring import Ring
+from preprocess.stream import LaneSpec
+
+__all__ = ["FilledLane"]
+
+
+class FilledLane:
+    """A lane from the moment a preprocessor is told to fill it until nothing of it is under way any more.
+
+    Args:
+        ring: the ring of this node.
+        index: the preprocessor's number.
+        spec: what the lane carries.
+        dataset: makes it.
+        remote_nodes: gives the other nodes that read it, once it is open.
+        patience: seconds that the opening on this node may take.
+
+    Attributes:
+        closing: to be set when no more is to be filled.
+        is_over: nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        index: int,
+        spec: LaneSpec,
+        dataset: Dataset,
+        remote_nodes: Callable[[LaneSpec], list[RemoteNode]],
+        patience: float,
+    ) -> None:
+        self.spec = spec
+        self.closing = self.is_over = False
+        self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
+        self._remote_nodes = remote_nodes
+        self._since: float | None = None  # when it was first tried to attach
+        self._writer: LaneWriter | None = None
+        self._remotes: list[RemoteNode] = []
+
+    @property
+    def needs_attention(self) -> bool:
+        """Something is under way that does not ring this preprocessor's bell."""
+        return self._writer is None or self.closing or bool(self._remotes)
+
+    def progress(self) -> None:
+        """Do what can be done without waiting: attach, send, close.
+
+        Raises:
+            RingTimeout: the lane was not opened on this node in time.
+        """
+        if self._writer is None:
+            self._attach()
+        for remote in self._remotes:
+            if self.closing:
+                remote.end()
+            remote.progress()
+        self._remotes = [remote for remote in self._remotes if not remote.has_left()]
+        if self.closing and self._writer is not None and not self._remotes:
+            self._writer.close()
+            self.is_over = True
+
+    @property
+    def is_deserted(self) -> bool:
+        """The lane is open and nobody reads it any more."""
+        return self._writer is not None and self._writer.deserted
+
+    def has_room(self) -> bool:
+        """Say whether a slot may be filled now."""
+        if self._writer is None or self.closing:
+            return False
+        end = self.spec.itinerary.end
+        return (end is None or self._writer.next_slot.start < end) and self._writer.has_space()
+
+    def make_slot(self) -> int:
+        """Fill and publish the next slot, for which there is room, and return how many samples were made."""
+        assert self._writer is not None
+        slot = self._writer.next_slot
+        made = 0
+        fill = self._dataset.fill(self.spec.itinerary, self.spec.stream.seed, slot.start, slot.inputs, slot.targets)
+        for made in fill:  # noqa: B007 the last number counts
+            for remote in self._remotes:  # what was sent before moves on meanwhile
+                remote.progress()
+        self._writer.publish()
+        return made
+
+    def awaited(self) -> str:
+        """Return on whom the end of the lane waits."""
+        if self._writer is None:
+            return "the process that opens this node's lanes"
+        return ", ".join(remote.name for remote in self._remotes) or "nobody"
+
+    def _attach(self) -> None:
+        lane = self._ring.lanes[self.spec.lane]
+        if self._since is None:
+            self._since = time.monotonic()
+        try:
+            self._writer = lane.writer(self._index, self.spec.layout, self.spec.generation, timeout=0.0)
+        except RingTimeout:
+            if time.monotonic() - self._since > self._patience:
+                raise
+            return
+        self._remotes = self._remote_nodes(self.spec)
+        for remote in self._remotes:
+            self._writer.add_holder(remote)

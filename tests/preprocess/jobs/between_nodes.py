@@ -1,0 +1,179 @@
+"""Lanes between pretended nodes: all readers of all lanes see what one process alone would make.
+
+Arguments: the data set as JSON, number of nodes, of preprocessors, of rounds, a seed.
+
+Every round opens a lane with another stream. Each preprocessor makes a random number of slots and closes; each reader
+reads a random number of samples at its own pace and leaves. All ranks draw the same plan from the seed; nothing else is
+agreed between them, so that a lane is closed and opened anew whatever state the others are in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+
+from preprocess import (
+    Dataset,
+    DatasetSpec,
+    Itinerary,
+    LaneSpec,
+    NodeMap,
+    Preprocessor,
+    Ring,
+    SlotReceiver,
+    StreamKey,
+    lane_bytes,
+)
+
+SLOT = 4
+LANES = 2
+PATIENCE = 50.0
+
+
+@dataclass(frozen=True)
+class Round:
+    spec: LaneSpec
+    slots_made: tuple[int, ...]  # by each preprocessor
+    samples_read: dict[tuple[int, int], int]  # by each (node, reader)
+
+
+def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Dataset) -> list[Round]:
+    rng = np.random.default_rng(seed)
+    planned = []
+    generations = [0] * LANES
+    for _ in range(rounds):
+        lane = int(rng.integers(LANES))
+        generations[lane] += int(rng.integers(1, 3))
+        itinerary = Itinerary(
+            dataset.length, int(rng.integers(5)), dataset.held_out, int(rng.integers(3)), int(rng.integers(103))
+        )
+        everyone = [(node, reader) for node, size in enumerate(node_sizes) for reader in range(size)]
+        chosen = [who for who in everyone if rng.random() < 0.7] or everyone
+        readers = tuple(tuple(r for n, r in chosen if n == node) for node in range(len(node_sizes)))
+        stream = StreamKey(dataset.name, int(rng.integers(3)), itinerary.first_epoch)
+        spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers)
+        spec = LaneSpec.from_json(json.loads(json.dumps(spec.to_json())))
+        made = tuple(int(rng.integers(0, 12)) for _ in range(makers))
+        whole = min(maker + count * makers for maker, count in enumerate(made)) * SLOT
+        planned.append(Round(spec, made, {who: int(rng.integers(0, whole + 1)) for who in chosen}))
+    return planned
+
+
+def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
+    inputs, targets = dataset.layout.empty(count)
+    for _ in dataset.fill(spec.itinerary, spec.stream.seed, 0, inputs, targets):
+        pass
+    return inputs, targets
+
+
+def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round]) -> None:
+    for planned in rounds:
+        lane = planned.spec.lane
+        before = preprocessor.statistics.samples_of_lane.get(lane, 0)
+        wanted = planned.slots_made[index] * SLOT
+        preprocessor.open_lane(planned.spec)
+        while preprocessor.statistics.samples_of_lane.get(lane, 0) - before < wanted:
+            if not preprocessor.step():
+                if preprocessor.is_deserted(lane):
+                    break
+                preprocessor.wait(0.05)
+        preprocessor.close_lane(lane)
+    preprocessor.close(PATIENCE)
+
+
+def run_receiver(receiver: SlotReceiver, rounds: list[Round]) -> None:
+    for planned in rounds:
+        receiver.open_lane(planned.spec)
+    lanes = {planned.spec.lane for planned in rounds}
+    while not all(map(receiver.is_closed, lanes)):
+        if not receiver.step():
+            receiver.wait(0.05)
+
+
+def run_reader(ring: Ring, dataset: Dataset, who: tuple[int, int], rounds: list[Round], seed: int) -> int:
+    rng = np.random.default_rng([seed, *who])
+    read = 0
+    for planned in rounds:
+        if who not in planned.samples_read:
+            continue
+        spec, stop = planned.spec, planned.samples_read[who]
+        inputs, targets = expected(dataset, spec, stop)
+        reader = ring.lanes[spec.lane].reader(who[1], spec.layout, spec.generation, PATIENCE)
+        at = 0
+        while at < stop:
+            until = min(at + int(rng.integers(1, 3 * SLOT)), stop)
+            if rng.random() < 0.5:
+                assert reader.wait(until, PATIENCE)
+                found = reader.take(np.arange(at, until))
+                reader.release(until)
+            else:
+                gathered = reader.gather(np.arange(at, until), PATIENCE)
+                assert gathered is not None
+                found = gathered
+            assert np.array_equal(found[0], inputs[at:until]), (who, spec.generation, at)
+            assert np.array_equal(found[1], targets[at:until]), (who, spec.generation, at)
+            at = until
+        reader.leave()
+        read += stop
+    return read
+
+
+def main() -> None:
+    values, nodes, makers, rounds, seed = sys.argv[1], *map(int, sys.argv[2:])
+    world = MPI.COMM_WORLD
+    node_of = [rank * nodes // world.size for rank in range(world.size)]
+    node = node_of[world.rank]
+    node_comm = world.Split(node, world.rank)
+    slots = world.Dup()
+    dataset = Dataset(DatasetSpec.from_json(json.loads(values)))
+    maker_ranks = tuple(index * world.size // makers for index in range(makers))
+    where = NodeMap(maker_ranks, tuple(node_of[r] for r in maker_ranks), tuple(node_of.index(n) for n in range(nodes)))
+    ring = Ring.create(node_comm, LANES, lane_bytes(dataset.layout, 64, SLOT, makers), SLOT, makers)
+    planned = plan(seed, rounds, [node_of.count(n) for n in range(nodes)], makers, dataset)
+
+    failures: list[BaseException] = []
+
+    def guarded(body: Callable[..., object], *arguments: object) -> threading.Thread:
+        def run() -> None:
+            try:
+                body(*arguments)
+            except BaseException as error:
+                import traceback
+
+                traceback.print_exc()
+                failures.append(error)
+                world.Abort(3)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    threads = []
+    if world.rank in where.receivers:
+        threads.append(guarded(run_receiver, SlotReceiver(ring, node, where, slots, PATIENCE), planned))
+    if world.rank in maker_ranks:
+        index = maker_ranks.index(world.rank)
+        own = Dataset(DatasetSpec.from_json(json.loads(values)))
+        preprocessor = Preprocessor(ring, index, {own.name: own}, where, slots, PATIENCE)
+        threads.append(guarded(run_maker, preprocessor, index, planned))
+    read = run_reader(ring, dataset, (node, node_comm.rank), planned, seed)
+    for thread in threads:
+        thread.join()
+    everybody = world.Ibarrier()
+    while not everybody.Test():  # a waiting Barrier would take a core from those who still work
+        time.sleep(0.002)
+    assert not slots.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG), "a message was never received"
+    total = world.allreduce(read)
+    if world.rank == 0:
+        print(f"read {total} samples in {rounds} rounds", flush=True)
+    ring.free()
+
+
+main()
