@@ -150,7 +150,7 @@ class LaneReader:
         for slot in range(self._released, until):
             self._control.freed.post(self._reader, slot % writers)
         for slot in range(max(self._released, until - writers), until):
-            self._ring.bells.post(slot % writers)
+            self._ring.bells.ring(slot % writers)
         self._released = until
         self._control.cursors[self._reader] = self.released
 
@@ -162,10 +162,10 @@ class LaneReader:
         del self.inputs, self.targets
         for writer in range(self._shape.writers):
             self._control.left.post(self._reader, writer)
-            self._ring.bells.post(writer)
+            self._ring.bells.ring(writer)
         fence()
         self._control.active[self._reader] = 0
-        self._control.detached.post(0)
+        self._control.detached.ring(0)
 
     def _wait_releasing(self, stop: int, timeout: float, stopped: Callable[[], bool] | None) -> bool:
         """Wait for a position that may lie more than the lane's samples ahead, releasing what lies between."""

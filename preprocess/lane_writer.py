@@ -195,7 +195,7 @@ class LaneWriter:
         del self._inputs, self._targets
         fence()
         self._control.writing[self._writer] = 0
-        self._control.detached.post(0)
+        self._control.detached.ring(0)
 
     def late_holders(self) -> Iterable[str]:
         """Return the names of those on whom the next slot waits."""

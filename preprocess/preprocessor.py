@@ -85,14 +85,15 @@ class Preprocessor:
         Raises:
             LaneError: it is open and was not told to close, or carries what is not known here.
         """
-        waiting = self._lanes.setdefault(spec.lane, [])
+        waiting = self._lanes.get(spec.lane, [])
         if waiting and not waiting[-1].closing:
             raise LaneError(f"preprocessor {self._index} still fills lane {spec.lane}; close it first")
         dataset = self._datasets.get(spec.stream.data)
         if dataset is None or dataset.layout != spec.layout:
             known = {name: str(known.layout) for name, known in self._datasets.items()}
             raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
-        waiting.append(FilledLane(self._ring, self._index, spec, dataset, self._remote_nodes, self._patience))
+        filled = FilledLane(self._ring, self._index, spec, dataset, self._remote_nodes, self._patience)
+        self._lanes[spec.lane] = [*waiting, filled]
 
     def close_lane(self, lane: int) -> None:
         """Fill a lane no more; nothing happens if it is not open. `is_closed` tells when that is done everywhere."""
@@ -135,6 +136,10 @@ class Preprocessor:
         self._ring.control.bells.wait(self._index, seconds=timeout)
         self._ring.control.bells.drain(self._index)
         self._seconds_waited += time.monotonic() - start
+
+    def wake(self) -> None:
+        """End a `wait` early; may be called from another thread or process of this node that shares the ring."""
+        self._ring.control.bells.ring(self._index)
 
     def close(self, timeout: float) -> None:
         """Close all lanes and wait until both sides of each have said so.

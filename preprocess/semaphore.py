@@ -52,6 +52,11 @@ class SemaphoreArray:
         """Add a token."""
         _check(self._library.sem_post(self._address(index)), "sem_post")
 
+    def ring(self, *index: int) -> None:
+        """Add a token where only its being there counts, not how many there are."""
+        if self._library.sem_post(self._address(index)) != 0 and ctypes.get_errno() != errno.EOVERFLOW:
+            _check(-1, "sem_post")
+
     def try_wait(self, *index: int) -> bool:
         """Take a token if there is one, and say whether there was."""
         return _taken(self._library.sem_trywait(self._address(index)), "sem_trywait")

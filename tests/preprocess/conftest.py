@@ -54,9 +54,11 @@ def data_values(digits: dict[str, str]) -> dict[str, object]:
 def mpi_job() -> Callable[..., str]:
     """Run tests/preprocess/jobs/NAME.py in real MPI ranks and return its output; fails if the job fails."""
 
-    def run(name: str, ranks: int, *arguments: str, seconds: float = 60, prefix: tuple[str, ...] = ()) -> str:
+    def run(
+        name: str, ranks: int, *arguments: str, transport: str = "self,sm,tcp", prefix: tuple[str, ...] = ()
+    ) -> str:
         options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
-        options += ["--mca", "btl", "self,sm,tcp", "-n", str(ranks)]
+        options += ["--mca", "btl", transport, "-n", str(ranks)]
         python = [sys.executable, "-m", "mpi4py", str(JOBS / f"{name}.py"), *arguments]
         launcher = str(Path(sys.executable).parent / "mpiexec")
         environment = os.environ | {
@@ -66,7 +68,7 @@ def mpi_job() -> Callable[..., str]:
             "PYTHONPATH": str(ROOT),
         }
         command = [*prefix, launcher, *options, *python]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -13,13 +13,47 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    ("ranks", "nodes", "makers", "rounds"),
-    [(2, 1, 1, 60), (3, 3, 1, 60), (4, 2, 2, 60), (4, 3, 3, 40), (4, 4, 2, 40), (2, 2, 2, 300)],
+    ("ranks", "nodes", "makers", "rounds", "side", "transport"),
+    [
+        (2, 1, 2, 60, 8, "self,sm,tcp"),
+        (3, 3, 1, 60, 8, "self,sm,tcp"),
+        (4, 2, 3, 60, 8, "self,sm,tcp"),
+        (2, 2, 2, 300, 8, "self,sm,tcp"),
+        (2, 2, 1, 40, 160, "self,tcp"),  # slots of 100 kB are sent by rendezvous, not eagerly
+    ],
 )
 def test_every_reader_sees_the_right_bytes(
-    mpi_job: Callable[..., str], data_values: dict[str, object], ranks: int, nodes: int, makers: int, rounds: int
+    mpi_job: Callable[..., str],
+    data_values: dict[str, object],
+    ranks: int,
+    nodes: int,
+    makers: int,
+    rounds: int,
+    side: int,
+    transport: str,
 ) -> None:
     """Lanes are closed at random moments and opened anew with other streams, hundreds of times."""
-    out = mpi_job("between_nodes", ranks, json.dumps(data_values), *map(str, (nodes, makers, rounds, ranks + nodes)))
+    scaled = {"resize": {"size": side}}
+    values = dict(data_values)
+    for key in ("transforms", "held_out_transforms"):
+        values[key] = [*data_values[key], *([scaled] if side != 8 else [])]  # type: ignore[misc]
+    numbers = map(str, (nodes, makers, rounds, ranks + nodes))
+    out = mpi_job("between_nodes", ranks, json.dumps(values), *numbers, transport=transport)
     found = re.search(rf"read (\d+) samples in {rounds} rounds", out)
     assert found and int(found[1]) > 10 * rounds
+
+
+def test_a_killed_reader_is_dropped(mpi_job: Callable[..., str]) -> None:
+    assert "the other reader saw all samples" in mpi_job("killed_reader", 3)
+
+
+def test_too_little_shared_memory(mpi_job: Callable[..., str]) -> None:
+    mount = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=100m tmpfs /dev/shm && exec "$@"', "sh")
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("only root can mount a small /dev/shm")
+    if subprocess.run([*mount, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this system does not let root mount a small /dev/shm")
+    out = mpi_job("small_memory", 2, prefix=mount)
+    assert re.search(
+        r"the ring needs \d+ bytes \(40\d\.\d MiB\).*/dev/shm has \d+ \(\d\d\.\d MiB\) free; use fewer", out
+    )

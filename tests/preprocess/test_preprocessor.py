@@ -1,0 +1,269 @@
+"""A preprocessor and its readers in one process: what lies in a lane, turns, errors, statistics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from preprocess import (
+    HELD_OUT,
+    TRAIN,
+    Dataset,
+    DatasetSpec,
+    Itinerary,
+    LaneError,
+    LaneReader,
+    LaneSpec,
+    Preprocessor,
+    Ring,
+    RingShape,
+    RingTimeout,
+    SampleError,
+    SampleLayout,
+    SourceSpec,
+    SpecError,
+    StreamKey,
+    TransformError,
+    epoch_order,
+    lane_bytes,
+    throughput,
+)
+
+SLOT = 8
+
+
+def make_ring(dataset: Dataset, lanes: int = 1, writers: int = 1) -> Ring:
+    return Ring.forked(RingShape(lanes, lane_bytes(dataset.layout, 64, SLOT, writers), SLOT, 2, writers))
+
+
+def lane_spec(dataset: Dataset, itinerary: Itinerary, lane: int = 0, generation: int = 1, seed: int = 3) -> LaneSpec:
+    stream = StreamKey(dataset.name, seed, itinerary.first_epoch)
+    return LaneSpec(lane, generation, stream, itinerary, dataset.layout, ((0,),))
+
+
+def start(ring: Ring, spec: LaneSpec, *preprocessors: Preprocessor) -> LaneReader:
+    lane = ring.lanes[spec.lane]
+    lane.open(spec.layout, spec.readers[0], spec.generation)
+    for preprocessor in preprocessors:
+        preprocessor.open_lane(spec)
+    return lane.reader(0, spec.layout, spec.generation)
+
+
+def run(reader: LaneReader, stop: int, *preprocessors: Preprocessor) -> tuple[np.ndarray, np.ndarray]:
+    """Read all positions before `stop`, letting the preprocessors work in between."""
+    inputs, targets = [], []
+    for begin in range(0, stop, SLOT):
+        end = min(begin + SLOT, stop)
+        while reader.available < end:
+            for preprocessor in preprocessors:
+                preprocessor.step()
+            reader.wait(min(reader.available + SLOT, end), timeout=5)
+        some_inputs, some_targets = reader.take(np.arange(begin, end))
+        inputs.append(some_inputs)
+        targets.append(some_targets)
+        reader.release(end)
+    return np.concatenate(inputs), np.concatenate(targets)
+
+
+@pytest.fixture(scope="module")
+def dataset(data_values: dict[str, Any]) -> Dataset:
+    return Dataset(DatasetSpec.from_json(data_values))
+
+
+@pytest.mark.parametrize("writers", [1, 3])
+def test_a_lane_holds_what_its_itinerary_says(dataset: Dataset, digits: dict[str, str], writers: int) -> None:
+    """Two epochs with tail and held-out samples from the middle of epoch 1 on, against a plain loop."""
+    itinerary = Itinerary(dataset.length, 5, dataset.held_out, first_epoch=1, first_place=90, last_epoch=2)
+    ring = make_ring(dataset, writers=writers)
+    team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(writers)]
+    reader = start(ring, lane_spec(dataset, itinerary), *team)
+    assert itinerary.end is not None
+    inputs, targets = run(reader, itinerary.end, *team)
+    assert not any(preprocessor.step() for preprocessor in team)  # nothing is made past the end
+
+    row = []
+    for epoch in (1, 2):
+        order = epoch_order(dataset.length, 3, epoch).tolist()
+        row += [(TRAIN, epoch, sample) for sample in (order + order[:5])[90 if epoch == 1 else 0 :]]
+        row += [(HELD_OUT, epoch, sample) for sample in range(dataset.held_out)]
+    labels = {TRAIN: np.load(digits["train_targets"]), HELD_OUT: np.load(digits["held_out_targets"])}
+    held_out = np.load(digits["held_out_inputs"])
+    one, one_target = dataset.layout.empty(1)
+    assert len(row) == len(inputs)
+    for place, (kind, epoch, sample) in enumerate(row):
+        dataset.make(kind, 3, epoch, sample, one[0], one_target)
+        assert np.array_equal(inputs[place], one[0]) and targets[place] == labels[kind][sample]
+        if kind == HELD_OUT:
+            assert np.array_equal(inputs[place][..., 0], held_out[sample][1:9, 0:8])
+
+
+def test_samples_differ_between_epochs_and_seeds(dataset: Dataset) -> None:
+    def made(kind: str, seed: int, epoch: int) -> bytes:
+        inputs, targets = dataset.layout.empty(17)
+        for sample in range(17):
+            dataset.make(kind, seed, epoch, sample, inputs[sample], targets[sample : sample + 1])
+        return inputs.tobytes()
+
+    assert made(TRAIN, 1, 1) == made(TRAIN, 1, 1)
+    assert len({made(TRAIN, 1, 1), made(TRAIN, 1, 2), made(TRAIN, 2, 1)}) == 3
+    assert made(HELD_OUT, 1, 1) == made(HELD_OUT, 1, 2)
+
+
+def test_lanes_take_turns(dataset: Dataset) -> None:
+    ring = make_ring(dataset, lanes=2)
+    preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
+    itinerary = Itinerary(dataset.length)
+    readers = [start(ring, lane_spec(dataset, itinerary, lane), preprocessor) for lane in (0, 1)]
+    for _ in range(6):
+        assert preprocessor.step()
+    assert preprocessor.statistics.samples_of_lane == {0: 3 * SLOT, 1: 3 * SLOT}
+    while preprocessor.step():
+        pass
+    made = preprocessor.statistics
+    assert made.samples_of_lane == {0: 64, 1: 64} and made.samples == 128 and made.seconds_busy > 0
+    readers[1].wait(SLOT, timeout=1)
+    readers[1].release(SLOT)
+    preprocessor.wait(timeout=30)  # the release rang
+    assert preprocessor.statistics.seconds_waited < 20
+    assert preprocessor.step() and not preprocessor.step()
+    assert preprocessor.statistics.samples_of_lane == {0: 64, 1: 72}
+    preprocessor.wake()
+    preprocessor.wait(timeout=30)
+    assert preprocessor.statistics.seconds_waited < 20
+    readers[0].leave()
+    assert preprocessor.is_deserted(0) and not preprocessor.is_deserted(1)
+
+
+def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:
+    """The opening and closing of later generations may be asked for at once; none of it blocks."""
+    ring = make_ring(dataset)
+    preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
+    specs = [lane_spec(dataset, Itinerary(dataset.length), 0, generation, seed=generation) for generation in (1, 2, 4)]
+    preprocessor.open_lane(specs[0])
+    with pytest.raises(LaneError, match="still fills lane 0; close it first"):
+        preprocessor.open_lane(specs[1])
+    preprocessor.close_lane(0)
+    preprocessor.open_lane(specs[1])
+    preprocessor.close_lane(0)
+    preprocessor.open_lane(specs[2])
+    assert not preprocessor.step() and not preprocessor.is_closed(0)
+    for spec in specs[:2]:
+        ring.lanes[0].open(spec.layout, (), spec.generation)
+        assert not preprocessor.step()  # attaches and closes
+    reader = start(ring, specs[2])
+    inputs, _ = run(reader, 20, preprocessor)
+    wanted, targets = dataset.layout.empty(20)
+    assert list(dataset.fill(specs[2].itinerary, 4, 0, wanted, targets)) == list(range(1, 21))
+    assert np.array_equal(inputs, wanted)
+    preprocessor.close(timeout=5)
+    assert preprocessor.is_closed(0) and not ring.lanes[0].is_idle
+    reader.leave()
+    assert ring.lanes[0].is_idle
+
+
+def test_an_opening_that_never_comes_is_an_error(dataset: Dataset) -> None:
+    preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset}, patience=0.01)
+    preprocessor.open_lane(lane_spec(dataset, Itinerary(dataset.length)))
+    with pytest.raises(RingTimeout, match="lane 0 was not opened with generation 1"):
+        while True:
+            preprocessor.step()
+    with pytest.raises(RingTimeout, match=r"lane 0 .on the process that opens this node's lanes."):
+        Preprocessor.close(preprocessor_waiting(dataset), timeout=0.01)
+
+
+def preprocessor_waiting(dataset: Dataset) -> Preprocessor:
+    preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset})
+    preprocessor.open_lane(lane_spec(dataset, Itinerary(dataset.length)))
+    return preprocessor
+
+
+def test_what_is_not_known_is_refused(dataset: Dataset) -> None:
+    preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset})
+    spec = lane_spec(dataset, Itinerary(dataset.length))
+    other = LaneSpec(0, 1, StreamKey("digit", 0, 0), spec.itinerary, spec.layout, ((0,),))
+    with pytest.raises(LaneError, match="wants 'digit'"):
+        preprocessor.open_lane(other)
+    assert preprocessor.is_closed(0)
+    with pytest.raises(ValueError, match="preprocessor 1: this ring is for 1"):
+        Preprocessor(make_ring(dataset), 1, {})
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    (tmp_path / "own_samples.py").write_text(
+        """
+import random
+import numpy as np
+
+class Noisy:
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        if index == 13:
+            raise OSError("bad block")
+        return np.array([random.random(), np.random.rand()], np.float32), float(index)
+
+def ragged(image, rng):
+    return image
+"""
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "own_samples"
+    sys.modules.pop("own_samples", None)
+
+
+def test_a_sample_that_raises_is_named(module: str) -> None:
+    dataset = Dataset(DatasetSpec("noise", SourceSpec(f"{module}:Noisy")))
+    ring = make_ring(dataset)
+    preprocessor = Preprocessor(ring, 0, {"noise": dataset})
+    start(ring, lane_spec(dataset, Itinerary(40, first_epoch=2)), preprocessor)
+    wanted = r"data set 'noise', train sample 13, epoch 2: OSError: bad block"
+    with pytest.raises(SampleError, match=wanted) as caught:
+        for _ in range(5):
+            preprocessor.step()
+    assert (caught.value.data, caught.value.sample, caught.value.epoch) == ("noise", 13, 2)
+    assert isinstance(caught.value.__cause__, OSError)
+    preprocessor.close_lane(0)
+    assert preprocessor.is_closed(0) and not preprocessor.step()
+
+
+def test_own_code_draws_from_the_sample_alone(module: str) -> None:
+    """A data set that draws from Python's and NumPy's process-wide generators gives the same sample to everybody."""
+    dataset = Dataset(DatasetSpec("noise", SourceSpec(f"{module}:Noisy")))
+
+    def made(sample: int, epoch: int) -> bytes:
+        inputs, targets = dataset.layout.empty(1)
+        dataset.make(TRAIN, 1, epoch, sample, inputs[0], targets)
+        assert targets.dtype == np.float64 and targets[0] == sample
+        return inputs.tobytes()
+
+    first = made(3, 0)
+    assert made(4, 0) != first and made(3, 1) != first and made(3, 0) == first
+
+
+def test_specs_travel_as_json(dataset: Dataset, data_values: dict[str, Any]) -> None:
+    spec = lane_spec(dataset, Itinerary(dataset.length, 2, 3, 4, 5, 6))
+    assert LaneSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    values = DatasetSpec.from_json(data_values)
+    assert DatasetSpec.from_json(json.loads(json.dumps(values.to_json()))) == values
+    assert str(spec.stream) == "digits/seed 3/epoch 4"
+    with pytest.raises(SpecError, match="'transform': a data set has no such key; did you mean 'transforms'"):
+        DatasetSpec.from_json(data_values | {"transform": []})
+    with pytest.raises(SpecError, match="a source needs the key 'source'"):
+        SourceSpec.from_json({"arguments": {}})
+
+
+def test_both_parts_look_alike(data_values: dict[str, Any]) -> None:
+    with pytest.raises(TransformError, match="let both transforms give the same shape"):
+        Dataset(DatasetSpec.from_json(data_values | {"held_out_transforms": []}))
+    alone = Dataset(DatasetSpec.from_json(data_values | {"held_out": None}))
+    assert alone.held_out == 0 and alone.layout == SampleLayout((8, 8, 1), "uint8")
+
+
+def test_throughput(dataset: Dataset) -> None:
+    assert throughput(dataset, seconds=0.05) > 100
