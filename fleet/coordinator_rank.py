@@ -24,7 +24,7 @@ from fleet.journal import Journal, read_journal
 from fleet.lanes import LaneBook, RingPlan, ring_plan
 from fleet.launch import SESSION, TERMINAL, launched_by_us
 from fleet.ledger import JobRecord, Ledger
-from fleet.live import LiveExecutor
+from fleet.live import LiveExecutor, RunError
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
@@ -53,6 +53,10 @@ def coordinate(rank: Rank) -> int:
     except MENDABLE as error:
         print(f"fleet: {error}", file=sys.stderr, flush=True)
         code = BAD_INPUT
+    except RunError as error:
+        # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
+        print(f"fleet: {error}\nfleet: mend that and run the same command again; it goes on from the last checkpoints", file=sys.stderr, flush=True)
+        rank.world.Abort(1)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
         if place.rank == rank.cluster.lowest_rank(place.node):

@@ -31,6 +31,10 @@ from fleet.signals import StopFlag
 from preprocess import LaneSpec, StreamKey
 
 
+class RunError(RuntimeError):
+    """The run cannot go on, through no fault of the program; the text is all that a person needs."""
+
+
 class RankSilent(TimeoutError):
     """A rank did not answer in time; the text names it."""
 
@@ -195,6 +199,8 @@ class LiveExecutor:
 
     def _member_left(self, message: Left) -> GroupEnded | None:
         """Book that one member has left; the group has ended when all have."""
+        if message.fatal:
+            raise RunError(f"job {message.job}, rank {message.rank}: {message.error}")
         group = self._groups[message.job]
         group.left.append(message)
         if len(group.left) < len(group.members):

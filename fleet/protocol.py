@@ -216,6 +216,7 @@ class Left:
     step: int = 0  # inside the epoch
     error: str = ""
     traceback: str = ""
+    fatal: bool = False  # what failed concerns the whole run: a disk that cannot be written
     waited_data: float = 0.0  # seconds since the last epoch end that was reported
     waited_peers: float = 0.0
     computed: float = 0.0

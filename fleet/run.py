@@ -134,9 +134,13 @@ def _abort(rank: int) -> None:
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
-    spec = _agree(world, lambda: load(options.spec, options.overrides).to_mapping(), EnsembleSpec.from_mapping)
-    folders = [options.spec.absolute().parent, Path.cwd()]
-    with importable(folders):
+    folder = options.spec.absolute().parent
+    spec = _agree(
+        world,
+        lambda: load(options.spec, options.overrides).to_mapping(),
+        lambda mapping: EnsembleSpec.from_mapping(mapping, folder=folder),
+    )
+    with importable([folder, Path.cwd()]):
         cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
         datasets: dict[str, Dataset] = {}
         if world.rank == COORDINATOR or not cluster.places[world.rank].is_trainer:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleet.spec import EnsembleSpec, Job, SpecTask
+from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.task_data import TaskData, has_held_out
 from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
 from trainers import BatchPlan, Stop
@@ -118,14 +118,17 @@ def facts_from_json(values: Mapping[str, list]) -> dict[str, DataFacts]:  # type
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
     data = spec.data[key]
-    held_out = SourceSpec(data.held_out.source, dict(data.held_out.arguments)) if data.held_out else None
     return DatasetSpec(
         key,
-        SourceSpec(data.train.source, dict(data.train.arguments)),
-        held_out,
-        tuple({t.name: dict(t.arguments)} for t in data.transforms),
-        tuple({t.name: dict(t.arguments)} for t in data.held_out_transforms),
+        _source(data.train),
+        _source(data.held_out) if data.held_out else None,
+        tuple(transform.step for transform in data.transforms),
+        tuple(transform.step for transform in data.held_out_transforms),
     )
+
+
+def _source(section: Source) -> SourceSpec:
+    return SourceSpec(section.source, dict(section.arguments), section.subset)
 
 
 def _of_task(job: Job, key: str) -> DatasetSpec:

@@ -79,8 +79,8 @@ class TrainerRank:
             word = work()
         except PeerFailed as error:
             word = Left(job, 0, "peer", error=str(error))
-        except CheckpointError:
-            raise  # a disk that cannot be written concerns the whole run
+        except CheckpointError as error:
+            word = Left(job, 0, "failed", error=str(error), fatal=True)
         except Exception as error:  # noqa: BLE001 - a user's model may raise anything
             word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         self._free_memory()
