@@ -1,0 +1,197 @@
+"""Rate curves: how fast a job trains on how many devices (FLEET, MLSys'20, Appendix B.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
+
+DEFAULT_EFFICIENCY = 0.97  # of each further device, where no second count was measured
+OBSERVED_WEIGHT = 0.5  # a whole epoch outweighs a short profile; one slow epoch does not overturn it
+
+
+class _Table(NamedTuple):
+    rates: Floats
+    useful: Counts
+    useful_rates: Floats
+
+
+@dataclass(frozen=True)
+class RateCurve:
+    """r(m), samples/s of one job on m devices.
+
+    Measured counts are taken as they are. Between them the rate is interpolated; beyond the last, L, it follows Eq. 5
+
+        r(m) = m * r(L) / L * q^(m - L),    q = r(M_b) / r(M_b - 1) * (M_b - 1) / M_b,    M_b = 2 * per_node,
+
+    which is the printed formula where L is M_b, and goes on from the last measurement without a jump where it is not.
+    Where M_b - 1 and M_b are not both measured, q is the loss for each device between the last two counts that are;
+    where only one is, q is 0.97. q never exceeds 1: no growth faster than linear is made up from noise.
+
+    With N virtual workers a step on m devices takes ceil(N / m) turns, so r is a staircase. Given `workers`,
+    interpolation and Eq. 5 apply to the smooth r(m) / u(m), with u(m) = N / (m ceil(N / m)) the part of the devices
+    that has work.
+
+    Args:
+        measured: samples/s by number of devices; at least one.
+        per_node: devices of a node.
+        limit: most devices that help; beyond it r stays as it is. None: `workers`, or no limit.
+        workers: N, virtual workers of the job; None: not a staircase.
+
+    Raises:
+        ValueError: nothing measured, or a number that no machine can show.
+    """
+
+    measured: Mapping[int, float]
+    per_node: int
+    limit: int | None = None
+    workers: int | None = None
+    _tables: dict[str, _Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.measured:
+            raise ValueError("a rate curve needs at least one measurement: the rate on one device")
+        for count, rate in self.measured.items():
+            _check_rate(count, rate)
+        for name in ("per_node", "limit", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be 1 or more")
+        object.__setattr__(self, "measured", {int(count): float(rate) for count, rate in sorted(self.measured.items())})
+        object.__setattr__(self, "limit", self.workers if self.limit is None else self.limit)
+
+    def __call__(self, count: int) -> float:
+        """r(count), samples/s."""
+        if count < 1:
+            raise ValueError(f"a rate is asked for {count} devices; a job runs on one or more")
+        return float(self.rates(count)[count - 1])
+
+    def rates(self, limit: int) -> Floats:
+        """r(1) .. r(limit), samples/s; float64 of shape (limit,), read-only."""
+        return self._table(limit).rates[:limit]
+
+    def useful(self, limit: int) -> tuple[Counts, Floats]:
+        """The counts up to `limit` that are worth giving, and their rates: each is faster than every smaller count.
+
+        So they end at the peak, and hold one count of each plateau, its first. With `workers` only the first count of
+        each stair competes: within a stair a difference is noise.
+        """
+        table = self._table(limit)
+        inside = int(np.searchsorted(table.useful, limit, side="right"))
+        return table.useful[:inside], table.useful_rates[:inside]
+
+    def peak(self, limit: int) -> int:
+        """The smallest useful count up to `limit` with the highest rate."""
+        return int(self.useful(limit)[0][-1])
+
+    def observe(self, count: int, rate: float) -> RateCurve:
+        """A new curve that has learnt that `count` devices trained `rate` samples/s.
+
+        Half of what was measured at that count before, half of what was observed now.
+        """
+        _check_rate(count, rate)
+        before = self.measured.get(count, rate)
+        blended = before + OBSERVED_WEIGHT * (rate - before)
+        return RateCurve({**self.measured, count: blended}, self.per_node, self.limit, self.workers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON or YAML; counts as text."""
+        measured = {str(count): rate for count, rate in self.measured.items()}
+        return {"measured": measured, "per_node": self.per_node, "limit": self.limit, "workers": self.workers}
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> RateCurve:
+        """The curve that `to_dict` made plain."""
+        measured = {int(count): float(rate) for count, rate in plain["measured"].items()}
+        return cls(measured, plain["per_node"], plain.get("limit"), plain.get("workers"))
+
+    def _table(self, limit: int) -> _Table:
+        """What was tabulated so far, made longer if it ends before `limit`."""
+        table = self._tables.get("longest")
+        if table is None or len(table.rates) < limit:
+            width = max(limit, self.limit or 0, 0 if table is None else 2 * len(table.rates))
+            table = self._tables["longest"] = self._tabulated(width)
+        return table
+
+    def _tabulated(self, width: int) -> _Table:
+        reach = width if self.limit is None else min(width, self.limit)
+        rates = self._measured_part()[:reach]
+        if len(rates) < reach:
+            rates = np.concatenate((rates, self._beyond(len(rates), reach)))
+        if reach < width:
+            rates = np.concatenate((rates, np.full(width - reach, rates[-1])))
+        rates.flags.writeable = False
+        useful = self._useful(rates)
+        return _Table(rates, useful, rates[useful - 1])
+
+    def _measured_part(self) -> Floats:
+        """r(1) .. r(L), L the last measured count: the measured ones as they are, the others interpolated."""
+        known, values = np.array(list(self.measured)), np.array(list(self.measured.values()))
+        first, last = int(known[0]), int(known[-1])
+        if len(known) == last:
+            return values
+        counts = np.arange(1, last + 1)
+        smooth = values / self._utilisation(known)
+        below = counts[: first - 1]
+        table = np.interp(counts, known, smooth)
+        table[: first - 1] = smooth[0] / first * below * DEFAULT_EFFICIENCY ** (below - first)
+        table *= self._utilisation(counts)
+        table[known - 1] = values
+        return table
+
+    def _beyond(self, last: int, reach: int) -> Floats:
+        """r(last + 1) .. r(reach): Eq. 5."""
+        counts = np.arange(last + 1, reach + 1)
+        rates: Floats = self._efficiency(last) * counts * self._decay() ** (counts - last) * self._utilisation(counts)
+        return rates
+
+    def _decay(self) -> float:
+        """q of Eq. 5."""
+        counts = list(self.measured)
+        if len(counts) == 1:
+            return DEFAULT_EFFICIENCY
+        a, b = counts[-2:]
+        m_b = 2 * self.per_node
+        if m_b - 1 in self.measured and m_b in self.measured:
+            a, b = m_b - 1, m_b
+        return min(1.0, float(self._efficiency(b) / self._efficiency(a)) ** (1 / (b - a)))
+
+    def _efficiency(self, measured: int) -> float:
+        """Samples/s that each device with work brings at a measured count, r(m) / (m u(m))."""
+        share = 1 / measured if self.workers is None else -(-self.workers // measured) / self.workers
+        return self.measured[measured] * share
+
+    def _utilisation(self, counts: Counts) -> Floats | float:
+        """u(m), the part of m devices that has work in a step."""
+        if self.workers is None:
+            return 1.0
+        utilisation: Floats = self.workers / (counts * -(-self.workers // counts))
+        return utilisation
+
+    def _useful(self, rates: Floats) -> Counts:
+        """The counts whose rate exceeds that of every smaller one."""
+        counts = np.arange(1, len(rates) + 1)
+        if self.workers is not None:
+            counts = counts[_rises(-self.workers // counts)]  # fewer turns than before
+        return counts[_rises(rates[counts - 1])]
+
+
+def _rises(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which values exceed all before them; the first does."""
+    rises = np.ones(len(values), bool)
+    np.greater(values[1:], np.maximum.accumulate(values)[:-1], out=rises[1:])
+    return rises
+
+
+def _check_rate(count: int, rate: float) -> None:
+    if count != int(count) or count < 1:
+        raise ValueError(f"a rate was measured on {count} devices; a job runs on one or more")
+    if not (math.isfinite(rate) and rate > 0):
+        raise ValueError(f"the rate on {count} devices is {rate} samples/s; it must be above 0 and finite")

@@ -1,0 +1,127 @@
+"""The algorithms as the paper prints them, a line of code for each of its lines; slow, for comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.state import Cluster, JobState
+
+
+def counts_of(job: JobState, literal: bool) -> list[int]:
+    """Every count up to the limit; or those faster than all smaller ones, of each stair only the first."""
+    counts = list(range(1, job.limit + 1))
+    if literal:
+        return counts
+    workers = job.rate.workers
+    if workers:
+        counts = [m for m in counts if m == 1 or -(-workers // m) < -(-workers // (m - 1))]
+    return [m for m in counts if all(job.rate(m) > job.rate(k) for k in counts if k < m)]
+
+
+def create_flotilla(cands: Sequence[JobState], devices: int, delta: float, literal: bool) -> dict[str, int]:
+    """Algorithm 2; `delta` in samples/s. Unless literal, one that cannot keep the pace may join if it does no harm."""
+    order = {job.name: index for index, job in enumerate(cands)}
+    jobs = {job.name: job for job in cands}
+    fast = max(cands, key=lambda job: (job.rate(1), -order[job.name]))
+    r_fast = fast.rate(1)
+    flotilla, refused = {fast.name: 1}, set()
+    joined_at = {fast.name: r_fast}
+    while True:
+        left = devices - sum(flotilla.values())
+        open_ = [job for job in cands if job.name not in flotilla and job.name not in refused]
+        found = [
+            (abs(job.rate(m) - r_fast), -job.rate(m), order[job.name], m)
+            for job in open_
+            for m in counts_of(job, literal)
+            if m <= left
+        ]
+        if not found:
+            break
+        # Of one job the smaller count wins a tie of gaps, whatever the rates.
+        best_of = {o: min((gap, m, minus) for gap, minus, o_, m in found if o_ == o) for _, _, o, _ in found}
+        gap, minus, o, m = min((gap, minus, o, m) for o, (gap, m, minus) in best_of.items())
+        best = cands[o]
+        if gap > delta and (literal or not harmless(best, -minus, joined_at, jobs)):
+            refused.add(best.name)
+            continue
+        flotilla[best.name], joined_at[best.name] = m, -minus
+    return assign_rest(flotilla, jobs, order, devices, literal)
+
+
+def harmless(new: JobState, rate: float, joined_at: dict[str, float], jobs: dict[str, JobState]) -> bool:
+    """Whether the stream that `new` joins would do at least 0.9 of the useful work that it does without."""
+    stream = [name for name in joined_at if jobs[name].stream == new.stream]
+    pace = min([joined_at[name] for name in stream], default=rate)
+    weight = 0.0
+    for name in stream:
+        weight += 1 / jobs[name].rate(1)
+    return min(pace, rate) * (weight + 1 / new.rate(1)) >= 0.9 * pace * weight
+
+
+def assign_rest(
+    flotilla: dict[str, int], jobs: dict[str, JobState], order: dict[str, int], devices: int, literal: bool
+) -> dict[str, int]:
+    """Lines 12-16."""
+    while True:
+        left = devices - sum(flotilla.values())
+        steps = {}
+        for name, m in flotilla.items():
+            larger = [k for k in counts_of(jobs[name], literal) if k > m]
+            if larger and larger[0] - m <= left:
+                steps[name] = larger[0]
+        if not steps:
+            return flotilla
+        slow = min(steps, key=lambda name: (jobs[name].rate(flotilla[name]), order[name]))
+        flotilla[slow] = steps[slow]
+
+
+def best_in_a_row(counts: dict[str, int], nodes: list[int]) -> float:
+    """The smallest Eq. 4 score of all orders, each job on the devices that follow those of the job before."""
+    node_at = [node for node, size in enumerate(nodes) for _ in range(size)]
+    best = float("inf")
+    for order in set(permutations(counts.values())):
+        start, total = 0, 0.0
+        for count in order:
+            total += len(set(node_at[start : start + count])) / count
+            start += count
+        best = min(best, total)
+    return best
+
+
+def fewest_nodes(counts: dict[str, int], nodes: list[int]) -> float:
+    """The smallest Eq. 4 score that any placement could have: each job alone on the emptiest nodes."""
+    total = 0.0
+    for count in counts.values():
+        sizes, spans = sorted(nodes), 0
+        left = count
+        while left > 0:
+            left -= sizes.pop()
+            spans += 1
+        total += spans / count
+    return total
+
+
+def can_be_whole(counts: list[int], nodes: list[int]) -> bool:
+    """Whether every job fits whole on one node, all at once."""
+    if not counts:
+        return True
+    return any(
+        can_be_whole(counts[1:], nodes[:i] + [nodes[i] - counts[0]] + nodes[i + 1 :])
+        for i in range(len(nodes))
+        if nodes[i] >= counts[0] and nodes[i] not in nodes[:i]
+    )
+
+
+def curve(*rates: float) -> RateCurve:
+    """Measured on 1, 2, ... devices."""
+    return RateCurve(dict(enumerate(rates, 1)), per_node=4, limit=len(rates))
+
+
+def job(name: str, *rates: float, stream: str = "s") -> JobState:
+    return JobState(name, curve(*rates), len(rates), 0, stream)
+
+
+def cluster_of(*nodes: int) -> Cluster:
+    return Cluster(nodes)
