@@ -1,0 +1,64 @@
+"""Policies: pure functions from a state to an allocation, chosen by name."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, ClassVar, Protocol
+
+from fleet.scheduling.policies.baseline import Baseline
+from fleet.scheduling.policies.flotilla import Flotilla
+from fleet.scheduling.policies.homogeneous import Homogeneous
+from fleet.scheduling.policies.local import Local
+from fleet.scheduling.state import Allocation, State
+
+__all__ = ["POLICIES", "Baseline", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
+
+POLICIES = (Flotilla, Local, Homogeneous, Baseline)
+
+
+class Policy(Protocol):
+    """What decides who trains where.
+
+    Attributes:
+        name: by which specs call it.
+        shares_streams: whether jobs at the same place of the same data read the same samples.
+    """
+
+    name: ClassVar[str]
+    shares_streams: ClassVar[bool]
+
+    def allocate(self, state: State) -> Allocation:
+        """What should run from now on; the same answer for the same state.
+
+        A running job that should go on appears with the devices that it has. One that is absent, or has other devices,
+        is to stop; the driver asks again once it has, and after each other event.
+        """
+
+
+def policy(name: str, **parameters: Any) -> Policy:
+    """The policy of that name with these parameters.
+
+    Raises:
+        ValueError: there is no such policy or parameter, or a value breaks the parameter's rule.
+    """
+    known = {kind.name: kind for kind in POLICIES}
+    if name not in known:
+        raise ValueError(f"there is no policy {name!r}{_meant(name, known)}; there are {', '.join(known)}")
+    kind = known[name]
+    defaults = {field.name: field.default for field in fields(kind)}
+    for parameter in parameters:
+        if parameter not in defaults:
+            has = ", ".join(f"{key} (default {value!r})" for key, value in defaults.items()) or "none"
+            raise ValueError(
+                f"policy {name} has no parameter {parameter!r}{_meant(parameter, defaults)}; its parameters: {has}"
+            )
+    try:
+        return kind(**parameters)
+    except ValueError as error:
+        raise ValueError(f"policy {name}: {error}") from None
+
+
+def _meant(word: str, known: dict[str, Any]) -> str:
+    close = get_close_matches(str(word), known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,25 @@
+"""Every job for itself, on one device (the baseline of FLEET, MLSys'20, 6.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.lottery import drawn
+from fleet.scheduling.state import Allocation, State
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A device that becomes free takes a random waiting job at once. Nothing is shared.
+
+    Random draws: seed path ("baseline", seed, job).
+    """
+
+    name: ClassVar[str] = "baseline"
+    shares_streams: ClassVar[bool] = False
+
+    def allocate(self, state: State) -> Allocation:
+        """The running jobs on their devices, and random waiting ones on the free devices."""
+        following = zip(drawn(state.waiting, self.name, state.seed), state.free)
+        return state.staying | {job.name: (device,) for job, device in following}

@@ -1,0 +1,61 @@
+"""FLEET-G: flotillas on the whole machine (FLEET, MLSys'20, Algorithm 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.formation import check_delta, form_flotilla
+from fleet.scheduling.placement import place
+from fleet.scheduling.policies.checks import check_flag, check_share
+from fleet.scheduling.state import Allocation, State
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Flotilla:
+    """Train one flotilla after another; end each once few of its devices are still at work.
+
+    A round goes on while its jobs hold at least `alpha` of the devices with which it began. Then all of them stop, and
+    a new flotilla is formed of all unfinished jobs. Unless `literal`, the round also goes on when no job waits and
+    forming anew would give each job the count that it has.
+
+    Args:
+        alpha: share of the flotilla's devices below which the round ends; above 0, at most 1.
+        delta: how close the paces of members must be: samples/s, or text such as "12%", of the fastest job's rate.
+        literal: Algorithm 2 as printed, see `form_flotilla`.
+
+    Raises:
+        ValueError: a parameter out of its range.
+    """
+
+    name: ClassVar[str] = "flotilla"
+    shares_streams: ClassVar[bool] = True
+
+    alpha: float = 0.8
+    delta: float | str = "12%"
+    literal: bool = False
+
+    def __post_init__(self) -> None:
+        check_share("alpha", self.alpha)
+        check_delta(self.delta)
+        check_flag("literal", self.literal)
+
+    def allocate(self, state: State) -> Allocation:
+        """What should run from now on: the round's jobs, nothing while it drains, or a new flotilla."""
+        if not state.running:
+            return place(self._counts(state), state.cluster, state.available)
+        staying = state.staying
+        return staying if self._goes_on(state, staying) else {}
+
+    def _counts(self, state: State) -> dict[str, int]:
+        return form_flotilla(state.jobs, len(state.available), self.delta, self.literal)
+
+    def _goes_on(self, state: State, staying: Allocation) -> bool:
+        held = sum(map(len, staying.values()))
+        if held >= self.alpha * sum(map(len, state.formed.values())) - _ROUNDING:
+            return True
+        if self.literal or len(staying) < len(state.jobs):
+            return False
+        return self._counts(state) == {name: len(devices) for name, devices in staying.items()}

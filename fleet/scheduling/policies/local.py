@@ -1,0 +1,48 @@
+"""FLEET-L: free devices are filled at once (FLEET, MLSys'20, 4.3.3 and 6.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.formation import check_delta, form_flotilla
+from fleet.scheduling.placement import place
+from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.state import Allocation, State
+
+
+@dataclass(frozen=True)
+class Local:
+    """As soon as devices are free, form flotillas of waiting jobs on them; what runs is left alone.
+
+    Args:
+        delta: how close the paces of jobs that start together must be: samples/s, or text such as "12%", of the fastest
+            job's rate.
+        literal: Algorithm 2 as printed, see `form_flotilla`.
+
+    Raises:
+        ValueError: a parameter out of its range.
+    """
+
+    name: ClassVar[str] = "local"
+    shares_streams: ClassVar[bool] = True
+
+    delta: float | str = "12%"
+    literal: bool = False
+
+    def __post_init__(self) -> None:
+        check_delta(self.delta)
+        check_flag("literal", self.literal)
+
+    def allocate(self, state: State) -> Allocation:
+        """The running jobs on their devices, and waiting ones on the free devices."""
+        allocation, free, waiting = state.staying, state.free, state.waiting
+        while (
+            free and waiting
+        ):  # again where one flotilla leaves devices idle rather than take a job that slows it down
+            placed = place(form_flotilla(waiting, len(free), self.delta, self.literal), state.cluster, free)
+            allocation |= placed
+            taken = {device for devices in placed.values() for device in devices}
+            free = [device for device in free if device not in taken]
+            waiting = [job for job in waiting if job.name not in placed]
+        return allocation

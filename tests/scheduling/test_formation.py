@@ -1,0 +1,100 @@
+"""Algorithm 2: worked by hand, and against the algorithm as printed."""
+
+import pytest
+from ensembles import jobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from printed import create_flotilla, job
+
+from fleet.scheduling.formation import closeness, form_flotilla
+from fleet.scheduling.state import JobState
+
+A = job("A", 100)
+B = job("B", 50, 95, 130)
+C = job("C", 30, 58, 84, 108)
+D = job("D", 20, 38, 54, 68, 80, 90, 98)
+
+
+@pytest.mark.parametrize("literal", [True, False])
+def test_the_closest_pace_joins_first(literal: bool) -> None:
+    # r_fast = 100. Smallest gaps: D 2 on 7 devices, B 5 on 2, C 8 on 4. After A and D two devices are left: B.
+    assert form_flotilla([A, B, C, D], 10, 20, literal) == {"A": 1, "D": 7, "B": 2}
+
+
+@pytest.mark.parametrize("literal", [True, False])
+def test_what_is_left_goes_to_the_slowest(literal: bool) -> None:
+    # D does not fit on 3 devices; C's gap on 3 is 16, B's on 2 is 5. Then C no longer fits, and B is the slowest.
+    assert form_flotilla([A, B, C, D], 4, 20, literal) == {"A": 1, "B": 3}
+
+
+def test_a_job_of_another_stream_fills_a_device() -> None:
+    # As before, but C slows nobody down and so is better than B's third device, which brings B from 95 to 130.
+    other = job("C", 30, 58, 84, 108, stream="t")
+    assert form_flotilla([A, B, other, D], 4, 20) == {"A": 1, "B": 2, "C": 1}
+
+
+def test_a_filling_may_slow_the_others_down_by_a_tenth_of_their_work() -> None:
+    # At the pace of the slowest, 80, the three do 80 (1/100 + 1/90 + 1/80) = 2.7 devices' work.
+    # With one of 21 samples/s all would do 21 (1/100 + 1/90 + 1/80 + 1/21) = 1.7; with one of 60, 3.0.
+    members = [A, job("B'", 90), job("B''", 80)]
+    assert "slow" not in form_flotilla([*members, job("slow", 21)], 9, "20%")
+    assert "slow" in form_flotilla([*members, job("slow", 60)], 9, "20%")
+
+
+def test_the_printed_algorithm_gives_devices_past_the_peak() -> None:
+    peaked = job("P", 40, 50, 45, 40, 35)
+    assert form_flotilla([peaked], 5, 20, literal=True) == {"P": 5}
+    assert form_flotilla([peaked], 5, 20) == {"P": 2}
+
+
+def test_devices_that_speed_nobody_up_stay_idle() -> None:
+    staircase = job("S", 10, 20, 20, 40, 40)
+    assert form_flotilla([staircase], 3, 20) == {"S": 2}
+    assert form_flotilla([staircase], 5, 20) == {"S": 4}
+
+
+def test_the_slowest_that_cannot_gain_makes_way_for_the_next() -> None:
+    assert form_flotilla([job("x", 90), job("y", 95, 100, 101)], 4, "12%") == {"y": 3, "x": 1}
+
+
+def test_equal_jobs_join_in_spec_order() -> None:
+    twins = [job(name, 10, 19) for name in "dacb"]
+    assert list(form_flotilla(twins, 3, 0)) == ["d", "a", "c"]
+    assert form_flotilla(twins, 6, 0) == {"d": 2, "a": 2, "c": 1, "b": 1}
+
+
+def test_nobody_and_nothing() -> None:
+    assert form_flotilla([], 4, 20) == {}
+    assert form_flotilla([A], 0, 20) == {}
+
+
+@settings(max_examples=400)
+@given(jobs(), st.integers(1, 40), st.sampled_from([0, 5, 20.0, 1000]), st.booleans())
+def test_same_as_printed(candidates: tuple[JobState, ...], devices: int, delta: float, literal: bool) -> None:
+    if candidates:
+        made = form_flotilla(candidates, devices, delta, literal)
+        assert list(made.items()) == list(create_flotilla(candidates, devices, delta, literal).items())
+
+
+@given(jobs(), st.integers(1, 40), st.booleans())
+def test_what_every_flotilla_keeps(candidates: tuple[JobState, ...], devices: int, literal: bool) -> None:
+    counts = form_flotilla(candidates, devices, "12%", literal)
+    by_name = {candidate.name: candidate for candidate in candidates}
+    assert sum(counts.values()) <= devices
+    assert all(1 <= count <= by_name[name].limit for name, count in counts.items())
+    if candidates:
+        assert max(candidate.rate(1) for candidate in candidates) == by_name[next(iter(counts))].rate(1)
+    if not literal:
+        assert all(count <= by_name[name].rate.peak(by_name[name].limit) for name, count in counts.items())
+    elif counts and sum(counts.values()) < devices:
+        assert all(count == by_name[name].limit for name, count in counts.items())
+
+
+def test_delta_is_absolute_or_of_the_fastest() -> None:
+    assert closeness(20, 200) == closeness("10%", 200) == closeness(" 10 %", 200) == 20
+
+
+@pytest.mark.parametrize("delta", [-1, "-1%", "12", "much", "", None, True, float("nan"), float("inf"), "nan%"])
+def test_other_deltas_are_refused(delta: object) -> None:
+    with pytest.raises(ValueError, match="delta is .* must be a number of samples/s, or text such as '12%'"):
+        closeness(delta, 100)  # type: ignore[arg-type]

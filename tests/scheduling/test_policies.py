@@ -1,0 +1,172 @@
+"""What each policy promises in every state, and to the end of every ensemble."""
+
+import pytest
+from driving import drive
+from ensembles import POLICIES, clusters, jobs, states
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from printed import job
+
+from fleet.scheduling.policies import POLICIES as KINDS
+from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.state import Cluster, JobState, State, validate
+
+any_policy = st.sampled_from(POLICIES)
+
+
+@given(any_policy, states())
+def test_allocations_are_valid(chosen: Policy, state: State) -> None:
+    validate(chosen.allocate(state), state)
+
+
+@given(any_policy, states())
+def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy, state: State) -> None:
+    before = repr(state)
+    first = chosen.allocate(state)
+    assert repr(state) == before
+    turned = State(
+        state.cluster,
+        state.jobs,
+        _reversed(state.running),
+        _reversed(state.formed),
+        state.unavailable,
+        state.seed,
+        99.0,
+    )
+    assert list(chosen.allocate(turned).items()) == list(first.items())
+
+
+def _reversed(mapping: object) -> dict[str, tuple[int, ...]]:
+    return dict(reversed(dict(mapping).items()))  # type: ignore[call-overload]
+
+
+@given(st.sampled_from([p for p in POLICIES if p.name in ("local", "baseline")]), states())
+def test_running_jobs_keep_their_devices_and_free_ones_are_filled(chosen: Policy, state: State) -> None:
+    allocation = chosen.allocate(state)
+    assert state.staying.items() <= allocation.items()
+    assert set(allocation) - set(state.staying) <= {job.name for job in state.waiting}
+    idle = set(state.free).difference(*allocation.values())
+    waiting = {job.name for job in state.waiting} - set(allocation)
+    if idle:
+        assert not waiting
+    held = {**state.running, **allocation}
+    after = State(state.cluster, state.jobs, held, allocation, state.unavailable, state.seed)
+    assert chosen.allocate(after) == allocation
+
+
+@given(any_policy, states(idle=True))
+def test_an_idle_machine_is_put_to_work(chosen: Policy, state: State) -> None:
+    allocation = chosen.allocate(state)
+    assert bool(allocation) == bool(state.jobs and state.available)
+    limits = {job.name: job for job in state.jobs}
+    if chosen.name in ("homogeneous", "baseline"):
+        assert len(allocation) == min(len(state.jobs), len(state.available))
+        assert {len(devices) for devices in allocation.values()} <= {1}
+    elif not chosen.literal:  # type: ignore[attr-defined]
+        peaks = {name: limits[name].rate.peak(limits[name].limit) for name in allocation}
+        assert all(len(devices) <= peaks[name] for name, devices in allocation.items())
+
+
+@given(st.sampled_from([0.3, 0.5, 0.8, 1.0]), st.booleans(), states())
+def test_a_flotilla_goes_on_until_too_few_devices_work(alpha: float, literal: bool, state: State) -> None:
+    chosen = policy("flotilla", alpha=alpha, literal=literal)
+    if not state.running:
+        return
+    allocation = chosen.allocate(state)
+    held = sum(map(len, state.staying.values()))
+    formed = sum(map(len, state.formed.values()))
+    if held >= alpha * formed:
+        assert allocation == state.staying
+    elif literal or state.waiting or len(state.staying) < len(state.running):
+        assert allocation == {}
+    else:
+        assert allocation in ({}, state.staying)
+
+
+def test_the_drain_by_hand() -> None:
+    # 10 devices formed the round; with alpha 0.8 the loss of 2 is borne, that of 3 is not.
+    cluster = Cluster((5, 5))
+    unfinished = (job("a", 10, 20, 30, 40, 50, 60, 70, 80), job("w", 10), job("b", 10))
+    formed = {"a": tuple(range(7)), "b": (7,), "c": (8, 9)}
+    assert policy("flotilla").allocate(State(cluster, unfinished, {"a": formed["a"], "b": (7,)}, formed)) == {
+        "a": formed["a"],
+        "b": (7,),
+    }
+    assert policy("flotilla").allocate(State(cluster, unfinished, {"a": formed["a"]}, formed)) == {}
+    assert policy("flotilla", alpha=0.7).allocate(State(cluster, unfinished, {"a": formed["a"]}, formed)) != {}
+
+
+def test_a_round_that_cannot_be_bettered_goes_on() -> None:
+    # The last job is at its limit: to stop it and to start it on as many devices would win nothing.
+    state = State(Cluster((4,)), (job("a", 10),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
+    assert policy("flotilla").allocate(state) == {"a": (2,)}
+    assert policy("flotilla", literal=True).allocate(state) == {}
+    longer = State(Cluster((4,)), (job("a", 10, 20),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
+    assert policy("flotilla").allocate(longer) == {}
+
+
+def test_a_homogeneous_round_waits_for_all_of_its_subset() -> None:
+    ensemble = tuple(job(name, 10) for name in "abcde")
+    chosen, cluster = policy("homogeneous"), Cluster((2,))
+    first = chosen.allocate(State(cluster, ensemble, seed=1))
+    assert len(first) == 2
+    last = dict(list(first.items())[1:])
+    rest = tuple(member for member in ensemble if member.name in last or member.name not in first)
+    assert chosen.allocate(State(cluster, rest, last, first, seed=1)) == last
+    new = tuple(member for member in ensemble if member.name not in first)
+    assert set(chosen.allocate(State(cluster, new, {}, first, seed=1))) <= {member.name for member in new}
+
+
+@pytest.mark.parametrize("name", ["homogeneous", "baseline"])
+def test_random_order_comes_from_the_seed_and_reaches_everyone(name: str) -> None:
+    ensemble = tuple(job(f"job-{i}", 10) for i in range(6))
+    cluster = Cluster((2,))
+    pairs = {tuple(policy(name).allocate(State(cluster, ensemble, seed=seed))) for seed in range(400)}
+    assert len(pairs) == 30  # every ordered pair of six
+    backwards = tuple(reversed(ensemble))
+    assert policy(name).allocate(State(cluster, ensemble, seed=3)) == policy(name).allocate(
+        State(cluster, backwards, seed=3)
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(any_policy, clusters, jobs(), st.data())
+def test_every_job_of_every_ensemble_gets_done(
+    chosen: Policy, cluster: Cluster, ensemble: tuple[JobState, ...], data: st.DataObject
+) -> None:
+    epochs = {member.name: data.draw(st.integers(1, 4)) for member in ensemble}
+    run = drive(chosen, cluster, ensemble, epochs, lambda running: data.draw(st.sampled_from(running)))
+    assert sorted(run.done) == sorted(epochs)
+    if chosen.name in ("local", "baseline", "homogeneous"):
+        assert run.stops == 0
+    if chosen.name == "homogeneous" and ensemble:
+        assert len(run.rounds) == -(-len(ensemble) // cluster.size)
+
+
+def test_policies_share_streams_but_for_the_baseline() -> None:
+    assert {kind.name: kind.shares_streams for kind in KINDS} == {
+        "flotilla": True,
+        "local": True,
+        "homogeneous": True,
+        "baseline": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("flotila", {}, "no policy 'flotila' .did you mean 'flotilla'.*flotilla, local, homogeneous, baseline"),
+        ("xyz", {}, "no policy 'xyz'; there are flotilla"),
+        ("flotilla", {"alfa": 1}, "flotilla has no parameter 'alfa' .did you mean 'alpha'.*alpha .default 0.8., delta"),
+        ("baseline", {"alpha": 1}, "baseline has no parameter 'alpha'; its parameters: none"),
+        ("flotilla", {"alpha": 0}, "policy flotilla: alpha is 0; it must be a number above 0 and at most 1"),
+        ("flotilla", {"alpha": 1.5}, "alpha is 1.5"),
+        ("flotilla", {"alpha": "high"}, "alpha is 'high'"),
+        ("flotilla", {"alpha": float("nan")}, "alpha is nan"),
+        ("local", {"delta": "12"}, "policy local: delta is '12'"),
+        ("local", {"literal": "yes"}, "literal is 'yes'; it must be true or false"),
+    ],
+)
+def test_mistakes_are_named_with_the_mend(name: str, parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        policy(name, **parameters)
