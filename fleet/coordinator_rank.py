@@ -28,7 +28,7 @@ from fleet.live import LiveExecutor, RunError
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
-from fleet.protocol import TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Shutdown
+from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Shutdown
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.run import BAD_INPUT, MENDABLE, STOPPED, BadInput, GuardedThread, Rank, preprocessor_rank
@@ -60,7 +60,7 @@ def coordinate(rank: Rank) -> int:
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
         if place.rank == rank.cluster.lowest_rank(place.node):
-            inboxes.add(TO_PREPROCESSOR)
+            inboxes.add(TO_KEEPER)
         for inbox in inboxes:
             mailbox.send(place.rank, inbox, Shutdown(_rank_code(code)))
     mailbox.flush()
@@ -289,12 +289,12 @@ class Session:
         """Make the rings, then drive the policy until the jobs are done."""
         cluster, runtime = self.rank.cluster, self.runtime
         ring = ring_plan(runtime, len(cluster.trainers), writers)
+        order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
         for place in cluster.places:
-            order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
             self.mailbox.send(place.rank, TO_TRAINER if place.is_trainer else TO_PREPROCESSOR, order)
         book = LaneBook(runtime, cluster, ring)
         executor = LiveExecutor(
-            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags), runtime.timeout, self.failure,
+            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags), self.failure,
             self.rank.stop,
         )  # fmt: skip
 

@@ -58,15 +58,18 @@ class JobRun:
         tell: sends a message to the coordinator.
         asked: the next message for this rank, or None; masters look for a StopGroup there.
         epoch_samples: training samples of an epoch.
+        evaluate: measure the held-out samples; a rehearsal only reads past them.
     """
 
     def __init__(
         self, start: StartGroup, group: Group, trainer: Trainer, feed: Feed, stop: Stop, saving: Saving,
         tell: Callable[[Message], None], asked: Callable[[], Message | None], epoch_samples: int,
+        evaluate: bool,
     ) -> None:  # fmt: skip
         self._job, self._group, self._trainer, self._feed = start.job, group, trainer, feed
         self._stop, self._saving, self._tell, self._asked = stop, saving, tell, asked
         self._plan = trainer.plan(epoch_samples)
+        self._evaluates = evaluate
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._next_decision = 0  # in steps since the group was formed
@@ -115,7 +118,8 @@ class JobRun:
     def _held_out(self) -> Iterator[tuple[int, Batch]]:
         while not isinstance(item := self._feed.next(), EpochEnd):
             assert isinstance(item, HeldOutBatch), item
-            yield item.index, item.batch
+            if self._evaluates:
+                yield item.index, item.batch
 
     def _agree(self) -> int:
         """Whether the group goes on: the master's word, which also says at which step it will speak again."""

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from fleet.cluster import ClusterMap
 from fleet.executor import Event, GroupEnded, Start, Started, StopReason
 from fleet.protocol import (
+    TO_KEEPER,
     TO_PREPROCESSOR,
     TO_TRAINER,
     CheckpointWritten,
     CloseLane,
     EpochEnded,
-    FillLane,
     Formed,
-    LaneState,
     Left,
     Mailbox,
     Message,
@@ -35,10 +34,6 @@ class RunError(RuntimeError):
     """The run cannot go on, through no fault of the program; the text is all that a person needs."""
 
 
-class RankSilent(TimeoutError):
-    """A rank did not answer in time; the text names it."""
-
-
 @dataclass(frozen=True)
 class StreamPlace:
     """Where a job's next samples lie: jobs with an equal `key` can read one lane, from the smallest `place` on."""
@@ -54,7 +49,6 @@ LaneMaker = Callable[[int, StreamPlace, set[str], tuple[int, ...]], LaneSpec]
 class _OpenLane:
     spec: LaneSpec
     jobs: set[str]
-    awaited: set[int] = field(default_factory=set)  # ranks that have not confirmed its opening or closing yet
 
 
 @dataclass
@@ -76,7 +70,6 @@ class LiveExecutor:
         lanes: how many lanes the rings have.
         writers: how many of the preprocessors fill them.
         next_tag: fresh tags for groups.
-        silence: seconds to wait for a rank's answer.
         failure: of a thread of this process; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
     """
@@ -84,26 +77,25 @@ class LiveExecutor:
     def __init__(
         self, mailbox: Mailbox, cluster: ClusterMap, lane_spec: LaneMaker,
         place_of: Callable[[str, int, int], StreamPlace], lanes: int, writers: int, next_tag: Callable[[], int],
-        silence: float, failure: Callable[[], BaseException | None], stop: StopFlag,
+        failure: Callable[[], BaseException | None], stop: StopFlag,
     ) -> None:  # fmt: skip
         self._mailbox, self._cluster = mailbox, cluster
         self._lane_spec, self._place_of, self._next_tag = lane_spec, place_of, next_tag
-        self._silence, self._failure, self._stop = silence, failure, stop
+        self._failure, self._stop = failure, stop
         self._free = deque(range(lanes))
         self._lanes: dict[int, _OpenLane] = {}
         self._groups: dict[str, _RunningGroup] = {}
-        self._backlog: deque[Message] = deque()
         self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
         self._fillers = [place.rank for place in cluster.preprocessors][:writers]
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
-        """Open the lanes of one allocation on every node, then tell the groups' members."""
-        lanes = [self._open(starts, places) for starts, places in self._by_lane(batch, share)]
-        self._await_open(lanes)
+        """Have the lanes of one allocation opened on every node, and tell the groups' members.
+
+        Nobody's answer is waited for: readers and writers wait for the lane of their generation to be open on their node.
+        """
         started: list[Started] = []
-        for lane, starts in lanes:
-            for rank in self._fillers:
-                self._mailbox.send(rank, TO_PREPROCESSOR, FillLane(lane.spec))
+        for starts, places in self._by_lane(batch, share):
+            lane = self._open(starts, places)
             for start in starts:
                 self._form(start, lane, round_)
                 started.append(Started(start.job, lane.spec.lane, str(lane.spec.stream)))
@@ -128,8 +120,6 @@ class LiveExecutor:
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, Progress)):
                 return message
-            elif isinstance(message, LaneState):
-                self._lane_answered(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
@@ -144,44 +134,24 @@ class LiveExecutor:
             places.append(place)
         return list(together.values())
 
-    def _open(self, starts: list[Start], places: list[StreamPlace]) -> tuple[_OpenLane, list[Start]]:
-        """Ask every node for a lane that begins where the rearmost of its jobs stands."""
-        number = self._free_lane()
+    def _open(self, starts: list[Start], places: list[StreamPlace]) -> _OpenLane:
+        """Open a lane that begins where the rearmost of its jobs stands."""
+        number = self._free.popleft()
         readers = tuple(self._cluster.rank_of(device) for start in starts for device in start.devices)
         first = replace(places[0], place=min(place.place for place in places))
         jobs = {start.job for start in starts}
-        lane = _OpenLane(self._lane_spec(number, first, jobs, readers), jobs, set(self._keepers))
+        lane = _OpenLane(self._lane_spec(number, first, jobs, readers), jobs)
         self._lanes[number] = lane
+        self._tell_lane_ranks(OpenLane(lane.spec))
+        return lane
+
+    def _tell_lane_ranks(self, message: OpenLane | CloseLane) -> None:
         for rank in self._keepers:
-            self._mailbox.send(rank, TO_PREPROCESSOR, OpenLane(lane.spec))
-        return lane, starts
-
-    def _free_lane(self) -> int:
-        """A lane that is closed on every node; waits for one that is closing."""
-        self._wait_until(lambda: bool(self._free), "a lane to be closed", lambda: _awaited(self._lanes.values()))
-        return self._free.popleft()
-
-    def _await_open(self, lanes: list[tuple[_OpenLane, list[Start]]]) -> None:
-        opening = [lane for lane, _ in lanes]
-        self._wait_until(lambda: not _awaited(opening), "lanes to be opened", lambda: _awaited(opening))
-
-    def _wait_until(self, holds: Callable[[], bool], what: str, whom: Callable[[], set[int]]) -> None:
-        """Take messages until `holds()`; those that are not about lanes wait for `next_event`."""
-        deadline = time.monotonic() + self._silence
-        kept: list[Message] = []
-        while not holds():
-            message = self._next_message(min(1.0, deadline - time.monotonic()))
-            if isinstance(message, LaneState):
-                self._lane_answered(message)
-            elif message is not None:
-                kept.append(message)
-            elif time.monotonic() > deadline:
-                raise RankSilent(f"waited {self._silence:.0f} s for {what} by ranks {sorted(whom())}")
-        self._backlog.extend(kept)
+            self._mailbox.send(rank, TO_KEEPER, message)
+        for rank in self._fillers:
+            self._mailbox.send(rank, TO_PREPROCESSOR, message)
 
     def _next_message(self, timeout: float) -> Message | None:
-        if self._backlog:
-            return self._backlog.popleft()
         message = self._mailbox.receive(max(0.0, timeout), until=lambda: self._failure() is not None)
         failure = self._failure()
         if failure is not None:
@@ -213,21 +183,9 @@ class LiveExecutor:
         lane = self._lanes[number]
         lane.jobs.discard(job)
         if not lane.jobs:
-            ranks = set(self._keepers) | set(self._fillers)
-            lane.awaited = ranks
-            for rank in ranks:
-                self._mailbox.send(rank, TO_PREPROCESSOR, CloseLane(number))
-
-    def _lane_answered(self, message: LaneState) -> None:
-        lane = self._lanes[message.lane]
-        lane.awaited.discard(message.rank)
-        if message.state == "closed" and not lane.awaited:
-            del self._lanes[message.lane]
-            self._free.append(message.lane)
-
-
-def _awaited(lanes: Iterable[_OpenLane]) -> set[int]:
-    return {rank for lane in lanes for rank in lane.awaited}
+            del self._lanes[number]
+            self._tell_lane_ranks(CloseLane(number))
+            self._free.append(number)  # a later opening has a later generation, and waits on each node for this end
 
 
 def _ended(group: _RunningGroup) -> GroupEnded:

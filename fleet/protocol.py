@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.
-TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER = 1, 2, 3  # lanes are the preprocessors' business, also on nodes without any
+TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
 
 
 # coordinator -> trainer -------------------------------------------------------------------------------------------------
@@ -84,23 +84,15 @@ class Shutdown:
 
 @dataclass(frozen=True)
 class OpenLane:
-    """To the keeper of a node's ring, its lowest rank: open the lane there, and tell when it is open."""
+    """To the keepers of the nodes' rings, who open the lane there, and to preprocessors, who fill it."""
 
     lane: LaneSpec
     kind: Literal["open"] = "open"
 
 
 @dataclass(frozen=True)
-class FillLane:
-    """Begin to make the lane's samples: it is open on every node."""
-
-    lane: LaneSpec
-    kind: Literal["fill"] = "fill"
-
-
-@dataclass(frozen=True)
 class CloseLane:
-    """To keepers and preprocessors: all readers have left; end the lane, and tell when that is so."""
+    """To the same: all readers have left."""
 
     lane: int
     kind: Literal["close"] = "close"
@@ -124,14 +116,6 @@ class StopRequested:
 
     rank: int
     kind: Literal["stop_requested"] = "stop_requested"
-
-
-@dataclass(frozen=True)
-class LaneState:
-    rank: int
-    lane: int
-    state: Literal["open", "closed"]
-    kind: Literal["lane"] = "lane"
 
 
 @dataclass(frozen=True)
@@ -225,8 +209,8 @@ class Left:
 
 Message = Annotated[
     Union[
-        StartGroup, ProfileGroup, StopGroup, MakeRing, Shutdown, OpenLane, FillLane, CloseLane, MeasureThroughput,
-        StopRequested, LaneState, Throughput, Formed, Progress, EpochEnded, CheckpointWritten, Profiled, Left,
+        StartGroup, ProfileGroup, StopGroup, MakeRing, Shutdown, OpenLane, CloseLane, MeasureThroughput,
+        StopRequested, Throughput, Formed, Progress, EpochEnded, CheckpointWritten, Profiled, Left,
     ],
     Discriminator("kind"),
 ]  # fmt: skip

@@ -16,19 +16,21 @@ import numpy as np
 
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, discover
 from fleet.launch import PID_FILE
-from fleet.preprocessor_rank import Keeper, PreprocessorRank
-from fleet.protocol import TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
+from fleet.keeper import Keeper
+from fleet.preprocessor_rank import PreprocessorRank
+from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
 from fleet.spec import EnsembleSpec, SpecError, importable, load
-from preprocess import Dataset, Preprocessor, Ring, SharedMemoryError, SourceError, TransformError
+from preprocess import Dataset, NodeMap, Preprocessor, Ring, SharedMemoryError, SlotReceiver, SourceError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 BAD_INPUT = 2
 STOPPED = 75
+THREAD_END_SECONDS = 10.0
 
 
 class BadInput(ValueError):
@@ -73,8 +75,9 @@ class Rank:
     cluster: ClusterMap
     runtime: Runtime
     stop: StopFlag
+    slots: MPI.Intracomm  # for samples between nodes, and nothing else
     datasets: dict[str, Dataset] = field(default_factory=dict)
-    ring: Ring | None = None
+    threads: list[GuardedThread] = field(default_factory=list)
     _told: bool = False
 
     @property
@@ -86,17 +89,24 @@ class Rank:
         """This rank's node among all, counted from 0."""
         return self.cluster.nodes.index(self.cluster.places[self.number].node)
 
-    @property
-    def keeps_ring(self) -> bool:
-        return self.node_comm.rank == 0
-
     def mailbox(self, inbox: int) -> Mailbox:
         return Mailbox(self.world, inbox)
 
     def make_ring(self, order: MakeRing) -> Ring:
-        """Allocate the node's ring, together with its other ranks."""
-        self.ring = Ring.create(self.node_comm, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
-        return self.ring
+        """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
+        ring = Ring.create(self.node_comm, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+        if self.node_comm.rank == 0:
+            receiver = SlotReceiver(ring, self.node, self.nodes(order), self.slots, self.runtime.timeout)
+            keeper = Keeper(self.mailbox(TO_KEEPER), receiver)
+            self.threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(self.number)))
+        return ring
+
+    def nodes(self, order: MakeRing) -> NodeMap:
+        """Who makes samples, where, and who receives them on each node."""
+        makers = self.cluster.preprocessors[: order.writers]
+        places = tuple(self.cluster.nodes.index(place.node) for place in makers)
+        receivers = tuple(self.cluster.lowest_rank(node) for node in self.cluster.nodes)
+        return NodeMap(tuple(place.rank for place in makers), places, receivers)
 
     def report_signal(self) -> None:
         """Tell the coordinator, once, that this rank got a signal."""
@@ -150,7 +160,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         runtime = Runtime(spec, facts, rehearsal)
         place = cluster.places[world.rank]
         node_comm = world.Split(color=cluster.nodes.index(place.node), key=world.rank)
-        rank = Rank(options, world, node_comm, cluster, runtime, stop, datasets)
+        rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)
         _limit_threads(spec.resources.threads)
         return _play_role(rank)
 
@@ -169,56 +179,40 @@ def _play_role(rank: Rank) -> int:
     from fleet.coordinator_rank import coordinate
 
     if rank.number == COORDINATOR:
-        return coordinate(rank)
-    if rank.cluster.places[rank.number].is_trainer:
-        return _train(rank)
-    return preprocessor_rank(rank, rank.report_signal).run()
+        code = coordinate(rank)
+    elif rank.cluster.places[rank.number].is_trainer:
+        code = _train(rank)
+    else:
+        code = preprocessor_rank(rank, rank.report_signal).run()
+    for thread in rank.threads:
+        thread.join(THREAD_END_SECONDS)
+    return code
 
 
 def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> PreprocessorRank:
     """This rank as a preprocessor; it makes its part of the ring when told."""
     index = [place.rank for place in rank.cluster.preprocessors].index(rank.number)
 
-    def enter(order: MakeRing) -> tuple[Keeper | None, Preprocessor | None]:
+    def make_ring(order: MakeRing) -> Preprocessor | None:
         ring = rank.make_ring(order)
-        preprocessor = Preprocessor(ring, index, rank.datasets) if index < order.writers else None
-        return _keeper(rank, ring), preprocessor
+        return Preprocessor(ring, index, rank.datasets, rank.nodes(order), rank.slots) if index < order.writers else None
 
-    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), enter, rank.datasets, report_signal)
-
-
-def _keeper(rank: Rank, ring: Ring) -> Keeper | None:
-    return Keeper(ring, rank.node, rank.runtime.timeout) if rank.keeps_ring else None
+    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), make_ring, rank.datasets, report_signal)
 
 
 def _train(rank: Rank) -> int:
-    """A trainer's life; on a node without preprocessors its first trainer also keeps the ring, in a thread."""
+    """A trainer's life."""
     import torch
 
     from fleet.trainer_rank import TrainerRank
 
-    name = rank.cluster.places[rank.number].device_name or "cpu"
-    device = torch.device(name)
+    device = torch.device(rank.cluster.places[rank.number].device_name or "cpu")
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
-    threads: list[GuardedThread] = []
-
-    def enter(order: MakeRing) -> Ring:
-        ring = rank.make_ring(order)
-        if rank.keeps_ring:
-            keeper = PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), lambda _: (_keeper(rank, ring), None), {})
-            keeper.enter(order)
-            threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(rank.number)))
-        return ring
-
     directory = RunDirectory(rank.options.directory(rank.runtime.spec))
-    trainer = TrainerRank(
-        rank.world, rank.mailbox(TO_TRAINER), rank.runtime, enter, rank.node_comm.rank, device, directory, rank.report_signal
-    )
-    code = trainer.run()
-    for thread in threads:
-        thread.join(10.0)
-    return code
+    return TrainerRank(
+        rank.world, rank.mailbox(TO_TRAINER), rank.runtime, rank.make_ring, rank.node_comm.rank, device, directory, rank.report_signal
+    ).run()
 
 
 class GuardedThread(threading.Thread):

@@ -117,7 +117,8 @@ class TrainerRank:
         saving = Saving(self.directory.checkpoints(order.job), settings.every, settings.keep)
         stop = self.runtime.stop(order.job)
         samples = self.runtime.data_of(job.name).samples
-        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self.mailbox.poll, samples).run()
+        real = self.runtime.rehearsal is None
+        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self.mailbox.poll, samples, real).run()
 
     def _trainer(self, order: StartGroup, group: Group) -> tuple[Trainer, RehearsedCompute | None]:
         job = self.runtime.job(order.job)

@@ -1,0 +1,36 @@
+"""The keeper of a node's ring: opens its lanes, and receives into them what other nodes' preprocessors made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.protocol import CloseLane, Mailbox, OpenLane, Shutdown
+from preprocess import SlotReceiver
+
+NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
+
+
+@dataclass
+class Keeper:
+    """Runs in a thread of the node's lowest rank, whatever that rank does beside it.
+
+    Args:
+        mailbox: of the keeper's role.
+        receiver: this node's.
+    """
+
+    mailbox: Mailbox
+    receiver: SlotReceiver
+
+    def run(self) -> None:
+        """Serve until told to shut down."""
+        while True:
+            message = self.mailbox.poll()
+            if isinstance(message, Shutdown):
+                return
+            if isinstance(message, OpenLane):
+                self.receiver.open_lane(message.lane)
+            elif isinstance(message, CloseLane):
+                self.receiver.close_lane(message.lane)
+            elif not self.receiver.step():
+                self.receiver.wait(NAP_SECONDS)
