@@ -154,6 +154,27 @@ def discover(comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tupl
     )  # fmt: skip
 
 
+def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str) -> ClusterMap:
+    """The cluster map that a run on `shape` (devices of each node) would have, for plans.
+
+    Raises:
+        ClusterError: if the roles cannot be filled.
+    """
+    world = preprocessors + sum(shape)
+    nodes = _pretended_nodes(world, preprocessors, shape)
+    role = roles(world, preprocessors, nodes)
+    order = [rank for rank in range(world) if role[rank] == "trainer"]
+    device_of = {rank: index for index, rank in enumerate(order)}
+    names = {rank: device if device == "cpu" else f"{device}:{nodes[: rank].count(nodes[rank])}" for rank in order}
+    memory = psutil.virtual_memory().total
+    return ClusterMap(
+        tuple(
+            Place(r, nodes[r], host, role[r], device_of.get(r), names.get(r), (), memory, shared_memory_available()[0], None)
+            for r in range(world)
+        )
+    )
+
+
 def _facts_of_host(comm: MPI.Intracomm) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),

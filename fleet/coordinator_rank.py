@@ -35,7 +35,7 @@ from fleet.run import BAD_INPUT, MENDABLE, STOPPED, BadInput, GuardedThread, Ran
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
 from fleet.scheduling.policies import Policy, policy
-from fleet.sizing import Size, gib, memory_problem, size_of
+from fleet.sizing import Size, memory_problem, readable, size_of
 from fleet.spec import EnsembleSpec, check, difference, results_mapping, spec_hash
 from trainers import latest_good
 
@@ -170,7 +170,7 @@ class Session:
             if needed > free:
                 host = self.rank.cluster.places[ranks[0]].host
                 raise BadInput(
-                    f"the rings need {gib(needed)} of shared memory on {host}, and /dev/shm has {gib(free)} free: "
+                    f"the rings need {readable(needed)} of shared memory on {host}, and /dev/shm has {readable(free)} free: "
                     f"{ring.lanes} lanes of {ring.samples} samples; lower resources.ring_samples (now "
                     f"{self.spec.resources.ring_samples}) or resources.trainers, or give the node more "
                     "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"

@@ -113,20 +113,20 @@ def memory_problem(
         job = too_large[0]
         others = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
         return MemoryProblem(
-            f"job {job}{others} needs about {gib(needs[job])} of memory with its {workers[job]} virtual workers on one device, "
-            f"and a device has {gib(per_device)}; make its batch or the network smaller, or raise resources.memory_gib"
+            f"job {job}{others} needs about {readable(needs[job])} of memory with its {workers[job]} virtual workers on one device, "
+            f"and a device has {readable(per_device)}; make its batch or the network smaller, or raise resources.memory_gib"
         )
     together = sum(needs[job] for job in largest[:devices])
     if node_bytes is not None and together > node_bytes:
         names = ", ".join(largest[:devices])
         fits = max(k for k in range(devices) if sum(needs[job] for job in largest[:k]) <= node_bytes)
         return MemoryProblem(
-            f"jobs {names} can run at the same time on {devices} trainers of a node and then need about {gib(together)}, "
-            f"and the node has {gib(node_bytes)}; use at most {max(1, fits)} trainers a node, or raise resources.memory_gib"
+            f"jobs {names} can run at the same time on {devices} trainers of a node and then need about {readable(together)}, "
+            f"and the node has {readable(node_bytes)}; use at most {max(1, fits)} trainers a node, or raise resources.memory_gib"
         )
     return None
 
 
-def gib(count: int) -> str:
-    """Bytes for people."""
-    return f"{count / 2**30:.2f} GiB"
+def readable(count: int) -> str:
+    """Bytes for people, in GiB, or in MiB where that is nothing."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
