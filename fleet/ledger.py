@@ -124,7 +124,7 @@ class Ledger:
     def ended(self, event: GroupEnded) -> None:
         self.running.pop(event.job)
         job = self.jobs[event.job]
-        job.status = {"done": "done", "failed": "failed", "stopped": "pending"}[event.why]
+        job.status = "pending" if event.why == "stopped" else event.why
         if event.why == "failed":
             job.error = event.traceback or event.error
         else:

@@ -71,11 +71,11 @@ class Rank:
 
     options: RunOptions
     world: MPI.Intracomm
-    node_comm: MPI.Intracomm
+    node_comm: MPI.Comm
     cluster: ClusterMap
     runtime: Runtime
     stop: StopFlag
-    slots: MPI.Intracomm  # for samples between nodes, and nothing else
+    slots: MPI.Comm  # for samples between nodes, and nothing else
     datasets: dict[str, Dataset] = field(default_factory=dict)
     threads: list[GuardedThread] = field(default_factory=list)
     _told: bool = False

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,7 +20,7 @@ from fleet.rehearsal import RehearsedCompute
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from preprocess import LaneReader, LaneSpec, Ring
-from trainers import CheckpointError, Compute, Group, PeerFailed, Trainer, latest_good
+from trainers import CheckpointError, Group, PeerFailed, Trainer, latest_good
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -69,9 +70,9 @@ class TrainerRank:
             if isinstance(message, MakeRing):
                 self.ring = self.make_ring(message)
             elif isinstance(message, StartGroup):
-                self._serve(message.job, lambda order=message: self._train(order))
+                self._serve(message.job, partial(self._train, message))
             elif isinstance(message, ProfileGroup):
-                self._serve(message.job, lambda order=message: self._profile(order))
+                self._serve(message.job, partial(self._profile, message))
 
     def _serve(self, job: str, work: Callable[[], Left]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
@@ -122,7 +123,7 @@ class TrainerRank:
 
     def _trainer(self, order: StartGroup, group: Group) -> tuple[Trainer, RehearsedCompute | None]:
         job = self.runtime.job(order.job)
-        compute: Compute | None = None
+        compute: RehearsedCompute | None = None
         rehearsal = self.runtime.rehearsal
         if rehearsal is not None:
             rate = order.fitted[group.size - 1]

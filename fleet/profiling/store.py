@@ -54,7 +54,7 @@ class Profile:
             return cls._of(content)
         except OSError as error:
             raise ProfileError(f"{path}: {error.strerror}; `fleet profile SPEC --out {path}` makes one") from error
-        except (ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise ProfileError(f"{path} is not a profile ({error}); `fleet profile SPEC --out FILE` makes one") from error
 
     @classmethod

@@ -1,0 +1,59 @@
+"""Roles and the cluster map, without MPI."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet.binding import binding_table, ranges
+from fleet.cluster import ClusterError, pretended, roles
+
+
+def test_rank_zero_coordinates_and_makes_samples() -> None:
+    assert roles(4, 1, [0, 0, 0, 0]) == ["coordinator+preprocessor", "trainer", "trainer", "trainer"]
+
+
+def test_further_preprocessors_are_spread_over_nodes() -> None:
+    names = roles(8, 3, [0, 0, 0, 1, 1, 1, 2, 2])
+    assert [rank for rank, name in enumerate(names) if name == "preprocessor"] == [3, 6]
+
+
+def test_one_rank_is_refused_with_the_mend() -> None:
+    with pytest.raises(ClusterError, match=r"1 rank.*at least 2.*mpiexec -n 2"):
+        roles(1, 1, [0])
+
+
+def test_preprocessors_must_leave_a_trainer() -> None:
+    with pytest.raises(ClusterError, match=r"4 preprocessors in 4 ranks leave 0 trainers"):
+        roles(4, 4, [0] * 4)
+
+
+@given(shape=st.lists(st.integers(1, 6), min_size=1, max_size=5), preprocessors=st.integers(1, 4))
+def test_devices_are_numbered_node_by_node(shape: list[int], preprocessors: int) -> None:
+    cluster = pretended(tuple(shape), preprocessors, "cpu", "here")
+    assert cluster.cluster.devices_per_node == tuple(shape)
+    assert [place.device for place in cluster.trainers] == list(range(sum(shape)))
+    nodes = [place.node for place in cluster.trainers]
+    assert nodes == sorted(nodes)
+    assert len(cluster.preprocessors) == preprocessors
+    for node in cluster.nodes:
+        assert cluster.lowest_rank(node) == min(cluster.ranks_of(node))
+
+
+def test_a_pretend_cluster_must_have_the_trainers_that_there_are() -> None:
+    from fleet.cluster import _pretended_nodes
+
+    with pytest.raises(ClusterError, match="12 devices needs 12 trainers, but there are 3"):
+        _pretended_nodes(4, 1, (4, 4, 4))
+
+
+def test_the_binding_table_has_a_row_for_each_rank() -> None:
+    assert binding_table(pretended((2, 2), 1, "cpu", "here")).row_count == 5
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((0, 1, 4, 6, 7), "0-1,4,6-7")]
+)
+def test_ranges(numbers: tuple[int, ...], text: str) -> None:
+    assert ranges(numbers) == text

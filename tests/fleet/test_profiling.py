@@ -1,0 +1,100 @@
+"""What is measured, and what follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fleet.profiling import Measurement, Profile, ProfileError, first_pass, second_pass
+from fleet.profiling.measure import made_up_batch, measure
+from fleet.profiling.plan import demand, largest_count, preprocessors_needed
+from preprocess import SampleLayout
+from trainers import Group, Trainer
+
+
+def test_the_papers_counts() -> None:
+    # FLEET, Appendix B.3 with its own numbers: rates from 21 to 176, 4 GPUs a node: M_a = 9, M_b = 8, M_t = 9.
+    assert largest_count({"slow": 21.0, "fast": 176.0}, 4) == 9
+    assert largest_count({"slow": 100.0, "fast": 176.0}, 4) == 8
+
+
+@given(
+    rates=st.dictionaries(st.text("abc", min_size=1), st.floats(1, 1000), min_size=1, max_size=6),
+    limit=st.integers(1, 12),
+    devices=st.integers(1, 12),
+)
+def test_second_pass_measures_each_count_once_and_none_too_many(rates: dict[str, float], limit: int, devices: int) -> None:
+    wanted = second_pass(rates, dict.fromkeys(rates, limit), 4, devices)
+    assert len(set(wanted)) == len(wanted)
+    assert all(2 <= x.count <= min(limit, devices, largest_count(rates, 4)) for x in wanted)
+    assert [x.count for x in wanted] == sorted((x.count for x in wanted), reverse=True)
+    assert first_pass(rates) == [Measurement(job, 1) for job in rates]
+
+
+def test_the_fewest_preprocessors_that_do() -> None:
+    made = {1: 100.0, 2: 190.0, 4: 350.0}
+    assert preprocessors_needed(made, 100.0) == 1
+    assert preprocessors_needed(made, 101.0) == 2
+    assert preprocessors_needed(made, 1000.0) is None
+
+
+def test_demand_of_shared_and_of_own_streams() -> None:
+    single = {"a": 10.0, "b": 30.0, "c": 20.0}
+    assert demand(single, {"a": "s", "b": "s", "c": "t"}, 3, share=True) == 50.0  # the fastest of s, and c
+    assert demand(single, {"a": "s", "b": "s", "c": "t"}, 2, share=False) == 50.0  # the two fastest
+
+
+def test_a_profile_comes_back(tmp_path: Path) -> None:
+    profile = Profile("here", "now", {"f": {1: 10.0, 2: 19.0}}, {"f": "net"}, {1: 500.0})
+    profile.write(tmp_path / "deep" / "profile.json")
+    back = Profile.read(tmp_path / "deep" / "profile.json")
+    assert back == profile
+    assert back.measured("f") == back.named("net") == {1: 10.0, 2: 19.0}
+    assert back.measured("other") == back.named("other") == {}
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"rates": {"f": 3}}', '{"rates": {"f": {"x": 1}}}'])
+def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(ProfileError, match="p.json"):
+        Profile.read(tmp_path / "p.json")
+    with pytest.raises(ProfileError, match="fleet profile SPEC"):
+        Profile.read(tmp_path / "none.json")
+
+
+class _Task:
+    batch_size = 4
+    seed = 0
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1)
+
+    def dataset(self, train: bool) -> None:
+        return None
+
+
+def test_a_measurement_trains_as_many_batches_as_asked() -> None:
+    trainer = Trainer(_Task(), 2, Group.alone())
+    timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=10, timed=5, budget_seconds=60.0)
+    assert trainer.steps == 10 and timing.batches == 5
+    assert timing.rate > 0 and timing.seconds > 0
+
+
+def test_a_slow_job_is_measured_on_few_batches() -> None:
+    trainer = Trainer(_Task(), 2, Group.alone())
+    timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=48, timed=20, budget_seconds=0.0)
+    assert trainer.steps == 5 and timing.batches == 3
+
+
+def test_made_up_batches_have_the_layout() -> None:
+    inputs, targets = made_up_batch(SampleLayout((5, 5, 3), "uint8", (2,), "float32"), 7, torch.device("cpu"))
+    assert inputs.shape == (7, 5, 5, 3) and inputs.dtype == torch.uint8
+    assert targets.shape == (7, 2) and targets.dtype == torch.float32
