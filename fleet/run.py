@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -71,11 +71,11 @@ class Rank:
 
     options: RunOptions
     world: MPI.Intracomm
-    node_comm: MPI.Comm
+    node_comm: MPI.Intracomm
     cluster: ClusterMap
     runtime: Runtime
     stop: StopFlag
-    slots: MPI.Comm  # for samples between nodes, and nothing else
+    slots: MPI.Intracomm  # for samples between nodes, and nothing else
     datasets: dict[str, Dataset] = field(default_factory=dict)
     threads: list[GuardedThread] = field(default_factory=list)
     _told: bool = False
@@ -159,7 +159,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
         runtime = Runtime(spec, facts, rehearsal)
         place = cluster.places[world.rank]
-        node_comm = world.Split(color=cluster.nodes.index(place.node), key=world.rank)
+        node_comm = cast("MPI.Intracomm", world.Split(color=cluster.nodes.index(place.node), key=world.rank))
         rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)
         _limit_threads(spec.resources.threads)
         return _play_role(rank)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleet.cluster import ClusterMap
@@ -45,9 +45,12 @@ class Profiler:
     _left: dict[str, list[Left]] = field(default_factory=dict)
     _rates: dict[str, Profiled] = field(default_factory=dict)
 
-    def measure(self, wanted: Iterable[Measurement], stop: Callable[[], bool]) -> list[Result]:
-        """Carry out all of `wanted`, as many at a time as fit; stops early, between measurements, once `stop()` holds."""
-        waiting, results = list(wanted), []
+    def measure(self, wanted: Iterable[Measurement], stop: Callable[[], bool]) -> Iterator[Result]:
+        """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
+
+        No further measurement is begun once `stop()` holds, nor one of a job that failed.
+        """
+        waiting = list(wanted)
         while waiting or self._devices:
             if stop():
                 waiting = []
@@ -56,10 +59,9 @@ class Profiler:
                 break
             result = self._next()
             if result is not None:
-                results.append(result)
                 if result.failure is not None:
                     waiting = [x for x in waiting if x.job != result.measurement.job]
-        return results
+                yield result
 
     def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, float]:
         """Samples/s that 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""

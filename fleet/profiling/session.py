@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -62,7 +62,7 @@ class ProfilingSession:
             wanted = second_pass(single, limits, self.per_node, self.devices)
             self._take(self.profiler.measure(wanted, self.stop))
 
-    def _take(self, results: list[Result]) -> None:
+    def _take(self, results: Iterable[Result]) -> None:
         for result in results:
             job, count = result.measurement.job, result.measurement.count
             if result.failure is not None:
