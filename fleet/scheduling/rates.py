@@ -161,7 +161,7 @@ class RateCurve:
         m_b = 2 * self.per_node
         if m_b - 1 in self.measured and m_b in self.measured:
             a, b = m_b - 1, m_b
-        return min(1.0, float(self._efficiency(b) / self._efficiency(a)) ** (1 / (b - a)))
+        return min(1.0, math.pow(self._efficiency(b) / self._efficiency(a), 1 / (b - a)))
 
     def _efficiency(self, measured: int) -> float:
         """Samples/s that each device with work brings at a measured count, r(m) / (m u(m))."""
