@@ -23,9 +23,9 @@ POLICIES = ("baseline", "flotilla", "local", "homogeneous")
 NETWORKS, NODES, DEVICES_PER_NODE = 24, 3, 4
 SLOWEST, FASTEST = 22.0, 176.0  # samples/s on one device: 8x apart
 EFFICIENCY = 0.97  # r(m) = r(1) m 0.97^(m-1), the paper's scaling (Figure 9)
-VIRTUAL_WORKERS, BATCH, SAMPLES = 12, 10, 1200
+VIRTUAL_WORKERS, BATCH, SAMPLES = 12, 4, 1200
 EPOCHS = (2, 6)
-TIME_SCALE = 0.15
+TIME_SCALE = 0.2
 REPETITIONS = 3
 PAPERS_SMALLEST_GAIN = 1.12
 PAPERS_WORST_CHECKPOINTS = 6.3  # percent, Table 4

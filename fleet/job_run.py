@@ -12,7 +12,7 @@ from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Left, Message,
 from trainers import Batch, Group, Stop, Trainer, checkpoint, converged
 
 GO_ON, LEAVE = 0, 1
-DECISION_SECONDS = 0.4  # about how often a group agrees on whether to go on
+DECISION_SECONDS = 0.1  # about how often a group agrees on whether to go on
 MOST_STEPS_BETWEEN_DECISIONS = 1000
 
 

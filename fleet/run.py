@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, discover
+from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
 from fleet.launch import PID_FILE
 from fleet.keeper import Keeper
 from fleet.preprocessor_rank import PreprocessorRank
@@ -155,6 +157,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         datasets: dict[str, Dataset] = {}
         if world.rank == COORDINATOR or not cluster.places[world.rank].is_trainer:
             datasets = _open_here(world.rank, spec)
+        _warm_up(cluster.places[world.rank])
         facts = _agree(world, lambda: facts_to_json(facts_of(datasets or open_datasets(spec))), facts_from_json)
         rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
         runtime = Runtime(spec, facts, rehearsal)
@@ -163,6 +166,17 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)
         _limit_threads(spec.resources.threads)
         return _play_role(rank)
+
+
+def _warm_up(place: Place) -> None:
+    """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's forming."""
+    import torch
+
+    if place.is_trainer:
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=place.device_name))], 0.1)  # imports torch's compiler
+    elif place.rank == COORDINATOR:
+        with suppress(ImportError):
+            importlib.import_module("torch.utils.tensorboard")
 
 
 def _open_here(rank: int, spec: EnsembleSpec) -> dict[str, Dataset]:
