@@ -20,8 +20,9 @@ from rich.console import Console
 import fleet
 from fleet.binding import binding_table
 from fleet.coordinator import Coordinator
+from fleet.input_checks import BadInput, check_input
 from fleet.journal import Journal, read_journal
-from fleet.lanes import LaneBook, RingPlan, ring_plan
+from fleet.lanes import LaneBook, ring_plan
 from fleet.launch import SESSION, TERMINAL, launched_by_us
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
@@ -31,12 +32,12 @@ from fleet.profiling.store import Profile
 from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Shutdown
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
-from fleet.run import BAD_INPUT, MENDABLE, STOPPED, BadInput, GuardedThread, Rank, preprocessor_rank
-from fleet.rundir import RunDirectory
+from fleet.run import BAD_INPUT, MENDABLE, STOPPED, GuardedThread, Rank, preprocessor_rank
+from fleet.rundir import RunDirectory, write_whole
 from fleet.runtime import Runtime, data_key
 from fleet.scheduling.policies import Policy, policy
-from fleet.sizing import Size, memory_problem, readable, size_of
-from fleet.spec import EnsembleSpec, check, difference, results_mapping, spec_hash
+from fleet.sizing import Size
+from fleet.spec import EnsembleSpec, difference, results_mapping, spec_hash
 from trainers import latest_good
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
@@ -92,7 +93,7 @@ class Session:
         """Check, resume or begin, profile, train, report; returns the exit code."""
         spec = self.spec
         directory = RunDirectory(self.rank.options.directory(spec))
-        sizes = self._check_input()
+        sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
         self._check_same_spec(directory)
         with ExitStack() as stack:
@@ -125,57 +126,6 @@ class Session:
             self._run_jobs(directory, journal, ledger, plan, writers)
         return self._end(directory, journal, ledger, view)
 
-    def _check_input(self) -> dict[str, Size]:
-        """Everything that can be wrong before anything is begun.
-
-        Raises:
-            SpecError, BadInput: it is.
-        """
-        lengths = {key: (facts.samples, facts.held_out or None) for key, facts in self.runtime.facts.items()}
-        spec = self.spec
-        problems = check(spec, lengths)
-        if problems:
-            raise BadInput("\n".join(str(problem) for problem in problems))
-        self._check_trainers()
-        sizes = {job.name: size_of(self.runtime.task(job.name), self.runtime.data_of(job.name).layout) for job in spec.jobs}
-        self._check_memory(sizes)
-        self._check_shared_memory(ring_plan(self.runtime, len(self.rank.cluster.trainers), len(self.rank.cluster.preprocessors)))
-        return sizes
-
-    def _check_trainers(self) -> None:
-        trainers, workers = len(self.rank.cluster.trainers), sum(job.virtual_workers for job in self.spec.jobs)
-        if trainers > workers:
-            raise BadInput(
-                f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: {trainers - workers} could "
-                f"never work; start at most {workers} trainers, or give jobs more virtual_workers"
-            )
-
-    def _check_memory(self, sizes: Mapping[str, Size]) -> None:
-        limit = self.spec.resources.memory_gib
-        workers = {job.name: job.virtual_workers for job in self.spec.jobs}
-        for node in self.rank.cluster.nodes:
-            trainers = [p for p in self.rank.cluster.trainers if p.node == node]
-            if not trainers:
-                continue
-            own = trainers[0].device_bytes
-            whole = trainers[0].node_bytes if limit is None else int(limit * 2**30)
-            found = memory_problem(sizes, workers, len(trainers), own or whole, whole if own is None else None)
-            if found is not None:
-                raise BadInput(found.text)
-
-    def _check_shared_memory(self, ring: RingPlan) -> None:
-        for node in self.rank.cluster.nodes:
-            ranks = self.rank.cluster.ranks_of(node)
-            needed, free = ring.node_bytes(len(ranks)), self.rank.cluster.places[ranks[0]].shared_bytes
-            if needed > free:
-                host = self.rank.cluster.places[ranks[0]].host
-                raise BadInput(
-                    f"the rings need {readable(needed)} of shared memory on {host}, and /dev/shm has {readable(free)} free: "
-                    f"{ring.lanes} lanes of {ring.samples} samples; lower resources.ring_samples (now "
-                    f"{self.spec.resources.ring_samples}) or resources.trainers, or give the node more "
-                    "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"
-                )
-
     def _check_same_spec(self, directory: RunDirectory) -> None:
         """A run goes on only with the spec that it was begun with.
 
@@ -192,8 +142,6 @@ class Session:
                     f"--out {directory.path} holds a run of another spec:\n  {shown}\n"
                     "name another directory, or take the change back to go on with that run"
                 )
-        from fleet.rundir import write_whole
-
         write_whole(directory.spec, json.dumps(mine, indent=1))
 
     def _books(self, directory: RunDirectory) -> Ledger:

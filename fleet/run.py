@@ -17,15 +17,25 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
-from fleet.launch import PID_FILE
+from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
+from fleet.launch import PID_FILE
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
 from fleet.spec import EnsembleSpec, SpecError, importable, load
-from preprocess import Dataset, NodeMap, Preprocessor, Ring, SharedMemoryError, SlotReceiver, SourceError, TransformError
+from preprocess import (
+    Dataset,
+    NodeMap,
+    Preprocessor,
+    Ring,
+    SharedMemoryError,
+    SlotReceiver,
+    SourceError,
+    TransformError,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -33,10 +43,6 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 STOPPED = 75
 THREAD_END_SECONDS = 10.0
-
-
-class BadInput(ValueError):
-    """A person can mend this; the text is all they need."""
 
 
 #: What a user can have got wrong; it is told without a traceback.
@@ -160,7 +166,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         _warm_up(cluster.places[world.rank])
         facts = _agree(world, lambda: facts_to_json(facts_of(datasets or open_datasets(spec))), facts_from_json)
         rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
-        runtime = Runtime(spec, facts, rehearsal)
+        runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
         place = cluster.places[world.rank]
         node_comm = cast("MPI.Intracomm", world.Split(color=cluster.nodes.index(place.node), key=world.rank))
         rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)

@@ -15,7 +15,17 @@ import torch
 from fleet.feed import Feed, Share
 from fleet.job_run import JobRun, Saving, formed
 from fleet.profiling.measure import measure
-from fleet.protocol import TO_COORDINATOR, Left, Mailbox, MakeRing, Message, ProfileGroup, Profiled, Shutdown, StartGroup
+from fleet.protocol import (
+    TO_COORDINATOR,
+    Left,
+    Mailbox,
+    MakeRing,
+    Message,
+    Profiled,
+    ProfileGroup,
+    Shutdown,
+    StartGroup,
+)
 from fleet.rehearsal import RehearsedCompute
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from fleet.cluster import ClusterMap
 from fleet.profiling.plan import Measurement
-from fleet.protocol import TO_PREPROCESSOR, TO_TRAINER, Left, Mailbox, MeasureThroughput, ProfileGroup, Profiled, Throughput
+from fleet.protocol import (
+    TO_PREPROCESSOR,
+    TO_TRAINER,
+    Left,
+    Mailbox,
+    MeasureThroughput,
+    Profiled,
+    ProfileGroup,
+    Throughput,
+)
 
 
 @dataclass(frozen=True)

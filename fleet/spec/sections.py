@@ -149,6 +149,12 @@ class Resources(Section):
     memory_gib: Positive | None = Field(
         default=None, description="Memory of a node that the run may use, GiB; null: all of it.", examples=[16]
     )
+    timeout: Positive = Field(
+        default=300.0,
+        description="Seconds that one rank waits for another before the run ends with an error that names it; longer "
+        "than the longest step.",
+        examples=[300],
+    )
 
     @model_validator(mode="after")
     def _slots_fit(self) -> Resources:

@@ -45,6 +45,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "slot_samples": 32,
         "device": "auto",
         "memory_gib": None,
+        "timeout": 300.0,
     }
     assert spec.checkpoints.model_dump() == {"every": 1, "keep": 2}
     assert spec.profile.model_dump() == {"batches": 48, "timed": 20, "file": None}
