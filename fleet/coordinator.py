@@ -179,6 +179,7 @@ class Coordinator:
         self._heard.pop(event.job, None)
         self.ledger.ended(event)
         self._stale = True
+        self._write_rates(event.job)
         common: dict[str, Any] = {"round": self.ledger.rounds[-1].index, "job": event.job, "devices": event.devices}
         job = self.ledger.jobs[event.job]
         if event.why == "done":
@@ -190,6 +191,14 @@ class Coordinator:
         else:
             self.journal.write("failed", **common, epoch=job.epoch, error=event.error, traceback=event.traceback)
         self._save()
+
+    def _write_rates(self, name: str) -> None:
+        """Write down what training has taught about the job's rates."""
+        job = self.ledger.jobs[name]
+        if job.curve is not None:
+            most = min(job.limit, self.ledger.cluster.size)
+            fitted = [float(rate) for rate in job.curve.rates(most)]
+            self.journal.write("rates", job=name, source="training", measured=dict(job.curve.measured), fitted=fitted)
 
     def _share(self, job: str) -> float:
         """The part of the machine that `job` holds: what a second of its overhead costs, in seconds of the run."""

@@ -171,6 +171,10 @@ class Session:
                 virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
                 samples=facts.samples, max_epochs=job.stop.epochs,
             )  # fmt: skip
+        wanted, trainers = self.spec.resources.trainers, len(self.rank.cluster.trainers)
+        if wanted is not None and wanted != trainers:
+            text = f"the spec asks for {wanted} trainers, the launcher started ranks for {trainers}: {trainers} train"
+            journal.write("warning", text=text, job=None)
         if ledger.sessions == 0:
             _console().print(binding_table(self.rank.cluster))
 
