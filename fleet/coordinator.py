@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Any
 
 from fleet.executor import Event, Executor, GroupEnded, Start, StopReason
@@ -59,7 +59,7 @@ class Coordinator:
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
         while self.ledger.unfinished:
-            begin = perf_counter()
+            begin = thread_time()
             if self._stop_requested():
                 self._stop_all()
                 if not self.ledger.running:
@@ -68,7 +68,7 @@ class Coordinator:
                 self._reconcile(self._plan())
             self._charge(begin)
             event = self.executor.next_event(POLL_SECONDS)
-            begin = perf_counter()
+            begin = thread_time()
             if event is not None:
                 self._record(event)
             self._check_silence()
@@ -76,15 +76,17 @@ class Coordinator:
         self._end_round()
 
     def _charge(self, begin: float) -> None:
-        """Book the coordinator's own work as scheduling overhead, the forming of groups left out."""
-        self.ledger.overhead["scheduling"] += perf_counter() - begin
+        """Book the coordinator's own work, in CPU seconds: the trainers go on meanwhile."""
+        self.ledger.overhead["scheduling"] += thread_time() - begin
 
     def _plan(self) -> Allocation:
-        begin = perf_counter()
+        begin, cpu = perf_counter(), thread_time()
         state = self.ledger.state(self.journal.seconds())
         allocation = self.policy.allocate(state)
         validate(allocation, state)
+        # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
+        self.ledger.overhead["scheduling"] += max(0.0, self._plan_seconds - (thread_time() - cpu))
         self._stale = False
         if not allocation and not self.ledger.running:
             waiting = ", ".join(job.name for job in self.ledger.unfinished)

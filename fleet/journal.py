@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 Event = Mapping[str, Any]
+
+# What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
+DURABLE = frozenset({"session", "checkpoint", "stopped", "done", "failed", "ended"})
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -50,7 +53,7 @@ class Journal:
         self._listeners.append(listener)
 
     def write(self, event: str, **keys: Any) -> dict[str, Any]:
-        """Append one event and wait until it is on disk.
+        """Append one event; those of DURABLE are on disk when this returns.
 
         Raises:
             OSError: if the line cannot be written (no space left, say).
@@ -59,7 +62,8 @@ class Journal:
         if self._file is not None:
             self._file.write(json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n")
             self._file.flush()
-            os.fsync(self._file.fileno())
+            if event in DURABLE:
+                os.fsync(self._file.fileno())
         for listener in self._listeners:
             listener(record)
         return record
