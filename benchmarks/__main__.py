@@ -20,7 +20,9 @@ HERE = Path(__file__).parent
 
 def names() -> list[str]:
     """Benchmarks there are: the modules beside this one that have a `main`."""
-    return sorted(path.stem for path in HERE.glob("*.py") if "\ndef main(" in path.read_text() and path.stem != "__main__")
+    return sorted(
+        path.stem for path in HERE.glob("*.py") if "\ndef main(" in path.read_text() and path.stem != "__main__"
+    )
 
 
 def machine() -> dict[str, Any]:

@@ -1,8 +1,11 @@
 """Wall time of one heterogeneous ensemble under each policy, rehearsed on 12 devices of 3 pretend nodes.
 
-FLEET, MLSys'20, Figure 5 asks the same of 100 networks on 20 to 160 GPUs: how much faster than one network a device? Here 24
-networks with single-device rates from 22 to 176 samples/s (the paper's Figure 7: 21 to 176 images/s) are rehearsed: ranks,
-plans, the data path, reduction messages and checkpoints are real, a device's compute is a wait taken from the rate curve.
+FLEET, MLSys'20, Figure 5 asks the same of 100 networks on 20 to 160 GPUs: how much faster than one network a device?
+Here 24
+networks with single-device rates from 22 to 176 samples/s (the paper's Figure 7: 21 to 176 images/s) are rehearsed:
+ranks,
+plans, the data path, reduction messages and checkpoints are real, a device's compute is a wait taken from the rate
+curve.
 """
 
 from __future__ import annotations
@@ -30,6 +33,10 @@ REPETITIONS = 3
 PAPERS_SMALLEST_GAIN = 1.12
 PAPERS_WORST_CHECKPOINTS = 6.3  # percent, Table 4
 RUN_TIMEOUT = 600
+COLUMNS = [
+    "policy", "wall s", "spread s", "gain", "gain min", "gain max", "rounds", "waiting s/device", "computing s/device",
+    "checkpoints %", "re-forming %", "coordinator %",
+]  # fmt: skip
 
 DATA = '''
 import numpy as np
@@ -97,11 +104,26 @@ def main(repetitions: int = 0) -> dict[str, Any]:
 def rehearse(folder: Path, policy: str, repetition: int) -> dict[str, Any]:
     """One run; its figures."""
     out = folder / f"{policy}-{repetition}"
-    command = [sys.executable, "-m", "fleet", "run", str(folder / "spec.yaml"), "--rehearse", "--policy", policy, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "fleet",
+        "run",
+        str(folder / "spec.yaml"),
+        "--rehearse",
+        "--policy",
+        policy,
+        "--out",
+        str(out),
+    ]
     command += ["--cluster", f"{NODES}x{DEVICES_PER_NODE}", "--set", f"seed={repetition}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_TIMEOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+        raise RuntimeError(
+            f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
     figures = read_figures(out)
     shutil.rmtree(out)
     return figures
@@ -127,22 +149,36 @@ def read_figures(out: Path) -> dict[str, Any]:
 
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Medians, spreads, ratios pair by pair, and whether the bars are met."""
-    gains = {
-        name: [base["wall"] / own["wall"] for base, own in zip(runs["baseline"], runs[name])] for name in POLICIES
-    }
+    gains = {name: [base["wall"] / own["wall"] for base, own in zip(runs["baseline"], runs[name])] for name in POLICIES}
     gain = {name: statistics.median(values) for name, values in gains.items()}
     worst = {key: max(run[key] for name in POLICIES for run in runs[name]) for key in ("scheduling", "checkpoint")}
     bars = [
-        bar("flotilla / baseline, median gain", gain["flotilla"], f">= {PAPERS_SMALLEST_GAIN}", gain["flotilla"] >= PAPERS_SMALLEST_GAIN),
-        bar("homogeneous / baseline, median gain", gain["homogeneous"], "< 1.12", gain["homogeneous"] < PAPERS_SMALLEST_GAIN),
+        bar(
+            "flotilla / baseline, median gain",
+            gain["flotilla"],
+            f">= {PAPERS_SMALLEST_GAIN}",
+            gain["flotilla"] >= PAPERS_SMALLEST_GAIN,
+        ),
+        bar(
+            "homogeneous / baseline, median gain",
+            gain["homogeneous"],
+            "< 1.12",
+            gain["homogeneous"] < PAPERS_SMALLEST_GAIN,
+        ),
         bar("coordinator's own cost, worst, percent of a run", worst["scheduling"], "< 1", worst["scheduling"] < 1),
-        bar("checkpoints, worst, percent of a run", worst["checkpoint"], "< 6.3", worst["checkpoint"] < PAPERS_WORST_CHECKPOINTS),
+        bar(
+            "checkpoints, worst, percent of a run",
+            worst["checkpoint"],
+            "< 6.3",
+            worst["checkpoint"] < PAPERS_WORST_CHECKPOINTS,
+        ),
     ]
     rows = [row(name, runs[name], gains[name]) for name in POLICIES]
-    columns = ["policy", "wall s", "spread s", "gain", "gain min", "gain max", "rounds", "waiting s/device", "computing s/device",
-               "checkpoints %", "re-forming %", "coordinator %"]  # fmt: skip
-    title = f"{NETWORKS} networks, {NODES} x {DEVICES_PER_NODE} devices, rates {SLOWEST:.0f} to {FASTEST:.0f} samples/s, time scale {TIME_SCALE}"
-    return {"bars": bars, "tables": [{"title": title, "columns": columns, "rows": rows}], "runs": runs}
+    title = (
+        f"{NETWORKS} networks, {NODES} x {DEVICES_PER_NODE} devices, rates {SLOWEST:.0f} to {FASTEST:.0f} samples/s, "
+        f"time scale {TIME_SCALE}"
+    )
+    return {"bars": bars, "tables": [{"title": title, "columns": COLUMNS, "rows": rows}], "runs": runs}
 
 
 def row(name: str, runs: list[dict[str, Any]], gains: list[float]) -> list[Any]:
@@ -150,8 +186,10 @@ def row(name: str, runs: list[dict[str, Any]], gains: list[float]) -> list[Any]:
         return float(statistics.median(run[key] for run in runs))
 
     walls = [run["wall"] for run in runs]
-    return [name, median("wall"), max(walls) - min(walls), statistics.median(gains), min(gains), max(gains), int(median("rounds")),
-            median("waiting"), median("computing"), median("checkpoint"), median("reforming"), median("scheduling")]  # fmt: skip
+    spread, gain = max(walls) - min(walls), statistics.median(gains)
+    figures = ("waiting", "computing", "checkpoint", "reforming", "scheduling")
+    own = [name, median("wall"), spread, gain, min(gains), max(gains), int(median("rounds"))]
+    return own + [median(key) for key in figures]
 
 
 def bar(name: str, value: float, wanted: str, ok: bool) -> dict[str, Any]:

@@ -3,7 +3,8 @@
     python examples/hundred.py > examples/hundred.yaml
     fleet run examples/hundred.yaml --rehearse --cluster 4x4 --time-scale 0.0005
 
-There is no ImageNet here: its shape is pretended by a tiny set, and rates lie in the paper's range, 21 to 176 images/s on one
+There is no ImageNet here: its shape is pretended by a tiny set, and rates lie in the paper's range, 21 to 176
+images/s on one
 device (Figure 7), falling with the networks' depth. It is meant for rehearsals and for `fleet plan`.
 """
 
@@ -33,7 +34,9 @@ def spec(seed: int = 0) -> dict[str, Any]:
     for network, rate, count in zip(networks, single, epochs):
         model = {"name": network.model, "arguments": dict(network.arguments)}
         jobs.append({"name": network.name, "model": model, "stop": {"epochs": int(count)}})
-        rates[network.name] = {m: round(float(rate * m * EFFICIENCY ** (m - 1)), 2) for m in range(1, VIRTUAL_WORKERS + 1)}
+        rates[network.name] = {
+            m: round(float(rate * m * EFFICIENCY ** (m - 1)), 2) for m in range(1, VIRTUAL_WORKERS + 1)
+        }
     return {
         "name": "hundred",
         "data": {"images": {"train": {"source": "hundred:Pretended"}}},

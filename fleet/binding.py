@@ -9,7 +9,9 @@ from fleet.cluster import ClusterMap, Place
 
 def binding_table(cluster: ClusterMap) -> Table:
     """One row a rank: node, host, role, device, cores."""
-    table = Table(title="binding", title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        title="binding", title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for column in ("rank", "node", "host", "role", "device", "cores"):
         table.add_column(column, no_wrap=True)
     for place in cluster.places:

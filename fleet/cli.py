@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn, Optional
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -19,13 +19,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-SpecArgument = Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)]
-Trainers = Annotated[Optional[int], typer.Option(help="trainer ranks, one a device; default: as many as there are devices")]
-Preprocessors = Annotated[Optional[int], typer.Option(help="preprocessor ranks")]
-PolicyName = Annotated[Optional[str], typer.Option(help="flotilla, local, homogeneous or baseline")]
-Settings = Annotated[Optional[list[str]], typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")]
-Out = Annotated[Optional[Path], typer.Option(help="the run directory; default: runs/NAME. A run that it holds goes on")]
-ClusterShape = Annotated[Optional[str], typer.Option("--cluster", help="nodes x devices, such as 3x4")]
+SpecArgument = Annotated[
+    Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)
+]
+Trainers = Annotated[
+    int | None, typer.Option(help="trainer ranks, one a device; default: as many as there are devices")
+]
+Preprocessors = Annotated[int | None, typer.Option(help="preprocessor ranks")]
+PolicyName = Annotated[str | None, typer.Option(help="flotilla, local, homogeneous or baseline")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")
+]
+Out = Annotated[Path | None, typer.Option(help="the run directory; default: runs/NAME. A run that it holds goes on")]
+ClusterShape = Annotated[str | None, typer.Option("--cluster", help="nodes x devices, such as 3x4")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
@@ -49,13 +55,18 @@ def run(
     preprocessors: Preprocessors = None,
     policy: PolicyName = None,
     settings: Settings = None,
-    rehearse: Annotated[bool, typer.Option("--rehearse", help="replace each device's compute by a wait taken from rate curves")] = False,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="replace each device's compute by a wait taken from rate curves")
+    ] = False,
     cluster: ClusterShape = None,
-    time_scale: Annotated[Optional[float], typer.Option(help="of a rehearsal: seconds for one second of a real run")] = None,
+    time_scale: Annotated[
+        float | None, typer.Option(help="of a rehearsal: seconds for one second of a real run")
+    ] = None,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
-    Starts local MPI ranks, or joins those that mpirun, srun or jsrun started. Exit codes: 0 done, 1 something failed, 2 bad
+    Starts local MPI ranks, or joins those that mpirun, srun or jsrun started. Exit codes: 0 done, 1 something failed,
+    2 bad
     input, 75 stopped early on purpose (run the same command again).
     """
     shape = _shape(cluster)
@@ -109,7 +120,9 @@ def plan(
 
 
 @app.command()
-def report(directory: Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)]) -> None:
+def report(
+    directory: Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)],
+) -> None:
     """Write one self-contained report.html from the run's journal."""
     from fleet.report.page import write_report
 
@@ -119,7 +132,12 @@ def report(directory: Annotated[Path, typer.Argument(help="a run directory", met
 
 
 def _launch(
-    spec: Path, changes: list[str], out: Path | None, rehearse: bool, shape: tuple[int, ...] | None, profile_to: Path | None
+    spec: Path,
+    changes: list[str],
+    out: Path | None,
+    rehearse: bool,
+    shape: tuple[int, ...] | None,
+    profile_to: Path | None,
 ) -> int:
     """Join the ranks that a launcher started, or start local ones."""
     from fleet.launch import inside_launcher
@@ -132,7 +150,12 @@ def _launch(
 
 
 def _start_ranks(
-    spec: Path, changes: list[str], out: Path | None, rehearse: bool, shape: tuple[int, ...] | None, profile_to: Path | None
+    spec: Path,
+    changes: list[str],
+    out: Path | None,
+    rehearse: bool,
+    shape: tuple[int, ...] | None,
+    profile_to: Path | None,
 ) -> int:
     """Check what can be checked without ranks, start them, and read how it ended."""
     from fleet.devices import local_trainers
@@ -140,7 +163,9 @@ def _start_ranks(
     from fleet.rundir import RunDirectory
 
     loaded = _load(spec, changes)
-    trainers = loaded.resources.trainers if loaded.resources.trainers is not None else local_trainers(loaded.resources.device)
+    trainers = (
+        loaded.resources.trainers if loaded.resources.trainers is not None else local_trainers(loaded.resources.device)
+    )
     arguments = ["profile" if profile_to else "run", str(spec)]
     arguments += [part for change in [*changes, f"resources.trainers={trainers}"] for part in ("--set", change)]
     arguments += ["--out", str(profile_to or out)] if profile_to or out else []
@@ -148,7 +173,11 @@ def _start_ranks(
     arguments += ["--cluster", ",".join(map(str, shape))] if shape else []
     terminal = shutil.get_terminal_size() if sys.stdout.isatty() else None
     try:
-        launch = LocalLaunch(trainers + loaded.resources.preprocessors, arguments, (terminal.columns, terminal.lines) if terminal else None)
+        launch = LocalLaunch(
+            trainers + loaded.resources.preprocessors,
+            arguments,
+            (terminal.columns, terminal.lines) if terminal else None,
+        )
     except LaunchError as error:
         _bad_input(str(error))
     code = launch.run()
@@ -158,7 +187,9 @@ def _start_ranks(
     return {"done": 0, "failed": 1}.get(str(ended.get("status")), 75)
 
 
-def _changes(trainers: int | None, preprocessors: int | None, policy: str | None, settings: list[str] | None) -> list[str]:
+def _changes(
+    trainers: int | None, preprocessors: int | None, policy: str | None, settings: list[str] | None
+) -> list[str]:
     """All options that change the spec, as `--set` texts; explicit ones come last and win."""
     changes = []
     if trainers is not None:
@@ -183,7 +214,9 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         shape = ()
     if not shape or min(shape) < 1:
-        _bad_input(f"--cluster {text}: nodes x devices of each, such as 3x4, or the devices of each node, such as 4,4,2")
+        _bad_input(
+            f"--cluster {text}: nodes x devices of each, such as 3x4, or the devices of each node, such as 4,4,2"
+        )
     return shape
 
 

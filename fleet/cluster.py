@@ -100,7 +100,8 @@ def roles(world: int, preprocessors: int, nodes: list[int]) -> list[str]:
     if world < 2:
         raise ClusterError(
             f"1 rank: a run needs at least 2, one that coordinates and preprocesses and one that trains; "
-            f"start it with `mpiexec -n {2 + preprocessors - 1}` or more, or with plain `fleet run`, which starts ranks itself"
+            f"start it with `mpiexec -n {1 + preprocessors}` or more, or with plain `fleet run`, "
+            "which starts ranks itself"
         )
     if preprocessors >= world:
         raise ClusterError(
@@ -122,7 +123,9 @@ def _next_preprocessor(chosen: set[int], nodes: list[int]) -> int:
     return min(free, key=lambda rank: (made[nodes[rank]], rank))
 
 
-def discover(comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None) -> ClusterMap:
+def discover(
+    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None
+) -> ClusterMap:
     """Find out, together with all ranks of `comm`, who sits where.
 
     Args:
@@ -146,7 +149,8 @@ def discover(comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tupl
     return ClusterMap(
         tuple(
             Place(
-                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"), tuple(hosts[r]["cores"]),
+                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
+                tuple(hosts[r]["cores"]),
                 hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"),
             )
             for r in range(comm.size)
@@ -165,11 +169,22 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
     role = roles(world, preprocessors, nodes)
     order = [rank for rank in range(world) if role[rank] == "trainer"]
     device_of = {rank: index for index, rank in enumerate(order)}
-    names = {rank: device if device == "cpu" else f"{device}:{nodes[: rank].count(nodes[rank])}" for rank in order}
+    names = {rank: device if device == "cpu" else f"{device}:{nodes[:rank].count(nodes[rank])}" for rank in order}
     memory = psutil.virtual_memory().total
     return ClusterMap(
         tuple(
-            Place(r, nodes[r], host, role[r], device_of.get(r), names.get(r), (), memory, shared_memory_available()[0], None)
+            Place(
+                r,
+                nodes[r],
+                host,
+                role[r],
+                device_of.get(r),
+                names.get(r),
+                (),
+                memory,
+                shared_memory_available()[0],
+                None,
+            )
             for r in range(world)
         )
     )
@@ -208,7 +223,9 @@ def device_name(device: str, local: int) -> str:
         return "cpu"
     if kind is None or device not in ("auto", kind.type):
         have = kind.type if kind is not None else "cpu only"
-        raise ClusterError(f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu")
+        raise ClusterError(
+            f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu"
+        )
     return f"{kind.type}:{local % torch.accelerator.device_count()}"
 
 
@@ -216,7 +233,8 @@ def _pretended_nodes(world: int, preprocessors: int, pretend: tuple[int, ...]) -
     """Rank 0 on node 0, the other preprocessors round about, trainers in blocks as `pretend` says."""
     if sum(pretend) != world - preprocessors:
         raise ClusterError(
-            f"a pretend cluster of {sum(pretend)} devices needs {sum(pretend)} trainers, but there are {world - preprocessors}"
+            f"a pretend cluster of {sum(pretend)} devices needs {sum(pretend)} trainers, "
+            f"but there are {world - preprocessors}"
         )
     blocks = [node for node, count in enumerate(pretend) for _ in range(count)]
     first = [rank % len(pretend) for rank in range(preprocessors)]

@@ -108,7 +108,9 @@ class Coordinator:
         self._end_round()
         round_ = self.ledger.planned(allocation, self.journal.seconds())
         paces = {job: self._pace(job, len(devices)) for job, devices in allocation.items()}
-        self.journal.write("planned", round=round_.index, allocation=dict(allocation), paces=paces, seconds=self._plan_seconds)
+        self.journal.write(
+            "planned", round=round_.index, allocation=dict(allocation), paces=paces, seconds=self._plan_seconds
+        )
         batch = tuple(self._start_of(job, devices) for job, devices in new.items())
         for started in self.executor.start(batch, round_.index, self.policy.shares_streams):
             job = self.ledger.jobs[started.job]
@@ -171,7 +173,8 @@ class Coordinator:
         if job.curve is not None and event.rate > 0:
             job.curve = job.curve.observe(len(devices), event.rate)
         self.journal.write(
-            "epoch", round=self.ledger.rounds[-1].index, job=event.job, epoch=event.epoch, step=event.step, devices=devices,
+            "epoch", round=self.ledger.rounds[-1].index, job=event.job, epoch=event.epoch, step=event.step,
+            devices=devices,
             seconds=event.seconds, rate=event.rate, metrics=event.metrics, learning_rate=event.learning_rate,
             **_times(devices, event),
         )  # fmt: skip
@@ -185,10 +188,17 @@ class Coordinator:
         common: dict[str, Any] = {"round": self.ledger.rounds[-1].index, "job": event.job, "devices": event.devices}
         job = self.ledger.jobs[event.job]
         if event.why == "done":
-            self.journal.write("done", **common, epoch=event.epoch, why=event.reason, metrics=job.metrics, checkpoint=job.checkpoint)
+            self.journal.write(
+                "done", **common, epoch=event.epoch, why=event.reason, metrics=job.metrics, checkpoint=job.checkpoint
+            )
         elif event.why == "stopped":
             self.journal.write(
-                "stopped", **common, epoch=event.epoch, step=event.step, why=event.reason, **_times(event.devices, event)
+                "stopped",
+                **common,
+                epoch=event.epoch,
+                step=event.step,
+                why=event.reason,
+                **_times(event.devices, event),
             )
         else:
             self.journal.write("failed", **common, epoch=job.epoch, error=event.error, traceback=event.traceback)

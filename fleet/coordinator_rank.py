@@ -56,7 +56,11 @@ def coordinate(rank: Rank) -> int:
         code = BAD_INPUT
     except RunError as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
-        print(f"fleet: {error}\nfleet: mend that and run the same command again; it goes on from the last checkpoints", file=sys.stderr, flush=True)
+        print(
+            f"fleet: {error}\nfleet: mend that and run the same command again; it goes on from the last checkpoints",
+            file=sys.stderr,
+            flush=True,
+        )
         rank.world.Abort(1)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
@@ -115,7 +119,9 @@ class Session:
     def runtime(self) -> Runtime:
         return self.rank.runtime
 
-    def _train(self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], view: LiveView | PlainView) -> int:
+    def _train(
+        self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], view: LiveView | PlainView
+    ) -> int:
         plan = policy(self.spec.policy.name, **self.spec.policy.parameters)
         ledger = self._books(directory)
         self._open_journal(journal, ledger, sizes, plan)
@@ -159,7 +165,8 @@ class Session:
         rehearsal = self.runtime.rehearsal
         versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
         journal.write(
-            "session", session=ledger.sessions, fleet=fleet.__version__, versions=versions, host=self.rank.cluster.places[0].host,
+            "session", session=ledger.sessions, fleet=fleet.__version__, versions=versions,
+            host=self.rank.cluster.places[0].host,
             spec_hash=spec_hash(self.spec), policy=plan.name, policy_parameters=dict(self.spec.policy.parameters),
             rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=self.spec.name,
         )  # fmt: skip
@@ -167,7 +174,8 @@ class Session:
         for job in self.spec.jobs:
             facts, size = self.runtime.data_of(job.name), sizes[job.name]
             journal.write(
-                "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters, parameter_bytes=size.parameter_bytes,
+                "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
+                parameter_bytes=size.parameter_bytes,
                 virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
                 samples=facts.samples, max_epochs=job.stop.epochs,
             )  # fmt: skip
@@ -185,7 +193,13 @@ class Session:
         if runtime.rehearsal is None:
             settings = self.spec.profile
             profiler = Profiler(
-                self.mailbox, cluster, settings.batches, settings.timed, PROFILE_SECONDS, runtime.timeout, lambda: next(self._tags)
+                self.mailbox,
+                cluster,
+                settings.batches,
+                settings.timed,
+                PROFILE_SECONDS,
+                runtime.timeout,
+                lambda: next(self._tags),
             )
         per_node = max(ledger.cluster.devices_per_node)
         known = self._known_rates(directory)
@@ -193,7 +207,9 @@ class Session:
         session.rate(ledger.unfinished)
         self._fail_unmeasured(session, ledger, journal)
         streams = {job.name: job.stream for job in ledger.jobs.values()}
-        chosen = session.choose_preprocessors(sorted(runtime.facts), len(cluster.preprocessors), streams, plan.shares_streams)
+        chosen = session.choose_preprocessors(
+            sorted(runtime.facts), len(cluster.preprocessors), streams, plan.shares_streams
+        )
         if profiler is not None and not self.rank.stop.raised:
             self._store(session.profile(self._fingerprints()), directory)
         return chosen
@@ -230,7 +246,15 @@ class Session:
             assert left is not None
             job = ledger.jobs[name]
             job.status, job.error = "failed", left.traceback or left.error
-            journal.write("failed", round=None, job=name, devices=result.devices, epoch=job.epoch, error=left.error, traceback=left.traceback)
+            journal.write(
+                "failed",
+                round=None,
+                job=name,
+                devices=result.devices,
+                epoch=job.epoch,
+                error=left.error,
+                traceback=left.traceback,
+            )
 
     def _store(self, profile: Profile, directory: RunDirectory) -> None:
         profile.write(directory.profile)
@@ -246,7 +270,8 @@ class Session:
             self.mailbox.send(place.rank, TO_TRAINER if place.is_trainer else TO_PREPROCESSOR, order)
         book = LaneBook(runtime, cluster, ring)
         executor = LiveExecutor(
-            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags), self.failure,
+            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags),
+            self.failure,
             self.rank.stop,
         )  # fmt: skip
 
@@ -257,14 +282,22 @@ class Session:
         Coordinator(plan, executor, ledger, journal, self.rank.stop, save, runtime.timeout).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
-        more = {"name": self.spec.name, "session": os.environ.get(SESSION), "rehearsal": self.runtime.rehearsal is not None}
+        more = {
+            "name": self.spec.name,
+            "session": os.environ.get(SESSION),
+            "rehearsal": self.runtime.rehearsal is not None,
+        }
         return ledger.run_json(status, self.spec.policy.name, journal.seconds(), **more)
 
     def _end(self, directory: RunDirectory, journal: Journal, ledger: Ledger, view: LiveView | PlainView) -> int:
         """Write how it ended, make the report, print the result."""
         status = ledger.status
         if self.rank.options.profile is not None and not self.rank.stop.raised:
-            status = "failed" if ledger.status == "failed" or any(j.status == "failed" for j in ledger.jobs.values()) else "done"
+            status = (
+                "failed"
+                if ledger.status == "failed" or any(j.status == "failed" for j in ledger.jobs.values())
+                else "done"
+            )
         journal.write("ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=journal.seconds())
         directory.write_run_json(self._run_json(ledger, journal, status))
         view.close()
@@ -285,7 +318,8 @@ def _show(path: Path) -> None:
 
 
 def _console() -> Console:
-    """Rank 0's output. Launchers may give ranks a pseudo-terminal that nobody sits at, so only the process that started the
+    """Rank 0's output. Launchers may give ranks a pseudo-terminal that nobody sits at, so only the process that
+    started the
     ranks can say whether there is one, and how large."""
     size = os.environ.get(TERMINAL)
     if not size:

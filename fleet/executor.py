@@ -55,7 +55,9 @@ class Executor(Protocol):
     """Carries allocations out. Live: MPI messages to real ranks. Simulated: a heap of predicted events."""
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
-        """Form the groups of one allocation; with `share`, jobs at the same place of the same stream share its samples."""
+        """Form the groups of one allocation; with `share`, jobs at the same place of the same stream share its
+        samples.
+        """
 
     def stop(self, job: str, why: StopReason) -> None:
         """Ask a job's group to leave its devices at its next step boundary."""

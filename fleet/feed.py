@@ -1,4 +1,6 @@
-"""A trainer's queue: batches gathered from the node's ring a few steps ahead, by a thread (FLEET, MLSys'20, Figure 4, Q_D)."""
+"""A trainer's queue: batches gathered from the node's ring a few steps ahead, by a thread (FLEET, MLSys'20, Figure 4,
+Q_D).
+"""
 
 from __future__ import annotations
 
@@ -131,7 +133,7 @@ class Feed:
             for item in self._items(epoch, step):
                 if not self._put(item):
                     return
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the item is taken
+        except BaseException as error:
             self._put(error)
 
     def _put(self, item: Item | BaseException) -> bool:

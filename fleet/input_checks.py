@@ -37,8 +37,9 @@ def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
     trainers, workers = len(cluster.trainers), sum(job.virtual_workers for job in spec.jobs)
     if trainers > workers:
         raise BadInput(
-            f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: {trainers - workers} "
-            f"could never work; start at most {workers} trainers, or give jobs more virtual_workers"
+            f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: "
+            f"{trainers - workers} could never work; start at most {workers} trainers, "
+            "or give jobs more virtual_workers"
         )
 
 
@@ -65,6 +66,7 @@ def _check_shared_memory(spec: EnsembleSpec, cluster: ClusterMap, ring: RingPlan
             raise BadInput(
                 f"the rings need {readable(needed)} of shared memory on {place.host}, and /dev/shm has "
                 f"{readable(place.shared_bytes)} free: {ring.lanes} lanes of {ring.samples} samples; lower "
-                f"resources.ring_samples (now {spec.resources.ring_samples}) or resources.trainers, or give the node more "
+                f"resources.ring_samples (now {spec.resources.ring_samples}) or resources.trainers, "
+                "or give the node more "
                 "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"
             )

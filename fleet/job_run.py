@@ -167,7 +167,16 @@ class JobRun:
         learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"])
         self._tell(
             EpochEnded(
-                self._job, self._trainer.epoch, self._trainer.steps, seconds, rate, metrics, learning_rate, data, peers, computed
+                self._job,
+                self._trainer.epoch,
+                self._trainer.steps,
+                seconds,
+                rate,
+                metrics,
+                learning_rate,
+                data,
+                peers,
+                computed,
             )
         )
 
@@ -175,7 +184,9 @@ class JobRun:
         now = time.monotonic()
         if self._group.is_master and now - self._last_progress >= 1.0 and self._training_seconds > 0:
             self._last_progress = now
-            rate = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size / self._training_seconds
+            rate = (
+                self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size / self._training_seconds
+            )
             place = (self._trainer.epoch, self._trainer.step_in_epoch, self._plan.steps_per_epoch)
             self._tell(Progress(self._job, *place, rate))
 

@@ -32,7 +32,8 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 
 
 class Journal:
-    """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those alone.
+    """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those
+    alone.
 
     `seconds()` is the run's own clock: seconds since the first session began, with the gaps between sessions cut out.
     """

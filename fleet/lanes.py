@@ -71,5 +71,6 @@ class LaneBook:
     def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Readers by node, each by its rank in the node's communicator."""
         return tuple(
-            tuple(index for index, rank in enumerate(self.cluster.ranks_of(node)) if rank in readers) for node in self.cluster.nodes
+            tuple(index for index, rank in enumerate(self.cluster.ranks_of(node)) if rank in readers)
+            for node in self.cluster.nodes
         )

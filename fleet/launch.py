@@ -17,7 +17,14 @@ from pathlib import Path
 from types import FrameType
 
 # What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
-RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "JSM_NAMESPACE_RANK")
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "PALS_RANKID",
+    "FLUX_TASK_RANK",
+    "JSM_NAMESPACE_RANK",
+)
 PID_FILE = "FLEET_PID_FILE"
 SESSION = "FLEET_SESSION"
 TERMINAL = "FLEET_TERMINAL"
@@ -86,7 +93,8 @@ def _identify(path: str) -> Mpiexec:
 class LocalLaunch:
     """Runs `fleet ARGUMENTS` as local ranks and sees them to their end.
 
-    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the end of
+    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the
+    end of
     the grace time, ends the ranks at once.
     """
 
@@ -98,7 +106,9 @@ class LocalLaunch:
         self._signals = 0
 
     def run(self) -> int:
-        """Start the ranks, wait for their end, return the launcher's exit code (the run's own status is in run.json)."""
+        """Start the ranks, wait for their end, return the launcher's exit code (the run's own status is in
+        run.json).
+        """
         with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
             pid_file = Path(folder, "rank0.pid")
             process = subprocess.Popen(

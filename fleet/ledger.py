@@ -133,7 +133,11 @@ class Ledger:
     def run_json(self, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
         """The content of run.json."""
         rounds = [
-            {"allocation": {j: list(d) for j, d in r.allocation.items()}, "start": r.start, "end": wall if r.end is None else r.end}
+            {
+                "allocation": {j: list(d) for j, d in r.allocation.items()},
+                "start": r.start,
+                "end": wall if r.end is None else r.end,
+            }
             for r in self.rounds
         ]
         jobs = {job.name: job.result() for job in self.jobs.values()}

@@ -91,7 +91,8 @@ class LiveExecutor:
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         """Have the lanes of one allocation opened on every node, and tell the groups' members.
 
-        Nobody's answer is waited for: readers and writers wait for the lane of their generation to be open on their node.
+        Nobody's answer is waited for: readers and writers wait for the lane of their generation to be open on their
+        node.
         """
         started: list[Started] = []
         for starts, places in self._by_lane(batch, share):
@@ -198,5 +199,15 @@ def _ended(group: _RunningGroup) -> GroupEnded:
     peers = tuple(by_rank[rank].waited_peers for rank in group.members)
     computed = tuple(by_rank[rank].computed for rank in group.members)
     return GroupEnded(
-        word.job, group.devices, why, word.reason, word.epoch, word.step, word.error, word.traceback, waited, peers, computed
+        word.job,
+        group.devices,
+        why,
+        word.reason,
+        word.epoch,
+        word.step,
+        word.error,
+        word.traceback,
+        waited,
+        peers,
+        computed,
     )

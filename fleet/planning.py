@@ -107,7 +107,10 @@ def plan_tables(plan: Plan) -> list[Table | str]:
     parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan), _flotillas_table(plan)]
     parts.append(f"predicted: {plan.prediction.seconds:.0f} s at most, if every job trains all its epochs")
     if any(job.source == "assumed" for job in plan.jobs):
-        parts.append("rates marked ~ are guessed from operation counts: only their ratios mean something; `fleet profile` measures")
+        parts.append(
+            "rates marked ~ are guessed from operation counts: only their ratios mean something; "
+            "`fleet profile` measures"
+        )
     parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]
 
@@ -130,12 +133,17 @@ def _rates(runtime: Runtime, sizes: Mapping[str, Size], device: str) -> dict[str
     table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
     found = {}
     for job in spec.jobs:
-        measured = next((m for p in profiles if (m := p.measured(runtime.fingerprint(job.name, device)) or p.named(job.name))), {})
+        measured = next(
+            (m for p in profiles if (m := p.measured(runtime.fingerprint(job.name, device)) or p.named(job.name))), {}
+        )
         source = "profile" if measured else "table"
         measured = measured or dict(table.get(job.name, {}))
         if not measured:
             measured, source = {1: _assumed(sizes[job.name], device)}, "assumed"
-        found[job.name] = (RateCurve(measured, per_node=max(1, local_trainers(device)), workers=job.virtual_workers), source)
+        found[job.name] = (
+            RateCurve(measured, per_node=max(1, local_trainers(device)), workers=job.virtual_workers),
+            source,
+        )
     return found
 
 
@@ -150,14 +158,17 @@ def _assumed(size: Size, device: str) -> float:
 def _predict(runtime: Runtime, cluster: ClusterMap, curves: Mapping[str, RateCurve]) -> Prediction:
     spec = runtime.spec
     jobs = {
-        job.name: SimulatedJob(f"{data_key(job)}/{job.seed}", runtime.data_of(job.name).samples, job.stop.epochs) for job in spec.jobs
+        job.name: SimulatedJob(f"{data_key(job)}/{job.seed}", runtime.data_of(job.name).samples, job.stop.epochs)
+        for job in spec.jobs
     }
     limits = {job.name: job.virtual_workers for job in spec.jobs}
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     return predict(chosen, cluster.cluster, jobs, curves, limits, spec.seed)
 
 
-def _shortages(runtime: Runtime, sizes: Mapping[str, Size], shape: tuple[int, ...], shared: Mapping[int, int]) -> tuple[str, ...]:
+def _shortages(
+    runtime: Runtime, sizes: Mapping[str, Size], shape: tuple[int, ...], shared: Mapping[int, int]
+) -> tuple[str, ...]:
     """What of this machine would not do; another machine may."""
     spec, texts = runtime.spec, []
     limit = spec.resources.memory_gib
@@ -166,7 +177,11 @@ def _shortages(runtime: Runtime, sizes: Mapping[str, Size], shape: tuple[int, ..
         found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, max(shape), whole, whole)
         texts += [found.text] if found is not None else []
     free, place = shared_memory_available()
-    texts += [f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}" for node, size in shared.items() if size > free]
+    texts += [
+        f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"
+        for node, size in shared.items()
+        if size > free
+    ]
     return tuple(texts)
 
 
@@ -203,7 +218,8 @@ def _jobs_table(plan: Plan) -> Table:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
-            job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.epochs), f"{mark}{job.rates[0]:,.0f}",
+            job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.epochs),
+            f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
         )  # fmt: skip
     return table

@@ -29,7 +29,8 @@ class PreprocessorRank:
     Args:
         rank: this rank.
         mailbox: of the preprocessor's role.
-        make_ring: makes the node's ring, with its other ranks; gives this rank's preprocessor, None if it is not needed.
+        make_ring: makes the node's ring, with its other ranks; gives this rank's preprocessor, None if it is not
+        needed.
         datasets: the opened data sets.
         report_signal: tells the coordinator if this rank got a signal.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal, Union
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Discriminator, TypeAdapter
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
 
 
-# coordinator -> trainer -------------------------------------------------------------------------------------------------
+# coordinator -> trainer
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ class Shutdown:
     kind: Literal["shutdown"] = "shutdown"
 
 
-# coordinator -> preprocessor --------------------------------------------------------------------------------------------
+# coordinator -> preprocessor
+# --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,8 @@ class MeasureThroughput:
     kind: Literal["measure"] = "measure"
 
 
-# everyone -> coordinator ------------------------------------------------------------------------------------------------
+# everyone -> coordinator
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -207,13 +210,9 @@ class Left:
     kind: Literal["left"] = "left"
 
 
-Message = Annotated[
-    Union[
-        StartGroup, ProfileGroup, StopGroup, MakeRing, Shutdown, OpenLane, CloseLane, MeasureThroughput,
-        StopRequested, Throughput, Formed, Progress, EpochEnded, CheckpointWritten, Profiled, Left,
-    ],
-    Discriminator("kind"),
-]  # fmt: skip
+Order = StartGroup | ProfileGroup | StopGroup | MakeRing | Shutdown | OpenLane | CloseLane | MeasureThroughput
+Word = StopRequested | Throughput | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+Message = Annotated[Order | Word, Discriminator("kind")]
 _MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
 
 

@@ -139,7 +139,7 @@ def run_rank(options: RunOptions) -> int:
         if world.rank == COORDINATOR:
             print(f"fleet: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT
-    except BaseException:  # noqa: BLE001 - whatever it is, the other ranks must not wait for this one
+    except BaseException:
         _abort(world.rank)
         raise
 
@@ -175,7 +175,9 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
 
 
 def _warm_up(place: Place) -> None:
-    """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's forming."""
+    """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's
+    forming.
+    """
     import torch
 
     if place.is_trainer:
@@ -215,7 +217,9 @@ def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> Preproce
 
     def make_ring(order: MakeRing) -> Preprocessor | None:
         ring = rank.make_ring(order)
-        return Preprocessor(ring, index, rank.datasets, rank.nodes(order), rank.slots) if index < order.writers else None
+        return (
+            Preprocessor(ring, index, rank.datasets, rank.nodes(order), rank.slots) if index < order.writers else None
+        )
 
     return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), make_ring, rank.datasets, report_signal)
 
@@ -231,7 +235,14 @@ def _train(rank: Rank) -> int:
         torch.get_device_module(device).set_device(device)
     directory = RunDirectory(rank.options.directory(rank.runtime.spec))
     return TrainerRank(
-        rank.world, rank.mailbox(TO_TRAINER), rank.runtime, rank.make_ring, rank.node_comm.rank, device, directory, rank.report_signal
+        rank.world,
+        rank.mailbox(TO_TRAINER),
+        rank.runtime,
+        rank.make_ring,
+        rank.node_comm.rank,
+        device,
+        directory,
+        rank.report_signal,
     ).run()
 
 
@@ -247,7 +258,7 @@ class GuardedThread(threading.Thread):
     def run(self) -> None:
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - told by `failure`
+        except BaseException as error:
             self.failure = error
             self._on_failure()
 
@@ -298,4 +309,3 @@ def _limit_threads(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-

@@ -50,7 +50,9 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the run
         except OSError as error:
-            raise RunDirectoryError(f"--out {self.path}: {error.strerror}; name a directory that can be written") from error
+            raise RunDirectoryError(
+                f"--out {self.path}: {error.strerror}; name a directory that can be written"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

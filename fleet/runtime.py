@@ -70,7 +70,9 @@ class Runtime:
     def fingerprint(self, name: str, device: str) -> str:
         """A digest of all that the job's rate on such a device depends on."""
         job = self.job(name)
-        parts = job.model_dump(mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"})
+        parts = job.model_dump(
+            mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
+        )
         layout = self.data_of(name).layout
         everything = [parts, layout.to_json(), device.split(":")[0], self.spec.resources.threads]
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
@@ -81,7 +83,9 @@ def data_key(job: Job) -> str:
     if job.data is not None:
         return job.data
     assert job.task is not None
-    digest = hashlib.blake2b(json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4).hexdigest()
+    digest = hashlib.blake2b(
+        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
+    ).hexdigest()
     return f"{job.task.name}#{digest}"
 
 
@@ -135,5 +139,7 @@ def _of_task(job: Job, key: str) -> DatasetSpec:
     assert job.task is not None
     source = f"{TaskData.__module__}:{TaskData.__qualname__}"
     made_with = {"task": job.task.name, "arguments": dict(job.task.arguments)}
-    held_out = SourceSpec(source, {**made_with, "train": False}) if has_held_out(job.task.name, job.task.arguments) else None
+    held_out = (
+        SourceSpec(source, {**made_with, "train": False}) if has_held_out(job.task.name, job.task.arguments) else None
+    )
     return DatasetSpec(key, SourceSpec(source, {**made_with, "train": True}), held_out)

@@ -29,7 +29,9 @@ class Size:
     operations: float | None
 
     def device_bytes(self, workers: int) -> int:
-        """Memory on a device that runs `workers` virtual workers: what is shared once, gradients and buffers for each."""
+        """Memory on a device that runs `workers` virtual workers: what is shared once, gradients and buffers for
+        each.
+        """
         shared = self.parameter_bytes * 2 + self.optimizer_bytes + (self.activation_bytes or 0)
         return shared + workers * (self.parameter_bytes + self.buffer_bytes)
 
@@ -60,13 +62,15 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     try:
         operations = _run_once(task, model, layout, saved) / task.batch_size
         optimizer.step()
-    except Exception:  # noqa: BLE001 - any model may refuse the meta device; its needs are then said to be unknown
+    except Exception:
         operations = None
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),
         parameter_bytes=_bytes(list(model.parameters())),
         buffer_bytes=_bytes(list(model.buffers())),
-        optimizer_bytes=_bytes([v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]),
+        optimizer_bytes=_bytes(
+            [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+        ),
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
     )
@@ -74,8 +78,12 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
 
 def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
-    inputs = torch.empty((task.batch_size, *layout.input_shape), dtype=getattr(torch, layout.input_dtype), device="meta")
-    targets = torch.empty((task.batch_size, *layout.target_shape), dtype=getattr(torch, layout.target_dtype), device="meta")
+    inputs = torch.empty(
+        (task.batch_size, *layout.input_shape), dtype=getattr(torch, layout.input_dtype), device="meta"
+    )
+    targets = torch.empty(
+        (task.batch_size, *layout.target_shape), dtype=getattr(torch, layout.target_dtype), device="meta"
+    )
     with FlopCounterMode(display=False) as counter:
         with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
             loss = task.loss(model, (inputs, targets))
@@ -97,7 +105,8 @@ class MemoryProblem:
 def memory_problem(
     sizes: Mapping[str, Size], workers: Mapping[str, int], devices: int, per_device: int, node_bytes: int | None
 ) -> MemoryProblem | None:
-    """Tell whether every job fits a device, and, where devices share the node's memory, whether the largest fit together.
+    """Tell whether every job fits a device, and, where devices share the node's memory, whether the largest fit
+    together.
 
     Args:
         sizes: of each job.
@@ -113,16 +122,20 @@ def memory_problem(
         job = too_large[0]
         others = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
         return MemoryProblem(
-            f"job {job}{others} needs about {readable(needs[job])} of memory with its {workers[job]} virtual workers on one device, "
-            f"and a device has {readable(per_device)}; make its batch or the network smaller, or raise resources.memory_gib"
+            f"job {job}{others} needs about {readable(needs[job])} of memory "
+            f"with its {workers[job]} virtual workers on one device, "
+            f"and a device has {readable(per_device)}; make its batch or the network smaller, "
+            "or raise resources.memory_gib"
         )
     together = sum(needs[job] for job in largest[:devices])
     if node_bytes is not None and together > node_bytes:
         names = ", ".join(largest[:devices])
         fits = max(k for k in range(devices) if sum(needs[job] for job in largest[:k]) <= node_bytes)
         return MemoryProblem(
-            f"jobs {names} can run at the same time on {devices} trainers of a node and then need about {readable(together)}, "
-            f"and the node has {readable(node_bytes)}; use at most {max(1, fits)} trainers a node, or raise resources.memory_gib"
+            f"jobs {names} can run at the same time on {devices} trainers of a node "
+            f"and then need about {readable(together)}, "
+            f"and the node has {readable(node_bytes)}; use at most {max(1, fits)} trainers a node, "
+            "or raise resources.memory_gib"
         )
     return None
 

@@ -92,7 +92,7 @@ class TrainerRank:
             word = Left(job, 0, "peer", error=str(error))
         except CheckpointError as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
-        except Exception as error:  # noqa: BLE001 - a user's model may raise anything
+        except Exception as error:
             word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         self._free_memory()
         self._tell(replace(word, rank=self.world.rank))

@@ -1,4 +1,6 @@
-"""One measurement, from inside a member of the group: steps of training on one made-up batch, the last of them timed."""
+"""One measurement, from inside a member of the group: steps of training on one made-up batch, the last of them
+timed.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ class Timing:
 def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, budget_seconds: float) -> Timing:
     """Train `batches` steps, time the last `timed` (48 and 20 in FLEET, MLSys'20, Appendix B.3).
 
-    A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the members
+    A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
+    members
     agree on that after the first step, which also warms up.
     """
     batch = made_up_batch(layout, trainer.batch_size, trainer.device)

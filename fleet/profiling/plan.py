@@ -32,7 +32,9 @@ def largest_count(single: Mapping[str, float], per_node: int) -> int:
     return max(m_a, m_b)
 
 
-def second_pass(single: Mapping[str, float], limits: Mapping[str, int], per_node: int, devices: int) -> list[Measurement]:
+def second_pass(
+    single: Mapping[str, float], limits: Mapping[str, int], per_node: int, devices: int
+) -> list[Measurement]:
     """Step 3: each job on 2 .. M_t devices, as far as the machine and the job's virtual workers reach.
 
     Widest first, so that narrow measurements fill the devices that wide ones leave free.

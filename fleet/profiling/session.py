@@ -40,7 +40,9 @@ class ProfilingSession:
     throughput: dict[int, float] = field(default_factory=dict)
 
     def rate(self, jobs: list[JobRecord]) -> None:
-        """Fill in `curve` of each of `jobs`; a job whose code fails while it is measured gets none, and is in `failures`."""
+        """Fill in `curve` of each of `jobs`; a job whose code fails while it is measured gets none, and is in
+        `failures`.
+        """
         self.measured = {job.name: dict(self.known.get(job.name, {})) for job in jobs}
         unknown = [job.name for job in jobs if not self.measured[job.name]]
         if self.profiler is not None and unknown:

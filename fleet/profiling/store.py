@@ -55,7 +55,9 @@ class Profile:
         except OSError as error:
             raise ProfileError(f"{path}: {error.strerror}; `fleet profile SPEC --out {path}` makes one") from error
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise ProfileError(f"{path} is not a profile ({error}); `fleet profile SPEC --out FILE` makes one") from error
+            raise ProfileError(
+                f"{path} is not a profile ({error}); `fleet profile SPEC --out FILE` makes one"
+            ) from error
 
     @classmethod
     def _of(cls, content: Mapping[str, Any]) -> Profile:

@@ -75,7 +75,11 @@ class SimulatedExecutor:
     """
 
     def __init__(
-        self, jobs: Mapping[str, SimulatedJob], clock: SimulatedClock, start_seconds: float = 0.0, leave_seconds: float = 0.0
+        self,
+        jobs: Mapping[str, SimulatedJob],
+        clock: SimulatedClock,
+        start_seconds: float = 0.0,
+        leave_seconds: float = 0.0,
     ) -> None:
         self._jobs = jobs
         self._clock = clock

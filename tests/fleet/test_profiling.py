@@ -28,7 +28,9 @@ def test_the_papers_counts() -> None:
     limit=st.integers(1, 12),
     devices=st.integers(1, 12),
 )
-def test_second_pass_measures_each_count_once_and_none_too_many(rates: dict[str, float], limit: int, devices: int) -> None:
+def test_second_pass_measures_each_count_once_and_none_too_many(
+    rates: dict[str, float], limit: int, devices: int
+) -> None:
     wanted = second_pass(rates, dict.fromkeys(rates, limit), 4, devices)
     assert len(set(wanted)) == len(wanted)
     assert all(2 <= x.count <= min(limit, devices, largest_count(rates, 4)) for x in wanted)

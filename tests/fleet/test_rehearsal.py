@@ -15,7 +15,7 @@ from fleet.journal import read_journal
 from fleet.spec import SpecTask, load
 from trainers import Group, Trainer, read
 
-DATA = '''
+DATA = """
 import numpy as np
 
 class Points:
@@ -25,11 +25,12 @@ class Points:
         return len(self.points)
     def __getitem__(self, index):
         return self.points[index], index % 3
-'''
+"""
 
 SPEC = """
 name: rehearsed
-data: {points: {train: {source: "points:Points", arguments: {count: 120}}, held_out: {source: "points:Points", arguments: {count: 30}}}}
+data: {points: {train: {source: "points:Points", arguments: {count: 120}}, held_out: {source: "points:Points",
+arguments: {count: 30}}}}
 defaults:
   data: points
   model: {name: "trainers.zoo:MLP", arguments: {inputs: 6, widths: [8], classes: 3}}
@@ -67,7 +68,12 @@ def test_all_jobs_pass_through_the_plan(rehearsed: Path) -> None:
     run = json.loads((rehearsed / "out" / "run.json").read_text())
     assert run["status"] == "done" and run["rehearsal"] is True
     assert {name: job["epochs"] for name, job in run["jobs"].items()} == {"slow": 2, "fast": 3, "third": 1}
-    assert {device for round_ in run["rounds"] for held in round_["allocation"].values() for device in held} == {0, 1, 2, 3}
+    assert {device for round_ in run["rounds"] for held in round_["allocation"].values() for device in held} == {
+        0,
+        1,
+        2,
+        3,
+    }
 
 
 def test_the_pretend_nodes_are_in_the_cluster_map(rehearsed: Path) -> None:

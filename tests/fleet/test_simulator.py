@@ -14,7 +14,9 @@ from fleet.simulator import Prediction, SimulatedJob, predict
 POLICIES = ("flotilla", "local", "homogeneous", "baseline")
 
 
-def run(name: str, jobs: dict[str, tuple[float, int]], devices: tuple[int, ...], limit: int = 4, seed: int = 0) -> Prediction:
+def run(
+    name: str, jobs: dict[str, tuple[float, int]], devices: tuple[int, ...], limit: int = 4, seed: int = 0
+) -> Prediction:
     """Jobs are (samples/s on one device, epochs) with 100 samples an epoch."""
     simulated = {job: SimulatedJob("one", 100, epochs) for job, (_, epochs) in jobs.items()}
     curves = {job: RateCurve({1: rate}, per_node=devices[0], workers=limit) for job, (rate, _) in jobs.items()}
@@ -51,7 +53,9 @@ def test_flotilla_gives_the_slow_job_more_devices() -> None:
     devices=st.lists(st.integers(1, 3), min_size=1, max_size=3),
     name=st.sampled_from(POLICIES),
 )
-def test_every_job_is_finished_and_no_time_is_made_up(jobs: dict[str, tuple[float, int]], devices: list[int], name: str) -> None:
+def test_every_job_is_finished_and_no_time_is_made_up(
+    jobs: dict[str, tuple[float, int]], devices: list[int], name: str
+) -> None:
     prediction = run(name, jobs, tuple(devices))
     served = {job for round_ in prediction.rounds for job in round_.allocation}
     assert served == set(jobs)
