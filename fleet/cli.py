@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fleet
+from fleet.options import RunOptions
 
 app = typer.Typer(
     help="Train an ensemble of different networks in one MPI job, each with the bits it would have had alone.",
@@ -77,7 +78,7 @@ def run(
     changes = _changes(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes.append(f"rehearse.time_scale={time_scale}")
-    sys.exit(_launch(spec, changes, out, rehearse, shape, None))
+    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape)))
 
 
 @app.command()
@@ -89,7 +90,8 @@ def profile(
     settings: Settings = None,
 ) -> None:
     """Offline profiling run: measure how fast each job trains on how many devices, and write the rates to a file."""
-    sys.exit(_launch(spec, _changes(trainers, preprocessors, None, settings), None, False, None, out))
+    changes = _changes(trainers, preprocessors, None, settings)
+    sys.exit(_launch(RunOptions(spec, tuple(changes), profile=out)))
 
 
 @app.command()
@@ -131,60 +133,31 @@ def report(
     print(write_report(directory))
 
 
-def _launch(
-    spec: Path,
-    changes: list[str],
-    out: Path | None,
-    rehearse: bool,
-    shape: tuple[int, ...] | None,
-    profile_to: Path | None,
-) -> int:
+def _launch(options: RunOptions) -> int:
     """Join the ranks that a launcher started, or start local ones."""
     from fleet.launch import inside_launcher
 
     if inside_launcher():
-        from fleet.run import RunOptions, run_rank
+        from fleet.run import run_rank
 
-        return run_rank(RunOptions(spec, tuple(changes), out, rehearse, shape, profile_to))
-    return _start_ranks(spec, changes, out, rehearse, shape, profile_to)
+        return run_rank(options)
+    return _start_ranks(options)
 
 
-def _start_ranks(
-    spec: Path,
-    changes: list[str],
-    out: Path | None,
-    rehearse: bool,
-    shape: tuple[int, ...] | None,
-    profile_to: Path | None,
-) -> int:
-    """Check what can be checked without ranks, start them, and read how it ended."""
+def _start_ranks(options: RunOptions) -> int:
+    """Check what can be checked without ranks, then start them."""
     from fleet.devices import local_trainers
     from fleet.launch import LaunchError, LocalLaunch
-    from fleet.rundir import RunDirectory
 
-    loaded = _load(spec, changes)
-    trainers = (
-        loaded.resources.trainers if loaded.resources.trainers is not None else local_trainers(loaded.resources.device)
-    )
-    arguments = ["profile" if profile_to else "run", str(spec)]
-    arguments += [part for change in [*changes, f"resources.trainers={trainers}"] for part in ("--set", change)]
-    arguments += ["--out", str(profile_to or out)] if profile_to or out else []
-    arguments += ["--rehearse"] if rehearse else []
-    arguments += ["--cluster", ",".join(map(str, shape))] if shape else []
+    resources = _load(options.spec, list(options.overrides)).resources
+    trainers = resources.trainers if resources.trainers is not None else local_trainers(resources.device)
     terminal = shutil.get_terminal_size() if sys.stdout.isatty() else None
+    size = (terminal.columns, terminal.lines) if terminal else None
     try:
-        launch = LocalLaunch(
-            trainers + loaded.resources.preprocessors,
-            arguments,
-            (terminal.columns, terminal.lines) if terminal else None,
-        )
+        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size)
     except LaunchError as error:
         _bad_input(str(error))
-    code = launch.run()
-    ended = RunDirectory(out or Path("runs") / loaded.name).read_run_json()
-    if code != 0 or ended.get("session") != launch.session:
-        return code or 1
-    return {"done": 0, "failed": 1}.get(str(ended.get("status")), 75)
+    return launch.run()
 
 
 def _changes(

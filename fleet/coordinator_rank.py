@@ -23,7 +23,7 @@ from fleet.coordinator import Coordinator
 from fleet.input_checks import BadInput, check_input
 from fleet.journal import Journal, read_journal
 from fleet.lanes import LaneBook, ring_plan
-from fleet.launch import SESSION, TERMINAL, launched_by_us
+from fleet.launch import TERMINAL
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
 from fleet.profiling.profiler import Profiler
@@ -67,15 +67,10 @@ def coordinate(rank: Rank) -> int:
         if place.rank == rank.cluster.lowest_rank(place.node):
             inboxes.add(TO_KEEPER)
         for inbox in inboxes:
-            mailbox.send(place.rank, inbox, Shutdown(_rank_code(code)))
+            mailbox.send(place.rank, inbox, Shutdown(code))
     mailbox.flush()
     preprocessing.join(10.0)
-    return _rank_code(code)
-
-
-def _rank_code(code: int) -> int:
-    """Ranks that plain `fleet` started end with 0: it reads the run's code from run.json, and mpiexec stays quiet."""
-    return 0 if launched_by_us() and code != BAD_INPUT else code
+    return code
 
 
 @dataclass
@@ -284,7 +279,6 @@ class Session:
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {
             "name": self.spec.name,
-            "session": os.environ.get(SESSION),
             "rehearsal": self.runtime.rehearsal is not None,
         }
         return ledger.run_json(status, self.spec.policy.name, journal.seconds(), **more)

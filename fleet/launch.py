@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +24,7 @@ RANK_VARIABLES = (
     "FLUX_TASK_RANK",
     "JSM_NAMESPACE_RANK",
 )
-PID_FILE = "FLEET_PID_FILE"
-SESSION = "FLEET_SESSION"
+FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
 TERMINAL = "FLEET_TERMINAL"
 STOP_GRACE_SECONDS = 120.0
 
@@ -41,8 +39,8 @@ def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether plain `fleet` started this rank (it then reads the exit code from run.json)."""
-    return SESSION in environment
+    """Whether plain `fleet` started this rank: it then reads the exit code from a file, and mpiexec stays quiet."""
+    return FOLDER in environment
 
 
 @dataclass(frozen=True)
@@ -93,36 +91,33 @@ def _identify(path: str) -> Mpiexec:
 class LocalLaunch:
     """Runs `fleet ARGUMENTS` as local ranks and sees them to their end.
 
-    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the
-    end of
-    the grace time, ends the ranks at once.
+    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the end
+    of the grace time, ends the ranks at once.
     """
 
     def __init__(self, ranks: int, arguments: Sequence[str], terminal: tuple[int, int] | None) -> None:
-        self.session = uuid.uuid4().hex
         self._launcher = find_mpiexec()
         self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments])
         self._terminal = terminal
         self._signals = 0
 
     def run(self) -> int:
-        """Start the ranks, wait for their end, return the launcher's exit code (the run's own status is in
-        run.json).
-        """
-        with tempfile.TemporaryDirectory(prefix="fleet-") as folder:
-            pid_file = Path(folder, "rank0.pid")
+        """Start the ranks, wait for their end, return the run's exit code."""
+        with tempfile.TemporaryDirectory(prefix="fleet-") as name:
+            folder = Path(name)
             process = subprocess.Popen(
-                self._command, env=self._environment(pid_file), start_new_session=True, preexec_fn=_end_with_parent
+                self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
             previous = [signal.signal(number, self._count) for number in (signal.SIGINT, signal.SIGTERM)]
             try:
-                return self._wait(process, pid_file)
+                code = self._wait(process, folder / "pid")
+                return int((folder / "code").read_text()) if (folder / "code").exists() else code or 1
             finally:
                 for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous):
                     signal.signal(number, handler)
 
-    def _environment(self, pid_file: Path) -> dict[str, str]:
-        more = {PID_FILE: str(pid_file), SESSION: self.session, "PYTHONUNBUFFERED": "1"}
+    def _environment(self, folder: Path) -> dict[str, str]:
+        more = {FOLDER: str(folder), "PYTHONUNBUFFERED": "1"}
         more.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self._terminal is not None:
             more[TERMINAL] = "{}x{}".format(*self._terminal)
@@ -153,6 +148,14 @@ def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> 
         os.kill(int(pid_file.read_text()), signal.SIGTERM)
     else:
         process.terminate()
+
+
+def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:
+    """On rank 0: leave a number for the process that started the ranks, if one did; whole or not at all."""
+    if FOLDER in environment:
+        temporary = Path(environment[FOLDER], f".{name}")
+        temporary.write_text(str(value))
+        temporary.rename(temporary.with_name(name))
 
 
 def _end_with_parent() -> None:

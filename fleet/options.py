@@ -1,0 +1,43 @@
+"""What the command line asks of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.spec import EnsembleSpec
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line asks for.
+
+    Attributes:
+        spec: the spec's file.
+        overrides: `--set` texts, and those that other options stand for.
+        out: the run directory; None for runs/NAME.
+        rehearse: compute is a wait.
+        pretend: trainers of each pretend node, for a rehearsal.
+        profile: only profile, and write the rates there.
+    """
+
+    spec: Path
+    overrides: tuple[str, ...] = ()
+    out: Path | None = None
+    rehearse: bool = False
+    pretend: tuple[int, ...] | None = None
+    profile: Path | None = None
+
+    def directory(self, spec: EnsembleSpec) -> Path:
+        """The run directory."""
+        return self.out if self.out is not None else Path("runs") / spec.name
+
+    def arguments(self, trainers: int) -> list[str]:
+        """The command line that says the same to each rank, with the number of trainers settled."""
+        words = ["profile" if self.profile else "run", str(self.spec)]
+        for change in (*self.overrides, f"resources.trainers={trainers}"):
+            words += ["--set", change]
+        target = self.profile or self.out
+        words += ["--out", str(target)] if target else []
+        words += ["--rehearse"] if self.rehearse else []
+        return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])
