@@ -1,0 +1,220 @@
+"""The documentation says what is so: its commands run, its links lead somewhere, its tables are those of the code."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from commands import follow
+from journals import in_code, written
+from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows
+
+import trainers.zoo
+from fleet.cli import app
+from fleet.scheduling.policies import POLICIES
+from preprocess.source import built_in_sources
+from preprocess.transform import built_in_transforms
+from trainers import Checkpoint
+
+
+@pytest.fixture(scope="module")
+def tutorial(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of somebody who has followed the tutorial."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    follow("tutorial.md", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of somebody who has trained the network that fails."""
+    folder = tmp_path_factory.mktemp("faults")
+    follow("how-to/faults.md", folder)
+    return folder
+
+
+def test_tutorial_runs_as_told(tutorial: Path) -> None:
+    for run, policy in (("first", "flotilla"), ("second", "baseline")):
+        summary = json.loads((tutorial / "runs" / run / "run.json").read_text())
+        assert (summary["status"], summary["policy"]) == ("done", policy)
+        assert (tutorial / "runs" / run / "report.html").is_file()
+
+
+def test_tutorial_shows_the_table_that_comes_out(tutorial: Path) -> None:
+    shown = [line.split("│") for line in page("tutorial.md").text.splitlines() if line.startswith("│")]
+    epochs = {cells[1].strip(): cells[3].split("/")[0].strip() for cells in shown}
+    jobs = json.loads((tutorial / "runs" / "first" / "run.json").read_text())["jobs"]
+    assert epochs == {name: str(job["epochs"]) for name, job in jobs.items()}
+
+
+def test_demo_is_what_make_makes() -> None:
+    assert "$ make demo" in page("tutorial.md").text
+    assert "fleet run examples/digits.yaml --out runs/demo" in (ROOT / "Makefile").read_text()
+
+
+def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
+    jobs = json.loads((faults / "runs" / "broken" / "run.json").read_text())["jobs"]
+    assert {name: job["status"] for name, job in jobs.items()} == {"fine": "done", "leaking": "failed"}
+    assert "the hull leaks" in jobs["leaking"]["error"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "own-data",
+        "search-space",
+        "port-a-ddp-script",
+        pytest.param("profiling", marks=pytest.mark.slow),
+        pytest.param("rehearse", marks=pytest.mark.slow),
+    ],
+)
+def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
+    follow(f"how-to/{name}.md", tmp_path)
+
+
+def test_every_marked_page_is_followed() -> None:
+    marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
+    followed = {"own-data", "search-space", "port-a-ddp-script", "profiling", "rehearse", "faults"}
+    assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
+
+
+@pytest.mark.parametrize("source", pages(), ids=lambda p: p.name)
+def test_blocks_can_be_read(source: Page) -> None:
+    for language, text in source.fences:
+        if language == "python":
+            compile(text, source.name, "exec")
+        elif language in ("yaml", "json"):
+            assert isinstance(yaml.safe_load(text), dict), f"{source.name}:\n{text}"
+        else:
+            assert language in ("bash", "console", ""), f"{source.name} has a block of {language}"
+
+
+@pytest.mark.parametrize("source", pages(), ids=lambda p: p.name)
+def test_links_lead_somewhere(source: Page) -> None:
+    for link in source.links:
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (source.path.parent / path).resolve() if path else source.path
+        assert target.exists(), f"{source.name} links to {link}, which is not there"
+        assert target.is_relative_to(ROOT), f"{source.name} links to {link}, outside the repository"
+        if anchor:
+            assert anchor in Page(target).anchors, f"{source.name} links to {link}; there are {Page(target).anchors}"
+
+
+def test_index_lists_every_page() -> None:
+    listed = {(DOCS / link.partition("#")[0]).resolve() for link in page("index.md").links}
+    assert listed == {p.path for p in pages()} - {DOCS / "index.md"}
+
+
+def test_command_line_is_documented() -> None:
+    command = typer.main.get_command(app)
+    sections = page("reference/cli.md").sections(2)
+    documented = {title.removeprefix("fleet ") for title in sections if title.startswith("fleet ")}
+    assert documented == set(command.commands)  # type: ignore[attr-defined]
+    for name, sub in command.commands.items():  # type: ignore[attr-defined]
+        options, arguments = _parameters(sub)
+        assert _words(sections[f"fleet {name}"]) == options | arguments, name
+    assert _words(sections["fleet"]) == _parameters(command)[0] | {"--help", "-h"}
+
+
+def _parameters(command: typer.core.TyperCommand | typer.core.TyperGroup) -> tuple[set[str], set[str]]:
+    """The options of a command but --help, and its arguments as they are shown."""
+    given = [p for p in command.params if p.name != "help"]
+    options = {text for p in given for text in p.opts if p.param_type_name == "option"}
+    return options, {str(p.metavar or p.name).strip("{}") for p in given if p.param_type_name == "argument"}
+
+
+def _words(section: str) -> set[str]:
+    """The first word of each name in the first column: `--out PATH` is --out."""
+    return {text.split()[0] for text in keys(section)}
+
+
+def test_exit_codes_are_documented() -> None:
+    told = {row[0] for row in rows(page("reference/cli.md").sections(2)["Exit codes"])}
+    assert told == {"0", "1", "2", "75"}
+    run = next(c for c in app.registered_commands if c.callback is not None and c.callback.__name__ == "run")
+    assert all(f"{code} " in str(inspect.getdoc(run.callback)) for code in told)
+
+
+def test_policies_are_documented() -> None:
+    sections = page("reference/policies.md").sections(2)
+    assert list(sections) == [policy.name for policy in POLICIES]
+    for policy in POLICIES:
+        told = {quoted(row[0])[0]: quoted(row[1])[0] for row in rows(sections[policy.name])}
+        assert told == {field.name: json.dumps(field.default) for field in fields(policy)}, policy.name
+    sharing = {
+        quoted(row[0])[0]: row[-1] == "yes" for row in rows(page("reference/policies.md").prose) if len(row) == 4
+    }
+    assert sharing == {policy.name: policy.shares_streams for policy in POLICIES}
+
+
+def test_zoo_is_documented() -> None:
+    sections = page("reference/zoo.md").sections(2)
+    networks = {name for name in trainers.zoo.__all__ if inspect.isclass(getattr(trainers.zoo, name))} - {"Network"}
+    assert set(sections) - {"FLEET's ensemble"} == networks
+    for name in networks:
+        told = {quoted(row[0])[0]: quoted(row[1])[0] for row in rows(sections[name])}
+        arguments = inspect.signature(getattr(trainers.zoo, name)).parameters.values()
+        assert told == {argument.name: repr(argument.default).replace("'", '"') for argument in arguments}, name
+    signature = inspect.signature(trainers.zoo.fleet_ensemble)
+    shown = ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in signature.parameters.values())
+    assert f"fleet_ensemble({shown})".replace("'", '"') in sections["FLEET's ensemble"]
+
+
+def test_sources_and_transforms_are_documented() -> None:
+    sections = page("how-to/own-data.md").sections(2)
+    sources = {quoted(row[0])[0]: row[1] for row in rows(sections["IDX, NumPy, HDF5"])}
+    assert sources.keys() == built_in_sources().keys()
+    for name, function in built_in_sources().items():
+        assert set(inspect.signature(function).parameters) <= set(quoted(sources[name])), name
+    transforms = {quoted(row[0])[0]: quoted(row[1]) for row in rows(sections["Transforms"])}
+    assert transforms == {name: [f.name for f in fields(kind)] for name, kind in built_in_transforms().items()}  # type: ignore[arg-type]
+
+
+def test_journal_is_documented(tutorial: Path, faults: Path) -> None:
+    section = page("reference/run-directory.md").sections(2)["journal.jsonl"]
+    told = {event: keys(text) for event, text in page("reference/run-directory.md").sections(3).items()}
+    found = in_code()
+    runs = written([*tutorial.glob("runs/*/journal.jsonl"), *faults.glob("runs/*/journal.jsonl")])
+    assert runs.keys() <= found.keys(), "the code writes an event in a way that in_code() does not see"
+    assert told == {event: found[event] | runs.get(event, set()) for event in found}
+    assert {"t", "unix", "event"} == keys(section[: section.index("###")])
+
+
+def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
+    reference = page("reference/run-directory.md")
+    run = tutorial / "runs" / "second"
+    listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
+    assert listed == {entry.name for entry in run.iterdir()}
+    summary = json.loads((run / "run.json").read_text())
+    told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
+    assert told.keys() == summary.keys()
+    assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
+    assert told["rounds"] == summary["rounds"][0].keys()
+    assert summary["jobs"]["mlp"].keys() <= told["jobs"]
+    assert {"done", "failed", "stopped"} == told["status"]
+
+
+def test_ranks_and_metrics_are_documented(tutorial: Path) -> None:
+    reference = page("reference/run-directory.md")
+    run = tutorial / "runs" / "first"
+    events = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    ranks = next(event["ranks"] for event in events if event["event"] == "cluster")
+    told = next(set(quoted(row[1])) for row in rows(reference.sections(3)["cluster"]) if row[0] == "`ranks`")
+    assert told == ranks[0].keys() | {"coordinator+preprocessor", "preprocessor", "trainer"}
+    with open(run / "metrics.csv", newline="") as file:
+        columns = next(csv.reader(file))
+    assert columns == ["job", "epoch", "step", "time", "loss", "test_loss", "accuracy", "rate", "devices"]
+    assert keys(reference.sections(2)["metrics.csv"]) == set(columns) - {"loss", "test_loss", "accuracy"}
+
+
+def test_checkpoint_is_documented() -> None:
+    section = page("reference/run-directory.md").sections(2)["Checkpoints"]
+    assert keys(section) == {f.name for f in fields(Checkpoint)} | {"format", "digest", "structure", "state/..."}
