@@ -1,11 +1,9 @@
 """Wall time of one heterogeneous ensemble under each policy, rehearsed on 12 devices of 3 pretend nodes.
 
 FLEET, MLSys'20, Figure 5 asks the same of 100 networks on 20 to 160 GPUs: how much faster than one network a device?
-Here 24
-networks with single-device rates from 22 to 176 samples/s (the paper's Figure 7: 21 to 176 images/s) are rehearsed:
-ranks,
-plans, the data path, reduction messages and checkpoints are real, a device's compute is a wait taken from the rate
-curve.
+Here 24 networks with single-device rates from 22 to 176 samples/s (the paper's Figure 7: 21 to 176 images/s) are
+rehearsed: ranks, plans, the data path, reduction messages and checkpoints are real, a device's compute is a wait
+taken from the rate curve.
 """
 
 from __future__ import annotations

@@ -67,8 +67,7 @@ def run(
     """Train the ensemble; go on with it if the run directory holds it already.
 
     Starts local MPI ranks, or joins those that mpirun, srun or jsrun started. Exit codes: 0 done, 1 something failed,
-    2 bad
-    input, 75 stopped early on purpose (run the same command again).
+    2 bad input, 75 stopped early on purpose (run the same command again).
     """
     shape = _shape(cluster)
     if shape is not None and not rehearse:

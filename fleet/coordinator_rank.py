@@ -313,8 +313,7 @@ def _show(path: Path) -> None:
 
 def _console() -> Console:
     """Rank 0's output. Launchers may give ranks a pseudo-terminal that nobody sits at, so only the process that
-    started the
-    ranks can say whether there is one, and how large."""
+    started the ranks can say whether there is one, and how large."""
     size = os.environ.get(TERMINAL)
     if not size:
         return Console(force_terminal=False, width=120)

@@ -15,8 +15,7 @@ class RehearsedCompute:
     """Takes the place of forward and backward: waits as long as the curve says a step takes, and leaves no gradients.
 
     A group of m devices takes N B / r(m) seconds a step for N virtual workers with batches of B. What the real parts
-    of the
-    step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait.
+    of the step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait.
 
     Args:
         rate: r(m), samples/s, of the group.

@@ -28,8 +28,7 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     """Train `batches` steps, time the last `timed` (48 and 20 in FLEET, MLSys'20, Appendix B.3).
 
     A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
-    members
-    agree on that after the first step, which also warms up.
+    members agree on that after the first step, which also warms up.
     """
     batch = made_up_batch(layout, trainer.batch_size, trainer.device)
     own = [batch] * len(trainer.workers)

@@ -65,8 +65,8 @@ def _channels_first(images: Tensor) -> Tensor:
     """Float32 of shape (samples, channels, height, width), with that shape's own strides.
 
     With one channel a permuted tensor counts as contiguous whatever its strides are, so `contiguous()` leaves them;
-    oneDNN's
-    convolutions (torch 2.13) then take it for channels-last and write past their buffers in the backward pass.
+    oneDNN's convolutions (torch 2.13) then take it for channels-last and write past their buffers in the backward
+    pass.
     """
     moved = images.permute(0, 3, 1, 2)
     return torch.empty(moved.shape, dtype=torch.float32, device=moved.device).copy_(moved)
