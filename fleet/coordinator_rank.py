@@ -252,6 +252,9 @@ class Session:
             )
 
     def _store(self, profile: Profile, directory: RunDirectory) -> None:
+        """Add what was measured to what the run knew, and write it where the user asked for it."""
+        if directory.profile.exists():
+            profile = Profile.read(directory.profile).updated(profile)
         profile.write(directory.profile)
         if self.rank.options.profile is not None:
             profile.write(self.rank.options.profile)

@@ -32,6 +32,18 @@ class Profile:
     def measured(self, fingerprint: str) -> dict[int, float]:
         return dict(self.rates.get(fingerprint, {}))
 
+    def updated(self, later: Profile) -> Profile:
+        """This profile with the curves of `later` in place of, or beside, its own."""
+        if not later.rates:
+            return self
+        return Profile(
+            later.where,
+            later.when,
+            {**self.rates, **later.rates},
+            {**self.names, **later.names},
+            later.preprocessors or self.preprocessors,
+        )
+
     def named(self, job: str) -> dict[int, float]:
         """Rates of the job of this name, for files that people wrote or that were measured on other devices."""
         found = [fingerprint for fingerprint, name in self.names.items() if name == job]

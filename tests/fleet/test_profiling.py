@@ -60,6 +60,14 @@ def test_a_profile_comes_back(tmp_path: Path) -> None:
     assert back.measured("other") == back.named("other") == {}
 
 
+def test_a_later_profile_adds_to_an_earlier_one_and_an_empty_one_takes_nothing_away() -> None:
+    earlier = Profile("here", "now", {"f": {1: 10.0}, "g": {1: 5.0}}, {"f": "net", "g": "other"}, {1: 500.0})
+    later = Profile("there", "then", {"f": {1: 12.0}}, {"f": "net"})
+    both = earlier.updated(later)
+    assert both.rates == {"f": {1: 12.0}, "g": {1: 5.0}} and both.preprocessors == {1: 500.0}
+    assert both.where == "there" and earlier.updated(Profile("there", "then")) == earlier
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"rates": {"f": 3}}', '{"rates": {"f": {"x": 1}}}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.json").write_text(content)
