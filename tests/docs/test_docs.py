@@ -7,6 +7,7 @@ import inspect
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -124,7 +125,7 @@ def test_command_line_is_documented() -> None:
     assert _words(sections["fleet"]) == _parameters(command)[0] | {"--help", "-h"}
 
 
-def _parameters(command: typer.core.TyperCommand | typer.core.TyperGroup) -> tuple[set[str], set[str]]:
+def _parameters(command: Any) -> tuple[set[str], set[str]]:
     """The options of a command but --help, and its arguments as they are shown."""
     given = [p for p in command.params if p.name != "help"]
     options = {text for p in given for text in p.opts if p.param_type_name == "option"}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from pages import ROOT, Block, Page, page
 
@@ -87,13 +88,13 @@ def interrupted(command: str, folder: Path) -> tuple[int, str]:
         _end(process)
 
 
-def _start(script: str, folder: Path, output: object) -> subprocess.Popen[str]:
+def _start(script: str, folder: Path, output: IO[str] | int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=folder,
         env=reader_environment(),
         stdin=subprocess.DEVNULL,
-        stdout=output,  # type: ignore[arg-type]
+        stdout=output,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
