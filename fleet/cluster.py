@@ -137,7 +137,7 @@ def discover(
     Raises:
         ClusterError: on every rank alike, if the roles cannot be filled.
     """
-    hosts = _gather(comm, _facts_of_host(comm))
+    hosts = gather(comm, _facts_of_host(comm))
     nodes = [int(h["node"]) for h in hosts]
     if pretend is not None:
         nodes = _pretended_nodes(comm.size, preprocessors, pretend)
@@ -145,7 +145,7 @@ def discover(
     order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
-    devices = _gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
+    devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
     return ClusterMap(
         tuple(
             Place(
@@ -252,7 +252,7 @@ def _real_node(comm: MPI.Intracomm) -> int:
     return int(lowest[0])
 
 
-def _gather(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
+def gather(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
     """One small JSON object from every rank, on every rank."""
     text = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8)
     sizes = np.empty(comm.size, dtype=np.int64)

@@ -87,6 +87,7 @@ class Session:
     mailbox: Mailbox
     failure: Callable[[], BaseException | None]
     _tags: Any = field(default_factory=lambda: count(1000, TAG_STEP))
+    _lost: dict[str, str] = field(default_factory=dict)  # jobs all of whose checkpoints are damaged, and how
 
     def run(self) -> int:
         """Check, resume or begin, profile, train, report; returns the exit code."""
@@ -133,7 +134,7 @@ class Session:
         Raises:
             BadInput: naming what differs.
         """
-        mine = results_mapping(self.spec)
+        mine = {**results_mapping(self.spec), "rehearsal": self.runtime.rehearsal is not None}
         if directory.spec.exists() and directory.journal.exists():
             theirs = json.loads(directory.spec.read_text())
             differs = [str(found) for found in difference(theirs, mine)]
@@ -152,7 +153,9 @@ class Session:
         for event in read_journal(directory.journal):
             ledger.remember(event)
         for job in ledger.unfinished:
-            saved, _ = latest_good(directory.checkpoints(job.name))
+            saved, rejected = latest_good(directory.checkpoints(job.name))
+            if rejected and saved is None:
+                self._lost[job.name] = "; ".join(map(str, rejected))
             job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
         return ledger
 
@@ -174,6 +177,9 @@ class Session:
                 virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
                 samples=facts.samples, max_epochs=job.stop.epochs,
             )  # fmt: skip
+        for name, damage in self._lost.items():
+            text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
+            journal.write("warning", text=text, job=name)
         wanted, trainers = self.spec.resources.trainers, len(self.rank.cluster.trainers)
         if wanted is not None and wanted != trainers:
             text = f"the spec asks for {wanted} trainers, the launcher started ranks for {trainers}: {trainers} train"
@@ -195,10 +201,12 @@ class Session:
                 PROFILE_SECONDS,
                 runtime.timeout,
                 lambda: next(self._tags),
+                self.failure,
+                self.rank.stop,
             )
         per_node = max(ledger.cluster.devices_per_node)
         known = self._known_rates(directory)
-        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size, self.rank.stop)
+        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
         session.rate(ledger.unfinished)
         self._fail_unmeasured(session, ledger, journal)
         streams = {job.name: job.stream for job in ledger.jobs.values()}
@@ -216,7 +224,8 @@ class Session:
         if isinstance(table, Mapping):
             return {job: dict(rates) for job, rates in table.items()}
         files = [spec.file(name) for name in (table, spec.profile.file) if isinstance(name, str)]
-        files += [directory.profile] if directory.profile.exists() else []
+        again = self.rank.options.profile is not None  # whoever profiles wants it measured now
+        files += [directory.profile] if directory.profile.exists() and not again else []
         known: dict[str, dict[int, float]] = {}
         for profile in map(Profile.read, files):
             for job in self.spec.jobs:

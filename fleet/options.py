@@ -29,7 +29,9 @@ class RunOptions:
     profile: Path | None = None
 
     def directory(self, spec: EnsembleSpec) -> Path:
-        """The run directory."""
+        """The run directory; an offline profile has one of its own, apart from that of the run."""
+        if self.profile is not None:
+            return Path("runs") / f"{spec.name}-profile"
         return self.out if self.out is not None else Path("runs") / spec.name
 
     def arguments(self, trainers: int) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
+from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
 from fleet.launch import launched_by_us, leave
@@ -145,11 +145,9 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
     )
     with importable([folder, Path.cwd()]):
         cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
-        datasets: dict[str, Dataset] = {}
-        if world.rank == COORDINATOR or not cluster.places[world.rank].is_trainer:
-            datasets = _open_here(world.rank, spec)
+        datasets = _open_data(world, cluster, spec)
         _warm_up(cluster.places[world.rank])
-        facts = _agree(world, lambda: facts_to_json(facts_of(datasets or open_datasets(spec))), facts_from_json)
+        facts = _agree(world, lambda: facts_to_json(facts_of(datasets)), facts_from_json)
         rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
         runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
         place = cluster.places[world.rank]
@@ -172,14 +170,25 @@ def _warm_up(place: Place) -> None:
             importlib.import_module("torch.utils.tensorboard")
 
 
-def _open_here(rank: int, spec: EnsembleSpec) -> dict[str, Dataset]:
-    """The data sets; on rank 0 an error is told by `_agree`, which opens them once more."""
-    try:
-        return open_datasets(spec)
-    except (SourceError, TransformError):
-        if rank == COORDINATOR:
-            return {}
-        raise
+def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> dict[str, Dataset]:
+    """Open the data sets on the ranks that make samples; the others get none.
+
+    Raises:
+        BadInput: on every rank alike, if one of them cannot; not each node need have every file.
+    """
+    datasets, error = {}, ""
+    if not cluster.places[world.rank].is_trainer:
+        try:
+            datasets = open_datasets(spec)
+        except (SourceError, TransformError) as found:
+            error = str(found)
+    errors = {place.rank: said["error"] for place, said in zip(cluster.places, gather(world, {"error": error}))}
+    if errors[COORDINATOR]:
+        raise BadInput(errors[COORDINATOR])
+    for place in cluster.places:
+        if errors[place.rank]:
+            raise BadInput(f"rank {place.rank} on {place.host}: {errors[place.rank]}")
+    return datasets
 
 
 def _play_role(rank: Rank) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -13,10 +14,13 @@ from fleet.protocol import (
     Left,
     Mailbox,
     MeasureThroughput,
+    Message,
     Profiled,
     ProfileGroup,
+    StopRequested,
     Throughput,
 )
+from fleet.signals import StopFlag
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Profiler:
         batches, timed: steps of a measurement, and how many of the last are timed (48 and 20 in FLEET, Appendix B.3).
         budget_seconds: a slow job stops warming up and timing after so long.
         silence: seconds without any word after which the run is ended.
+        next_tag: fresh tags for groups.
+        failure: of the thread that makes samples on this rank; looked at while waiting, and raised.
+        next_tag: fresh tags for groups.
+        failure: of a thread of this process; looked at while waiting, and raised.
+        stop: raised when another rank got a signal.
     """
 
     mailbox: Mailbox
@@ -50,18 +59,21 @@ class Profiler:
     budget_seconds: float
     silence: float
     next_tag: Callable[[], int]
+    failure: Callable[[], BaseException | None] = lambda: None
+    failure: Callable[[], BaseException | None]
+    stop: StopFlag
     _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _left: dict[str, list[Left]] = field(default_factory=dict)
     _rates: dict[str, Profiled] = field(default_factory=dict)
 
-    def measure(self, wanted: Iterable[Measurement], stop: Callable[[], bool]) -> Iterator[Result]:
+    def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
         """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
 
-        No further measurement is begun once `stop()` holds, nor one of a job that failed.
+        No further measurement is begun once a stop was asked for, nor one of a job that failed.
         """
         waiting = list(wanted)
         while waiting or self._devices:
-            if stop():
+            if self.stop.raised:
                 waiting = []
             self._fill(waiting)
             if not self._devices:
@@ -84,10 +96,17 @@ class Profiler:
         return made
 
     def _throughput_of_one(self) -> float:
-        message = self.mailbox.receive(self.silence)
+        message = self._receive()
         if not isinstance(message, Throughput):
             raise RuntimeError(f"waited {self.silence:.0f} s for a preprocessor's throughput and got {message!r}")
         return message.samples_per_second
+
+    def _receive(self) -> Message | None:
+        message = self.mailbox.receive(self.silence, until=lambda: self.failure() is not None)
+        failure = self.failure()
+        if failure is not None:
+            raise failure
+        return message
 
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""
@@ -108,7 +127,7 @@ class Profiler:
 
     def _next(self) -> Result | None:
         """Take one message; a measurement has ended when all members have left."""
-        message = self.mailbox.receive(self.silence)
+        message = self._receive()
         if isinstance(message, Profiled):
             self._rates[message.job] = message
             return None
@@ -119,6 +138,18 @@ class Profiler:
         if len(self._left[message.job]) < len(self._devices[message.job]):
             return None
         return self._result(message.job)
+
+    def _receive(self) -> Message | None:
+        """The next message about measurements; None if none came in time."""
+        deadline = time.monotonic() + self.silence
+        while True:
+            message = self.mailbox.receive(deadline - time.monotonic(), until=lambda: self.failure() is not None)
+            failure = self.failure()
+            if failure is not None:
+                raise failure
+            if not isinstance(message, StopRequested):
+                return message
+            self.stop.raised = True
 
     def _result(self, job: str) -> Result:
         devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)

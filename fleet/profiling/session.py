@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -26,7 +26,6 @@ class ProfilingSession:
         journal: measurements are written there.
         known: rates in samples/s by job name, from files or an earlier session.
         per_node, devices: of the machine.
-        stop: true once the run is asked to stop.
     """
 
     profiler: Profiler | None
@@ -34,7 +33,6 @@ class ProfilingSession:
     known: Mapping[str, Mapping[int, float]]
     per_node: int
     devices: int
-    stop: Callable[[], bool]
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
@@ -58,11 +56,11 @@ class ProfilingSession:
     def _measure(self, unknown: list[str], limits: Mapping[str, int]) -> None:
         """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3."""
         assert self.profiler is not None
-        self._take(self.profiler.measure(first_pass(unknown), self.stop))
+        self._take(self.profiler.measure(first_pass(unknown)))
         single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
         if single:
             wanted = second_pass(single, limits, self.per_node, self.devices)
-            self._take(self.profiler.measure(wanted, self.stop))
+            self._take(self.profiler.measure(wanted))
 
     def _take(self, results: Iterable[Result]) -> None:
         for result in results:

@@ -112,3 +112,9 @@ def test_a_rehearsal_without_rates_says_where_to_get_them(tmp_path: Path) -> Non
 def test_pretend_nodes_need_a_rehearsal(tmp_path: Path) -> None:
     done = rehearse(tmp_path, "--cluster", "2x2")
     assert done.returncode == 2 and "--rehearse" in done.stderr
+
+
+def test_a_real_run_does_not_go_on_with_a_rehearsal(rehearsed: Path) -> None:
+    command = [sys.executable, "-m", "fleet", "run", str(rehearsed / "spec.yaml"), "--out", str(rehearsed / "out")]
+    done = subprocess.run([*command, "--trainers", "2"], capture_output=True, text=True, timeout=180)
+    assert done.returncode == 2 and "rehearsal" in done.stderr

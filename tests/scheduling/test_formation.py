@@ -1,10 +1,10 @@
 """Algorithm 2: worked by hand, and against the algorithm as printed."""
 
 import pytest
-from ensembles import jobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed import create_flotilla, job
+from strategies import jobs
 
 from fleet.scheduling.formation import closeness, form_flotilla
 from fleet.scheduling.state import JobState

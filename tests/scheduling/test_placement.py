@@ -1,10 +1,10 @@
 """Algorithms 3 and 4: worked by hand, and against every order."""
 
 import pytest
-from ensembles import clusters
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from printed import best_in_a_row, can_be_whole, fewest_nodes
+from strategies import clusters
 
 from fleet.scheduling.placement import place, score
 from fleet.scheduling.state import Cluster

@@ -2,10 +2,10 @@
 
 import pytest
 from driving import drive
-from ensembles import POLICIES, clusters, jobs, states
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed import job
+from strategies import POLICIES, clusters, jobs, states
 
 from fleet.scheduling.policies import POLICIES as KINDS
 from fleet.scheduling.policies import Policy, policy

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from ensembles import curves
 from hypothesis import given
 from hypothesis import strategies as st
+from strategies import curves
 
 from fleet.scheduling.rates import RateCurve
 
