@@ -47,8 +47,6 @@ class Profiler:
         silence: seconds without any word after which the run is ended.
         next_tag: fresh tags for groups.
         failure: of the thread that makes samples on this rank; looked at while waiting, and raised.
-        next_tag: fresh tags for groups.
-        failure: of a thread of this process; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
     """
 
@@ -59,7 +57,6 @@ class Profiler:
     budget_seconds: float
     silence: float
     next_tag: Callable[[], int]
-    failure: Callable[[], BaseException | None] = lambda: None
     failure: Callable[[], BaseException | None]
     stop: StopFlag
     _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -101,12 +98,36 @@ class Profiler:
             raise RuntimeError(f"waited {self.silence:.0f} s for a preprocessor's throughput and got {message!r}")
         return message.samples_per_second
 
-    def _receive(self) -> Message | None:
-        message = self.mailbox.receive(self.silence, until=lambda: self.failure() is not None)
-        failure = self.failure()
-        if failure is not None:
-            raise failure
-        return message
+    def _fill(self, waiting: list[Measurement]) -> None:
+        """Start every measurement that fits the free devices; one of a job at a time."""
+        for wanted in list(waiting):
+            held = {device for devices in self._devices.values() for device in devices}
+            free = [device for device in range(len(self.cluster.trainers)) if device not in held]
+            if wanted.count <= len(free) and wanted.job not in self._devices:
+                waiting.remove(wanted)
+                self._send(wanted, tuple(free[: wanted.count]))
+
+    def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
+        members = tuple(self.cluster.rank_of(device) for device in devices)
+        message = ProfileGroup(wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds)
+        for rank in members:
+            self.mailbox.send(rank, TO_TRAINER, message)
+        self._devices[wanted.job] = devices
+        self._left[wanted.job] = []
+
+    def _next(self) -> Result | None:
+        """Take one message; a measurement has ended when all members have left."""
+        message = self._receive()
+        if isinstance(message, Profiled):
+            self._rates[message.job] = message
+            return None
+        if not isinstance(message, Left):
+            waiting = ", ".join(f"{job} on devices {devices}" for job, devices in self._devices.items())
+            raise RuntimeError(f"profiling: no word for {self.silence:.0f} s from {waiting} (got {message!r})")
+        self._left[message.job].append(message)
+        if len(self._left[message.job]) < len(self._devices[message.job]):
+            return None
+        return self._result(message.job)
 
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""
