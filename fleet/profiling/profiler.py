@@ -129,37 +129,6 @@ class Profiler:
             return None
         return self._result(message.job)
 
-    def _fill(self, waiting: list[Measurement]) -> None:
-        """Start every measurement that fits the free devices; one of a job at a time."""
-        for wanted in list(waiting):
-            held = {device for devices in self._devices.values() for device in devices}
-            free = [device for device in range(len(self.cluster.trainers)) if device not in held]
-            if wanted.count <= len(free) and wanted.job not in self._devices:
-                waiting.remove(wanted)
-                self._send(wanted, tuple(free[: wanted.count]))
-
-    def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
-        members = tuple(self.cluster.rank_of(device) for device in devices)
-        message = ProfileGroup(wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds)
-        for rank in members:
-            self.mailbox.send(rank, TO_TRAINER, message)
-        self._devices[wanted.job] = devices
-        self._left[wanted.job] = []
-
-    def _next(self) -> Result | None:
-        """Take one message; a measurement has ended when all members have left."""
-        message = self._receive()
-        if isinstance(message, Profiled):
-            self._rates[message.job] = message
-            return None
-        if not isinstance(message, Left):
-            waiting = ", ".join(f"{job} on devices {devices}" for job, devices in self._devices.items())
-            raise RuntimeError(f"profiling: no word for {self.silence:.0f} s from {waiting} (got {message!r})")
-        self._left[message.job].append(message)
-        if len(self._left[message.job]) < len(self._devices[message.job]):
-            return None
-        return self._result(message.job)
-
     def _receive(self) -> Message | None:
         """The next message about measurements; None if none came in time."""
         deadline = time.monotonic() + self.silence
