@@ -1,0 +1,30 @@
+"""Real runs of small ensembles; the tests' own modules stand in support/."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from processes import run
+
+Finished = Callable[[str, "list[str]"], RunFolder]
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    """Three networks, two epochs: with a perceptron's dropout, with BatchNorm, with books of what was trained on."""
+    return write_ensemble(tmp_path_factory.mktemp("small"), [mlp(), cnn(), counting()])
+
+
+@pytest.fixture(scope="session")
+def alone(small: Ensemble) -> RunFolder:
+    """The small ensemble trained on one device: what all other runs of it are held against."""
+    ended = run(small.plain("alone"), small.folder)
+    assert ended.code == 0, ended.output
+    return small.left("alone")

@@ -1,0 +1,163 @@
+"""What the ensembles of these tests are made of; copied beside each spec, so that the ranks import it from there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from trainers.zoo import MLP
+
+TRAINING, HELD_OUT, SIDE, CLASSES = 79, 27, 12, 10
+MARK = 128
+
+
+def own_rank() -> int:
+    """This process's rank, as Open MPI tells it."""
+    return int(os.environ["OMPI_COMM_WORLD_RANK"])
+
+
+class Pictures:
+    """Dim noise with a bright patch in the middle whose brightness is the picture's number: no crop or flip hides it.
+
+    Args:
+        train: the training pictures, else the held-out ones.
+        broken: numbers of pictures that cannot be read.
+        broken_on: the only rank that cannot read them.
+    """
+
+    def __init__(self, train: bool, broken: Collection[int] = (), broken_on: int | None = None) -> None:
+        count = TRAINING if train else HELD_OUT
+        rng = np.random.default_rng(int(train))
+        self._pictures = rng.integers(0, MARK, (count, SIDE, SIDE, 1), dtype=np.uint8)
+        self._pictures[:, 5:8, 5:8, 0] = MARK + np.arange(count, dtype=np.uint8)[:, None, None]
+        self._targets = rng.integers(0, CLASSES, count)
+        self._broken, self._broken_on = frozenset(broken), broken_on
+        self._gate = None if train else Gate()
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        if index in self._broken and self._broken_on in (None, own_rank()):
+            raise OSError(f"picture {index} lies at the bottom of the sea")
+        if self._gate is not None:
+            self._gate.pass_one()
+        return self._pictures[index], int(self._targets[index])
+
+
+class Gate:
+    """Holds the held-out pictures back until a file is there, so that a test meets a run in the middle.
+
+    GATE names that file; GATE_AFTER says how many epochs' pictures pass before. No GATE, no hold.
+    """
+
+    def __init__(self) -> None:
+        self._path = os.environ.get("GATE")
+        looks = 2  # at a picture or two, when the data set is opened
+        self._left = looks + HELD_OUT * int(os.environ.get("GATE_AFTER", "0"))
+
+    def pass_one(self) -> None:
+        self._left -= 1
+        while self._path is not None and self._left < 0:
+            if Path(self._path).exists():
+                self._path = None
+                return
+            time.sleep(0.02)
+
+
+def numbers_of(images: Tensor) -> Tensor:
+    """The pictures' numbers, of images scaled to 0..1."""
+    return ((images.amax(dim=(1, 2, 3)) * 255).round().long() - MARK).clamp(0, TRAINING - 1)
+
+
+class Counting(nn.Module):
+    """A classifier that keeps book: `seen[k]` sinks by the same amount each time picture k is trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = MLP(SIDE * SIDE, (8,), CLASSES)
+        self.seen = nn.Parameter(torch.zeros(TRAINING))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(samples, classes + 2): the logits, the books of these pictures, their numbers."""
+        numbers = numbers_of(images)
+        return torch.cat([self.classifier(images), self.seen[numbers, None], numbers[:, None].float()], dim=1)
+
+
+def counted(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss of `Counting`: its gradient in `seen[k]` is how often picture k is in the batch."""
+    return cross_entropy(outputs[:, :CLASSES], targets) + outputs[:, CLASSES].sum()
+
+
+def number(outputs: Tensor, targets: Tensor) -> tuple[float, float]:
+    """A metric: the mean of the pictures' numbers."""
+    return float(outputs[:, CLASSES + 1].double().sum()), float(len(targets))
+
+
+class Faulty(nn.Module):
+    """A network whose fault shows in one training picture alone: in one virtual worker, at one step of an epoch.
+
+    Args:
+        fault: "raise", "nan", "memory" or "kill".
+        picture: the one in which it shows; None: in all.
+    """
+
+    def __init__(self, fault: str, picture: int | None = 40) -> None:
+        super().__init__()
+        self.classifier = MLP(SIDE * SIDE, (8,), CLASSES)
+        self.fault, self.picture = fault, picture
+
+    def forward(self, images: Tensor) -> Tensor:
+        outputs = self.classifier(images)
+        if not self.training or images.device.type == "meta":
+            return outputs
+        if self.picture is None or bool((numbers_of(images) == self.picture).any()):
+            return self._go_wrong(outputs)
+        return outputs
+
+    def _go_wrong(self, outputs: Tensor) -> Tensor:
+        if self.fault == "raise":
+            raise RuntimeError("the hull leaks")
+        if self.fault == "memory":
+            raise MemoryError("no room for the cargo")
+        if self.fault == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return outputs * torch.nan
+
+
+class Plain:
+    """A user's task: a plain class with its own data set and nothing but what is required."""
+
+    def model(self) -> nn.Module:
+        return MLP(SIDE * SIDE, (6,), CLASSES)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def dataset(self, train: bool) -> Any:
+        return Vectors(train)
+
+
+class Vectors:
+    """Samples that are no images: float vectors."""
+
+    def __init__(self, train: bool) -> None:
+        rng = np.random.default_rng(7 + train)
+        count = TRAINING if train else HELD_OUT
+        self._inputs = rng.normal(size=(count, SIDE * SIDE)).astype(np.float32)
+        self._targets = rng.integers(0, CLASSES, count)
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
+        return self._inputs[index], int(self._targets[index])

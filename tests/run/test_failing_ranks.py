@@ -1,0 +1,72 @@
+"""Failures that are no network's: the run ends soon, says why, and leaves no process behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ensembles import Ensemble, counting, faulty, mlp, pictures, write_ensemble
+from processes import Ended, run
+
+SOON = 90.0  # seconds; a wait for a rank that is gone would last 300
+SUNK = "lies at the bottom of the sea"
+
+
+def broken(folder: Path, train: Mapping[str, Any] | None = None, held_out: Mapping[str, Any] | None = None) -> Ensemble:
+    return write_ensemble(folder, [mlp(), counting()], data={"pictures": pictures(train, held_out)})
+
+
+def end_badly(command: list[str], folder: Path) -> Ended:
+    ended = run(command, folder, seconds=SOON)
+    assert ended.code not in (0, 75), ended.output
+    return ended
+
+
+def test_training_sample_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is met first where the preprocessors' speed is measured, in the coordinator's own thread."""
+    ensemble = broken(tmp_path, train={"broken": [40]})
+    ended = end_badly(ensemble.plain("run"), tmp_path)
+    assert SUNK in ended.output and "sample 40" in ended.output
+
+
+def test_held_out_sample_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is met at the end of the first epoch, by the coordinator's own preprocessor, while trainers wait for it."""
+    ensemble = broken(tmp_path, held_out={"broken": [20]})
+    ended = end_badly(ensemble.plain("run"), tmp_path)
+    assert SUNK in ended.output and "held_out sample 20" in ended.output
+
+
+def test_sample_that_another_rank_cannot_read(tmp_path: Path) -> None:
+    ensemble = broken(tmp_path, held_out={"broken": list(range(1, 27)), "broken_on": 1})
+    ended = end_badly(ensemble.under_mpiexec(3, "run", "--preprocessors", "2"), tmp_path)
+    assert SUNK in ended.output and "rank 1" in ended.output
+
+
+def test_data_that_another_rank_cannot_open(tmp_path: Path) -> None:
+    """A file that one node has and another has not."""
+    ensemble = broken(tmp_path, train={"broken": [0], "broken_on": 1})
+    ended = end_badly(ensemble.plain("run", "--preprocessors", "2"), tmp_path)
+    assert ended.code == 2
+    assert SUNK in ended.output and "rank 1" in ended.output
+
+
+def test_trainer_that_is_killed(tmp_path: Path) -> None:
+    """The kernel ends a process that takes too much memory; nobody can tell the others then but the launcher."""
+    ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
+    ended = end_badly(ensemble.plain("run", "--trainers", "2"), tmp_path)
+    assert "signal 9" in ended.output
+
+
+@pytest.mark.parametrize("kind", ["plain", "under mpiexec"])
+def test_sound_part_goes_on_after_the_mend(tmp_path: Path, kind: str) -> None:
+    """The same directory is taken up again once the data can be read."""
+    ensemble = broken(tmp_path, held_out={"broken": [20]})
+    command = ensemble.plain("run") if kind == "plain" else ensemble.under_mpiexec(2, "run")
+    end_badly(command, tmp_path)
+    module = ensemble.folder / "parts.py"
+    module.write_text(module.read_text().replace("frozenset(broken)", "frozenset()"))
+    ended = run(command, tmp_path)
+    assert ended.code == 0, ended.output
+    assert ensemble.left("run").summary["status"] == "done"

@@ -1,0 +1,67 @@
+"""Rates that are measured once and used again, and what a signal does meanwhile."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from ensembles import Ensemble, cnn, mlp, write_ensemble
+from processes import FLEET, run, started
+
+JOBS = ("mlp", "cnn")
+
+
+@pytest.fixture(scope="module")
+def unmeasured(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    return write_ensemble(
+        tmp_path_factory.mktemp("unmeasured"), [mlp(), cnn()], measured=False, profile={"batches": 6, "timed": 3}
+    )
+
+
+@pytest.fixture(scope="module")
+def rates(unmeasured: Ensemble) -> Path:
+    """What `fleet profile` writes, of two trainers."""
+    out = unmeasured.folder / "rates.json"
+    ended = run([*FLEET, "profile", str(unmeasured.spec), "--out", str(out), "--trainers", "2"], unmeasured.folder)
+    assert ended.code == 0, ended.output
+    return out
+
+
+def test_profile_holds_a_rate_for_each_number_of_devices(rates: Path) -> None:
+    content = json.loads(rates.read_text())
+    assert sorted(content["names"].values()) == sorted(JOBS)
+    for curve in content["rates"].values():
+        assert set(curve) == {"1", "2"} and all(rate > 0 for rate in curve.values())
+
+
+def test_profiling_trains_nothing(unmeasured: Ensemble, rates: Path) -> None:
+    assert not list(unmeasured.folder.rglob("*.h5"))
+
+
+def test_run_with_the_profile_measures_no_rate(unmeasured: Ensemble, rates: Path) -> None:
+    ended = run(unmeasured.plain("run", "--trainers", "2", "--set", "profile.file=rates.json"), unmeasured.folder)
+    assert ended.code == 0, ended.output
+    folder = unmeasured.left("run")
+    assert not folder.events("profile")
+    measured = json.loads(rates.read_text())
+    for job in JOBS:
+        event = next(event for event in folder.events("rates", job) if event["source"] == "file")
+        fingerprint = next(key for key, name in measured["names"].items() if name == job)
+        assert event["measured"] == measured["rates"][fingerprint]
+
+
+def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None:
+    """A batch system's signal reaches every rank; it is kept until the measurements can be left."""
+    jobs = [mlp(), cnn()]
+    ensemble = write_ensemble(tmp_path, jobs, measured=False, profile={"batches": 40, "timed": 20})
+    folder = ensemble.left("run")
+    with started(ensemble.under_mpiexec(2, "run"), tmp_path) as running:
+        running.wait_for(lambda: bool(folder.events("cluster")), "the run to begin")
+        running.interrupt(signal.SIGUSR1)
+        ended = running.finish()
+    assert ended.code == 75, ended.output
+    assert folder.summary["status"] == "stopped"
+    ended = run(ensemble.under_mpiexec(2, "run"), tmp_path)
+    assert ended.code == 0, ended.output

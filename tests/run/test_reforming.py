@@ -1,0 +1,48 @@
+"""Networks that converge at different times: groups are formed anew, and no bit tells of it."""
+
+from __future__ import annotations
+
+import pytest
+from bits import assert_same_bits, final_states
+from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from processes import run
+
+EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    jobs = [counting("short"), mlp("mlp", virtual_workers=3), cnn("cnn", virtual_workers=3)]
+    jobs = [{**job, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
+    return write_ensemble(tmp_path_factory.mktemp("uneven"), jobs)
+
+
+@pytest.fixture(scope="module")
+def moved(uneven: Ensemble) -> RunFolder:
+    ended = run(uneven.plain("moved", "--trainers", "3"), uneven.folder)
+    assert ended.code == 0, ended.output
+    return uneven.left("moved")
+
+
+def test_jobs_move_between_numbers_of_devices(moved: RunFolder) -> None:
+    assert len(moved.summary["rounds"]) >= 2
+    assert {job: record["epochs"] for job, record in moved.summary["jobs"].items()} == EPOCHS
+    widths = {job: [len(event["devices"]) for event in moved.events("started", job)] for job in EPOCHS}
+    assert len(set(widths["cnn"])) >= 2, widths
+    assert moved.events("stopped"), "no job left its devices before it was done"
+    assert all(event["why"] == "policy" for event in moved.events("stopped"))
+
+
+def test_each_start_goes_on_where_the_job_stopped(moved: RunFolder) -> None:
+    for job in EPOCHS:
+        stops = [(event["epoch"], event["step"]) for event in moved.events("stopped", job)]
+        starts = [(event["epoch"], event["step"]) for event in moved.events("started", job)]
+        assert starts == [(0, 0), *stops]
+
+
+def test_bits_are_those_of_a_run_that_never_moved(uneven: Ensemble, moved: RunFolder) -> None:
+    ended = run(uneven.plain("still"), uneven.folder)
+    assert ended.code == 0, ended.output
+    still = uneven.left("still")
+    assert {len(event["devices"]) for event in still.events("started")} == {1}
+    assert_same_bits(final_states(moved, tuple(EPOCHS)), final_states(still, tuple(EPOCHS)))

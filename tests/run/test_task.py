@@ -1,0 +1,24 @@
+"""A user's own task class beside a network of the spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ensembles import STEPS, mlp, write_ensemble
+from processes import run
+
+import trainers
+
+
+def test_task_with_its_own_data_trains_beside_a_model(tmp_path: Path) -> None:
+    plain = {"name": "plain", "task": {"name": "parts:Plain"}, "data": None, "optimizer": None, "metrics": []}
+    ensemble = write_ensemble(tmp_path, [mlp(), plain])
+    ended = run(ensemble.plain("run", "--trainers", "2"), tmp_path)
+    assert ended.code == 0, ended.output
+    folder = ensemble.left("run")
+    for job in ("mlp", "plain"):
+        assert folder.summary["jobs"][job]["status"] == "done"
+        assert trainers.read(folder.summary["jobs"][job]["checkpoint"]).steps == 2 * STEPS
+    first, last = (event["metrics"] for event in folder.events("epoch", "plain"))
+    assert last["loss"] < first["loss"], "it does not learn"
+    assert len({event["stream"] for event in folder.events("started")}) == 2
