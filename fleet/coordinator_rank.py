@@ -43,6 +43,9 @@ from trainers import latest_good
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 TAG_STEP = 2  # a group uses its tag and the next while it forms
 
+Rates = Mapping[str, Mapping[int, float]]  # job -> number of devices -> samples/s
+View = LiveView | PlainView
+
 
 def coordinate(rank: Rank) -> int:
     """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
@@ -96,6 +99,7 @@ class Session:
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
         self._check_same_spec(directory)
+        known = self._known_rates(directory)
         with ExitStack() as stack:
             journal = Journal(directory.journal)
             stack.callback(journal.close)
@@ -105,7 +109,7 @@ class Session:
             stack.callback(tracking.close)
             journal.listen(view.event)
             journal.listen(tracking.event)
-            return self._train(directory, journal, sizes, view)
+            return self._train(directory, journal, sizes, known, view)
 
     @property
     def spec(self) -> EnsembleSpec:
@@ -116,13 +120,13 @@ class Session:
         return self.rank.runtime
 
     def _train(
-        self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], view: LiveView | PlainView
+        self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], known: Rates, view: View
     ) -> int:
         plan = policy(self.spec.policy.name, **self.spec.policy.parameters)
         ledger = self._books(directory)
         self._open_journal(journal, ledger, sizes, plan)
         begin = perf_counter()
-        writers = self._rate(directory, journal, ledger, plan)
+        writers = self._rate(directory, journal, ledger, plan, known)
         ledger.overhead["profiling"] += perf_counter() - begin
         if self.rank.options.profile is None:
             self._run_jobs(directory, journal, ledger, plan, writers)
@@ -187,7 +191,7 @@ class Session:
         if ledger.sessions == 0:
             _console().print(binding_table(self.rank.cluster))
 
-    def _rate(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy) -> int:
+    def _rate(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy, known: Rates) -> int:
         """Give every unfinished job a rate curve; returns how many preprocessors to use."""
         cluster, runtime = self.rank.cluster, self.runtime
         profiler: Profiler | None = None
@@ -205,7 +209,6 @@ class Session:
                 self.rank.stop,
             )
         per_node = max(ledger.cluster.devices_per_node)
-        known = self._known_rates(directory)
         session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
         session.rate(ledger.unfinished)
         self._fail_unmeasured(session, ledger, journal)
@@ -217,8 +220,13 @@ class Session:
             self._store(session.profile(self._fingerprints()), directory)
         return chosen
 
-    def _known_rates(self, directory: RunDirectory) -> dict[str, dict[int, float]]:
-        """Rates by job name: of the rehearsal's table or file, of the profile file, of an earlier session."""
+    def _known_rates(self, directory: RunDirectory) -> Rates:
+        """Rates by job name: of the rehearsal's table or file, of the profile file, of an earlier session.
+
+        Raises:
+            ProfileError: a file holds none.
+            BadInput: a rehearsal has none for some job.
+        """
         spec, prints = self.spec, self._fingerprints()
         table = spec.rehearse.rates if spec.rehearse and self.runtime.rehearsal else None
         if isinstance(table, Mapping):
@@ -230,14 +238,15 @@ class Session:
         for profile in map(Profile.read, files):
             for job in self.spec.jobs:
                 rates = profile.measured(prints[job.name]) or profile.named(job.name)
-                known.setdefault(job.name, rates)
-        missing = [job.name for job in spec.jobs if not known.get(job.name)]
+                if rates:
+                    known.setdefault(job.name, rates)
+        missing = [job.name for job in spec.jobs if job.name not in known]
         if self.runtime.rehearsal is not None and missing:
             raise BadInput(
                 f"a rehearsal waits as long as rate curves say, and there is none for {', '.join(missing)}; "
                 "give rehearse.rates, or profile.file from `fleet profile SPEC --out FILE`"
             )
-        return {job: rates for job, rates in known.items() if rates}
+        return known
 
     def _fingerprints(self) -> dict[str, str]:
         device = self.rank.cluster.trainers[0].device_name or "cpu"

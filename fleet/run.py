@@ -22,6 +22,7 @@ from fleet.keeper import Keeper
 from fleet.launch import launched_by_us, leave
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
+from fleet.profiling import ProfileError
 from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
@@ -47,7 +48,16 @@ THREAD_END_SECONDS = 10.0
 
 
 #: What a user can have got wrong; it is told without a traceback.
-MENDABLE = (BadInput, SpecError, ClusterError, RunDirectoryError, SharedMemoryError, SourceError, TransformError)
+MENDABLE = (
+    BadInput,
+    SpecError,
+    ClusterError,
+    ProfileError,
+    RunDirectoryError,
+    SharedMemoryError,
+    SourceError,
+    TransformError,
+)
 
 
 @dataclass

@@ -73,6 +73,19 @@ class Profile:
 
     @classmethod
     def _of(cls, content: Mapping[str, Any]) -> Profile:
-        rates = {key: {int(m): float(r) for m, r in curve.items()} for key, curve in content["rates"].items()}
-        made = {int(count): float(rate) for count, rate in content.get("preprocessors", {}).items()}
+        rates = {key: _rates(curve) for key, curve in content["rates"].items()}
+        made = _rates(content.get("preprocessors", {}))
         return cls(content.get("where", ""), content.get("when", ""), rates, dict(content.get("names", {})), made)
+
+
+def _rates(table: Mapping[str, Any]) -> dict[int, float]:
+    """Samples/s by count.
+
+    Raises:
+        ValueError: a count or a rate that cannot be.
+    """
+    rates = {int(count): float(rate) for count, rate in table.items()}
+    for count, rate in rates.items():
+        if count < 1 or not 0 < rate < float("inf"):
+            raise ValueError(f"a rate of {rate} samples/s with {count}")
+    return rates
