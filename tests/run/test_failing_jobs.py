@@ -32,7 +32,7 @@ def test_run_ends_with_one_and_says_which_failed(ended: Ended, folder: RunFolder
     assert ended.code == 1, ended.output
     assert folder.summary["status"] == "failed"
     assert "1 done, 3 failed" in ended.output
-    assert all(f"{name} failed" in ended.output for name in FAULTS)
+    assert all(f"{name} FAILED: " in ended.output for name in FAULTS)
 
 
 def test_failed_networks_carry_their_traceback(folder: RunFolder) -> None:

@@ -10,6 +10,8 @@ import pytest
 from ensembles import Ensemble, cnn, mlp, write_ensemble
 from processes import FLEET, run, started
 
+from fleet.profiling import Profile, ProfileError
+
 JOBS = ("mlp", "cnn")
 
 
@@ -65,3 +67,15 @@ def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None
     assert folder.summary["status"] == "stopped"
     ended = run(ensemble.under_mpiexec(2, "run"), tmp_path)
     assert ended.code == 0, ended.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"rates": 3}', '{"rates": {"net": {"one": 5}}}', '{"rates": {"net": {"1": -5}}}']
+    + ['{"rates": {"net": {"0": 5}}}', '{"rates": {"net": {"1": NaN}}}'],
+)
+def test_file_that_is_no_profile_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rates.json"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match="rates.json is not a profile"):
+        Profile.read(path)
