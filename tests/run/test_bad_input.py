@@ -24,19 +24,12 @@ needs_mounts = pytest.mark.skipif(not CAN_MOUNT, reason="a small disk can be mou
 IDX = {"train": {"source": "idx", "arguments": {"images": "lost-images", "labels": "lost-labels"}}}
 CASES: dict[str, tuple[dict[str, Any], Command, tuple[str, ...]]] = {
     "unknown key": ({"resorces": {"trainers": 1}}, lambda e: e.plain("run"), ("resorces", "resources")),
-    "model that is not there": (
-        {"jobs": [mlp(model={"name": "trainers.zoo:MPL"})]}, lambda e: e.plain("run"), ("MPL", "MLP", "jobs"),
-    ),
-    "module that does not import": (
-        {"jobs": [mlp(model={"name": "no_such_module:Net"})]}, lambda e: e.plain("run"), ("no_such_module",),
-    ),
     "missing data file": ({"data": {"pictures": IDX}}, lambda e: e.plain("run"), ("lost-images",)),
-    "batch larger than the data": ({"jobs": [mlp(batch_size=64)]}, lambda e: e.plain("run"), ("batch_size", "79")),
     "too little memory": (
         {"resources": {"trainers": 1, "device": "cpu", "memory_gib": 1e-5}}, lambda e: e.plain("run"), ("memory_gib",),
     ),
     "more trainers than virtual workers": (
-        {}, lambda e: e.plain("run", "--trainers", "3"), ("virtual workers", "2"),
+        {}, lambda e: e.under_mpiexec(4, "run", "--trainers", "2"), ("3 trainers", "2 virtual workers"),
     ),
     "one rank": ({}, lambda e: e.under_mpiexec(1, "run"), ("1 rank", "at least 2")),
     "no trainer among the ranks": (
@@ -47,8 +40,6 @@ CASES: dict[str, tuple[dict[str, Any], Command, tuple[str, ...]]] = {
     "profile that is none": (
         {"profile": {"file": "parts.py"}}, lambda e: e.plain("run"), ("parts.py is not a profile", "fleet profile"),
     ),
-    "profile that is not there": ({"profile": {"file": "raets.json"}}, lambda e: e.plain("run"), ("rates.json",)),
-    "policy that is unknown": ({}, lambda e: e.plain("run", "--policy", "flotila"), ("flotilla",)),
 }  # fmt: skip
 
 
@@ -63,6 +54,21 @@ def test_mistake_is_told_in_words(case: str, tmp_path: Path) -> None:
     for word in words:
         assert word in ended.output, ended.output
     assert not ensemble.left("run").journal, "something was begun"
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """What only imports, other sections and the data can show."""
+    jobs = [
+        mlp("typo", model={"name": "trainers.zoo:MPL"}),
+        mlp("lost", model={"name": "no_such_module:Net"}),
+        mlp("greedy", batch_size=64),
+    ]
+    ensemble = write_ensemble(tmp_path, jobs, profile={"file": "raets.json"})
+    ended = run(ensemble.plain("run", "--policy", "flotila", "--trainers", "7"), tmp_path)
+    assert ended.code == 2 and "Traceback" not in ended.output, ended.output
+    typo, lost, greedy, rest = "jobs[0].model", "jobs[1].model", "jobs[2].batch_size", ("MLP", "no_such_module", "79")
+    for word in (typo, lost, greedy, *rest, "rates.json", "flotilla", "resources.trainers", "6 virtual workers"):
+        assert word in ended.output, f"{word} is not in:\n{ended.output}"
 
 
 def test_spec_that_is_not_there(tmp_path: Path) -> None:
