@@ -27,10 +27,11 @@ from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
 from preprocess.preprocessor import Preprocessor, PreprocessorStatistics
 from preprocess.ring import Ring
 from preprocess.shared_memory import shared_memory_available
-from preprocess.slot_receiver import SlotReceiver
+from preprocess.slot_receiver import ReceiverStatistics, SlotReceiver
 from preprocess.source import Source, open_source
 from preprocess.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
 from preprocess.throughput import throughput
+from preprocess.traffic import Traffic
 from preprocess.transform import Pipeline, Transform, build_transforms
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "Pipeline",
     "Preprocessor",
     "PreprocessorStatistics",
+    "ReceiverStatistics",
     "Ring",
     "RingShape",
     "RingTimeout",
@@ -64,6 +66,7 @@ __all__ = [
     "Span",
     "SpecError",
     "StreamKey",
+    "Traffic",
     "Transform",
     "TransformError",
     "WriterLost",

@@ -23,7 +23,7 @@ class FilledLane:
         index: the preprocessor's number.
         spec: what the lane carries.
         dataset: makes it.
-        remote_nodes: gives the other nodes that read it, once it is open.
+        next_node: gives the first of the other nodes that read it, if any; asked once the lane is open.
         patience: seconds that the opening on this node may take.
 
     Attributes:
@@ -37,21 +37,21 @@ class FilledLane:
         index: int,
         spec: LaneSpec,
         dataset: Dataset,
-        remote_nodes: Callable[[LaneSpec], list[RemoteNode]],
+        next_node: Callable[[LaneSpec], RemoteNode | None],
         patience: float,
     ) -> None:
         self.spec = spec
         self.closing = self.is_over = False
         self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
-        self._remote_nodes = remote_nodes
+        self._next_node = next_node
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
-        self._remotes: list[RemoteNode] = []
+        self._remote: RemoteNode | None = None  # until it has left
 
     @property
     def needs_attention(self) -> bool:
         """Something is under way that does not ring this preprocessor's bell."""
-        return self._writer is None or self.closing or bool(self._remotes)
+        return self._writer is None or self.closing or self._remote is not None
 
     def progress(self) -> None:
         """Do what can be done without waiting: attach, send, close.
@@ -61,12 +61,8 @@ class FilledLane:
         """
         if self._writer is None:
             self._attach()
-        for remote in self._remotes:
-            if self.closing:
-                remote.end()
-            remote.progress()
-        self._remotes = [remote for remote in self._remotes if not remote.has_left()]
-        if self.closing and self._writer is not None and not self._remotes:
+        self._progress_remote()
+        if self.closing and self._writer is not None and self._remote is None:
             self._writer.close()
             self.is_over = True
 
@@ -89,8 +85,8 @@ class FilledLane:
         made = 0
         fill = self._dataset.fill(self.spec.itinerary, self.spec.stream.seed, slot.start, slot.inputs, slot.targets)
         for made in fill:  # noqa: B007 the last number counts
-            for remote in self._remotes:  # what was sent before moves on meanwhile
-                remote.progress()
+            if self._remote is not None:  # what was sent before moves on meanwhile
+                self._remote.progress()
         self._writer.publish()
         return made
 
@@ -98,7 +94,15 @@ class FilledLane:
         """Return on whom the end of the lane waits."""
         if self._writer is None:
             return "the process that opens this node's lanes"
-        return ", ".join(remote.name for remote in self._remotes) or "nobody"
+        return "nobody" if self._remote is None else self._remote.name
+
+    def _progress_remote(self) -> None:
+        if self._remote is None:
+            return
+        if self.closing:
+            self._remote.end()
+        if self._remote.has_left():
+            self._remote = None
 
     def _attach(self) -> None:
         lane = self._ring.lanes[self.spec.lane]
@@ -110,6 +114,6 @@ class FilledLane:
             if time.monotonic() - self._since > self._patience:
                 raise
             return
-        self._remotes = self._remote_nodes(self.spec)
-        for remote in self._remotes:
-            self._writer.add_holder(remote)
+        self._remote = self._next_node(self.spec)
+        if self._remote is not None:
+            self._writer.add_holder(self._remote)

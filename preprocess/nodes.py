@@ -1,4 +1,4 @@
-"""Where the preprocessors and the receivers of a run are."""
+"""Where the preprocessors and the receivers of a run are, and the ways that slots take between nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class NodeMap:
     Attributes:
         makers: the rank of each preprocessor.
         maker_nodes: the node of each preprocessor.
-        receivers: for each node, the rank whose `SlotReceiver` opens its lanes and receives there.
+        receivers: for each node, the rank whose `SlotReceiver` opens its lanes, receives there and passes on.
     """
 
     makers: tuple[int, ...]
@@ -28,10 +28,31 @@ class NodeMap:
         return [maker for maker, home in enumerate(self.maker_nodes) if spec.readers[node] or home == node]
 
     def remote_makers(self, node: int, spec: LaneSpec) -> list[int]:
-        """Return the preprocessors of other nodes that send a lane to a node."""
+        """Return the preprocessors of other nodes whose slots of a lane come to a node."""
         return [maker for maker in self.writers(node, spec) if self.maker_nodes[maker] != node]
 
-    def destinations(self, maker: int, spec: LaneSpec) -> list[int]:
-        """Return the other nodes to which a preprocessor sends a lane."""
-        home = self.maker_nodes[maker]
-        return [node for node, readers in enumerate(spec.readers) if readers and node != home]
+    def chain(self, maker: int, spec: LaneSpec) -> list[int]:
+        """Return the nodes that a preprocessor's slots of a lane pass through, its own first, then all that read it.
+
+        They follow each other in a circle from its own on: the chains of preprocessors on different nodes begin and
+        end at different nodes, and every link of the circle carries about as much.
+        """
+        home, count = self.maker_nodes[maker], len(spec.readers)
+        others = ((home + step) % count for step in range(1, count))
+        return [home, *(node for node in others if spec.readers[node])]
+
+    def next_node(self, maker: int, node: int, spec: LaneSpec) -> int | None:
+        """Return the node to which a node of the chain passes the slots on, None at its end."""
+        chain = self.chain(maker, spec)
+        after = chain.index(node) + 1
+        return chain[after] if after < len(chain) else None
+
+    def sender(self, maker: int, node: int, spec: LaneSpec) -> int:
+        """Return the rank that sends a preprocessor's slots to a node: itself, or the receiver of the node before."""
+        chain = self.chain(maker, spec)
+        before = chain[chain.index(node) - 1]
+        return self.makers[maker] if before == chain[0] else self.receivers[before]
+
+    def channel(self, maker: int, lane: int) -> int:
+        """Return a number for a preprocessor's slots of a lane, unlike that of any other pair."""
+        return lane * len(self.makers) + maker

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from preprocess.back_off import BackOff
@@ -15,6 +16,7 @@ from preprocess.filled_lane import FilledLane
 from preprocess.nodes import NodeMap
 from preprocess.ring import Ring
 from preprocess.stream import LaneSpec
+from preprocess.traffic import Traffic, TrafficCounter
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -31,12 +33,14 @@ class PreprocessorStatistics:
         seconds_busy: time spent making them.
         seconds_waited: time spent in `wait`.
         samples_of_lane: samples made, by lane.
+        sent: what was sent to other nodes, by (lane, node).
     """
 
     samples: int
     seconds_busy: float
     seconds_waited: float
     samples_of_lane: Mapping[int, int]
+    sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
 
 
 class Preprocessor:
@@ -70,6 +74,7 @@ class Preprocessor:
         self._lanes: dict[int, list[FilledLane]] = {}
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
+        self._sent = TrafficCounter()
         self._seconds_busy = self._seconds_waited = 0.0
         self._back_off = BackOff()
 
@@ -77,7 +82,9 @@ class Preprocessor:
     def statistics(self) -> PreprocessorStatistics:
         """What was done so far."""
         by_lane = dict(self._samples_of_lane)
-        return PreprocessorStatistics(sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane)
+        return PreprocessorStatistics(
+            sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane, self._sent.totals
+        )
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -92,7 +99,7 @@ class Preprocessor:
         if dataset is None or dataset.layout != spec.layout:
             known = {name: str(known.layout) for name, known in self._datasets.items()}
             raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
-        filled = FilledLane(self._ring, self._index, spec, dataset, self._remote_nodes, self._patience)
+        filled = FilledLane(self._ring, self._index, spec, dataset, self._next_node, self._patience)
         self._lanes[spec.lane] = [*waiting, filled]
 
     def close_lane(self, lane: int) -> None:
@@ -177,8 +184,12 @@ class Preprocessor:
                 return lanes[place]
         return None
 
-    def _remote_nodes(self, spec: LaneSpec) -> list[RemoteNode]:
+    def _next_node(self, spec: LaneSpec) -> RemoteNode | None:
         if self._nodes is None or self._comm is None:
-            return []
-        destinations = self._nodes.destinations(self._index, spec)
-        return [RemoteNode(self._comm, node, self._nodes.receivers[node], spec.lane) for node in destinations]
+            return None
+        nodes, index = self._nodes, self._index
+        node = nodes.next_node(index, nodes.maker_nodes[index], spec)
+        if node is None:
+            return None
+        channel = nodes.channel(index, spec.lane)
+        return RemoteNode(self._comm, node, nodes.receivers[node], channel, partial(self._sent.count, spec.lane, node))

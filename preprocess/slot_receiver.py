@@ -1,25 +1,42 @@
-"""One for each node: opens the node's lanes and receives what preprocessors of other nodes make."""
+"""One for each node: opens the node's lanes, receives what preprocessors of other nodes make, and passes it on."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from preprocess.back_off import BackOff
-from preprocess.broadcast import Inlet
+from preprocess.broadcast import Inlet, RemoteNode
 from preprocess.errors import RingTimeout
 from preprocess.nodes import NodeMap
 from preprocess.ring import Ring
 from preprocess.stream import LaneSpec
+from preprocess.traffic import Traffic, TrafficCounter
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SlotReceiver"]
+__all__ = ["ReceiverStatistics", "SlotReceiver"]
+
+
+@dataclass(frozen=True)
+class ReceiverStatistics:
+    """What a node's receiver has done so far.
+
+    Attributes:
+        received: what came in, by (lane, preprocessor that made it).
+        sent: what was passed on, by (lane, node).
+    """
+
+    received: Mapping[tuple[int, int], Traffic]
+    sent: Mapping[tuple[int, int], Traffic]
 
 
 class SlotReceiver:
-    """Opens the lanes of one node and fills them with the slots that other nodes send.
+    """Opens the lanes of one node, fills them with the slots that other nodes send, and passes these on.
 
     The caller drives it, most simply in a thread of the node's lowest rank: `step` until it returns False, then
     `wait`, and its own messages in between. Nothing blocks: openings and closings are finished by later steps.
@@ -37,14 +54,23 @@ class SlotReceiver:
         self._ring, self._node, self._nodes, self._comm = ring, node, nodes, comm
         self._patience = patience
         self._lanes: dict[int, list[_Received]] = {}
+        self._received, self._sent = TrafficCounter(), TrafficCounter()
         self._back_off = BackOff()
+
+    @property
+    def statistics(self) -> ReceiverStatistics:
+        """What was done so far."""
+        return ReceiverStatistics(self._received.totals, self._sent.totals)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Open a lane on this node, as soon as the users of its last opening have gone."""
         self._lanes.setdefault(spec.lane, []).append(_Received(spec))
 
     def close_lane(self, lane: int) -> None:
-        """Receive no more of a lane; it also closes by itself when its readers have left or its makers are through."""
+        """Receive no more of a lane for this node's readers; nodes behind it in a chain still get what they want.
+
+        It also closes by itself when no reader here or behind is left, or its makers are through.
+        """
         for received in self._lanes.get(lane, []):
             received.stopping = True
 
@@ -82,8 +108,8 @@ class SlotReceiver:
             self.close_lane(lane)
         while self._lanes:
             if time.monotonic() > deadline:
-                lanes = ", ".join(map(str, self._lanes))
-                raise RingTimeout(f"node {self._node} waited {timeout:g} s for the makers to end the lanes {lanes}")
+                lanes = ", ".join(f"{lane} (on {waiting[0].awaited()})" for lane, waiting in self._lanes.items())
+                raise RingTimeout(f"node {self._node} waited {timeout:g} s for the end of lane {lanes}")
             if not self.step():
                 self.wait(timeout)
 
@@ -116,8 +142,24 @@ class SlotReceiver:
 
     def _inlet(self, spec: LaneSpec, maker: int) -> Inlet:
         assert self._comm is not None
-        writer = self._ring.lanes[spec.lane].writer(maker, spec.layout, spec.generation)
-        return Inlet(self._comm, self._nodes.makers[maker], spec.lane, writer)
+        nodes, lane = self._nodes, spec.lane
+        return Inlet(
+            self._comm,
+            nodes.sender(maker, self._node, spec),
+            nodes.channel(maker, lane),
+            self._ring.lanes[lane].writer(maker, spec.layout, spec.generation),
+            self._next_node(spec, maker),
+            partial(self._received.count, lane, maker),
+        )
+
+    def _next_node(self, spec: LaneSpec, maker: int) -> RemoteNode | None:
+        assert self._comm is not None
+        node = self._nodes.next_node(maker, self._node, spec)
+        if node is None:
+            return None
+        channel = self._nodes.channel(maker, spec.lane)
+        on_sent = partial(self._sent.count, spec.lane, node)
+        return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent)
 
 
 class _Received:
@@ -128,3 +170,9 @@ class _Received:
         self.since: float | None = None  # when it was first tried to open it
         self.inlets: list[Inlet] | None = None  # None until the lane is open
         self.stopping = False
+
+    def awaited(self) -> str:
+        """Return on whom the end waits."""
+        if self.inlets is None:
+            return "the users of its last opening"
+        return ", ".join(inlet.awaited() for inlet in self.inlets if not inlet.is_closed())

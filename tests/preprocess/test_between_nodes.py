@@ -19,6 +19,10 @@ import pytest
         (3, 3, 1, 60, 8, "self,sm,tcp"),
         (4, 2, 3, 60, 8, "self,sm,tcp"),
         (2, 2, 2, 300, 8, "self,sm,tcp"),
+        (4, 4, 1, 60, 8, "self,sm,tcp"),
+        (5, 5, 3, 40, 8, "self,sm,tcp"),
+        (6, 3, 2, 40, 8, "self,sm,tcp"),
+        (4, 4, 2, 30, 160, "self,tcp"),
         (2, 2, 1, 40, 160, "self,tcp"),  # slots of 100 kB are sent by rendezvous, not eagerly
     ],
 )
@@ -32,7 +36,7 @@ def test_every_reader_sees_the_right_bytes(
     side: int,
     transport: str,
 ) -> None:
-    """Lanes are closed at random moments and opened anew with other streams, hundreds of times."""
+    """Lanes are closed at random moments and opened anew with other streams and readers, hundreds of times."""
     scaled = {"resize": {"size": side}}
     values = dict(data_values)
     for key in ("transforms", "held_out_transforms"):

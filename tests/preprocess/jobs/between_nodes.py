@@ -3,8 +3,9 @@
 Arguments: the data set as JSON, number of nodes, of preprocessors, of rounds, a seed.
 
 Every round opens a lane with another stream. Each preprocessor makes a random number of slots and closes; each reader
-reads a random number of samples at its own pace and leaves. All ranks draw the same plan from the seed; nothing else is
-agreed between them, so that a lane is closed and opened anew whatever state the others are in.
+reads a random number of samples at its own pace and leaves; each node's receiver is told to close some of the lanes as
+soon as the node's own readers have left. All ranks draw the same plan from the seed; nothing else is agreed between
+them, so that a lane is closed and opened anew whatever state the others are in.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -35,6 +37,7 @@ from preprocess import (
 SLOT = 4
 LANES = 2
 PATIENCE = 50.0
+RECEIVERS = 1000  # in the seeds' paths, beside the nodes' numbers
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,26 @@ def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round]) -> No
     preprocessor.close(PATIENCE)
 
 
-def run_receiver(receiver: SlotReceiver, rounds: list[Round]) -> None:
+def run_receiver(receiver: SlotReceiver, ring: Ring, rounds: list[Round], node: int, seed: int) -> None:
+    rng = np.random.default_rng([seed, RECEIVERS, node])
+    told: dict[int, int] = {}  # lane -> generation
+
+    def readers_have_left(lane: int) -> bool:
+        return ring.lanes[lane].generation == told[lane] and not ring.lanes[lane].active_readers
+
+    def drive_until(holds: Callable[[], bool]) -> None:
+        while not holds():
+            if not receiver.step():
+                receiver.wait(0.05)
+
     for planned in rounds:
+        lane = planned.spec.lane
+        if lane in told and rng.random() < 0.5:
+            drive_until(partial(readers_have_left, lane))
+            receiver.close_lane(lane)
         receiver.open_lane(planned.spec)
-    lanes = {planned.spec.lane for planned in rounds}
-    while not all(map(receiver.is_closed, lanes)):
-        if not receiver.step():
-            receiver.wait(0.05)
+        told[lane] = planned.spec.generation
+    drive_until(lambda: all(map(receiver.is_closed, told)))
 
 
 def run_reader(ring: Ring, dataset: Dataset, who: tuple[int, int], rounds: list[Round], seed: int) -> int:
@@ -157,7 +173,8 @@ def main() -> None:
 
     threads = []
     if world.rank in where.receivers:
-        threads.append(guarded(run_receiver, SlotReceiver(ring, node, where, slots, PATIENCE), planned))
+        receiver = SlotReceiver(ring, node, where, slots, PATIENCE)
+        threads.append(guarded(run_receiver, receiver, ring, planned, node, seed))
     if world.rank in maker_ranks:
         index = maker_ranks.index(world.rank)
         own = Dataset(DatasetSpec.from_json(json.loads(values)))
