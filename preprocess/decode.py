@@ -56,7 +56,7 @@ def decode(content: Content, channels: int = 3, out: Array | None = None) -> Arr
     view = _view(content)
     with _errors_named(view):
         image = _decoded(view, channels, out)
-    if out is None or image is out or image.shape != out.shape:
+    if out is None or image is out or image.shape != out.shape or out.dtype != image.dtype:
         return image
     out[...] = image
     return out
@@ -129,7 +129,9 @@ def _by_simplejpeg(view: memoryview, channels: int, out: Array | None) -> Array 
     _checked_size(height, width)
     if colours in ("CMYK", "YCCK"):
         return None
-    fits = out is not None and out.shape == (height, width, channels) and out.flags.c_contiguous
+    fits = (
+        out is not None and out.shape == (height, width, channels) and out.flags.c_contiguous and out.dtype == np.uint8
+    )
     image = simplejpeg.decode_jpeg(view, "RGB" if channels == 3 else "GRAY", buffer=out if fits else None)
     return out if fits else image
 

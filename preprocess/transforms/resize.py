@@ -3,47 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
-from preprocess.errors import TransformError, nearest
+from preprocess.errors import TransformError
 from preprocess.layout import Array
-from preprocess.transforms.images import image_shape, pair, require_opencv, with_channels
+from preprocess.transforms.images import destination, image_shape, interpolation_flag, pair
 
 __all__ = ["Resize"]
 
 
 @dataclass(frozen=True)
 class Resize:
-    """Scale the image to a fixed size, whatever its proportions.
+    """Scale the image, to a fixed size or with its proportions kept.
 
     Args:
-        size: new side, or [height, width].
-        interpolation: linear, area (antialiased when shrinking), cubic or nearest.
+        size: new side, or [height, width], whatever the image's proportions.
+        interpolation: linear, linear_exact (the same bits on every processor), area (antialiased when shrinking),
+            cubic or nearest.
+        shortest: given in place of size, the new length of the shorter side; the longer one's is rounded down.
     """
 
-    size: Any
+    size: Any = None
     interpolation: str = "linear"
+    shortest: Any = None
+
+    keeps_shape: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        require_opencv("resize")
-        pair(self.size, "size", 1)
-        if self.interpolation not in _interpolations():
-            advice = nearest(str(self.interpolation), _interpolations())
-            raise TransformError(self.interpolation, "resize knows no such interpolation", advice)
+        interpolation_flag(self.interpolation, "resize")
+        if (self.size is None) == (self.shortest is None):
+            given = {"size": self.size, "shortest": self.shortest}
+            raise TransformError(given, "resize takes size or shortest, one of them", "write resize: {size: 224}")
+        if self.size is not None:
+            pair(self.size, "size", 1)
+        elif not isinstance(self.shortest, int) or isinstance(self.shortest, bool) or self.shortest < 1:
+            raise TransformError(self.shortest, "shortest is a whole number of at least 1", "write shortest: 256")
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*pair(self.size, "size", 1), image_shape(shape, "resize")[2])
+        height, width, channels = image_shape(shape, "resize")
+        return (*self._new_size(height, width), channels)
 
-    def __call__(self, image: Array, rng: np.random.Generator) -> Array:
+    def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
         import cv2
 
-        height, width = pair(self.size, "size", 1)
-        flag = getattr(cv2, _interpolations()[self.interpolation])
-        resized = cv2.resize(np.ascontiguousarray(image), (width, height), interpolation=flag)
-        return with_channels(resized, image.shape[2])
+        height, width = self._new_size(*image.shape[:2])
+        resized = destination(out, (height, width, image.shape[2]), image.dtype)
+        cv2.resize(image, (width, height), dst=resized, interpolation=self._flag)
+        return resized
 
+    def _new_size(self, height: int, width: int) -> tuple[int, int]:
+        if self._size is not None:
+            return self._size
+        if height < 0 or width < 0:
+            return -1, -1
+        if height <= width:
+            return self.shortest, self.shortest * width // height
+        return self.shortest * height // width, self.shortest
 
-def _interpolations() -> dict[str, str]:
-    return {"linear": "INTER_LINEAR", "area": "INTER_AREA", "cubic": "INTER_CUBIC", "nearest": "INTER_NEAREST"}
+    @cached_property
+    def _size(self) -> tuple[int, int] | None:
+        return None if self.size is None else pair(self.size, "size", 1)
+
+    @cached_property
+    def _flag(self) -> int:
+        return interpolation_flag(self.interpolation, "resize")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from preprocess.errors import TransformError
 from preprocess.layout import Array
-from preprocess.transforms.images import check_number, image_shape, require_opencv, with_channels
+from preprocess.transforms.images import check_number, destination, image_shape, require_opencv
 
 __all__ = ["Rotation"]
 
@@ -25,6 +26,8 @@ class Rotation:
     degrees: float
     fill: float = 0
 
+    keeps_shape: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         require_opencv("rotation")
         check_number(self.degrees, "degrees", 0, 180)
@@ -36,18 +39,20 @@ class Rotation:
             raise TransformError(shape, "rotation works on images of at most 4 channels", "leave out rotation")
         return shape
 
-    def __call__(self, image: Array, rng: np.random.Generator) -> Array:
+    def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
         import cv2
 
-        height, width, channels = image.shape
+        height, width, _ = image.shape
         angle = float(rng.uniform(-self.degrees, self.degrees))
         matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, 1.0)
-        rotated = cv2.warpAffine(
-            np.ascontiguousarray(image),
+        rotated = destination(out, image.shape, image.dtype)
+        cv2.warpAffine(
+            image.copy() if image is out else np.ascontiguousarray(image),
             matrix,
             (width, height),
+            dst=rotated,
             flags=cv2.INTER_LINEAR,
             borderMode=cv2.BORDER_CONSTANT,
             borderValue=(self.fill,) * 4,
         )
-        return with_channels(rotated, channels)
+        return rotated
