@@ -1,4 +1,4 @@
-"""The command line: `fleet run`, `plan`, `profile`, `report`."""
+"""The command line: `fleet run`, `plan`, `profile`, `report`, `convert`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fleet
+from fleet.convert_command import convert
 from fleet.options import RunOptions
 
 app = typer.Typer(
@@ -130,6 +131,9 @@ def report(
     if not (directory / "journal.jsonl").is_file():
         _bad_input(f"{directory} holds no run: there is no journal.jsonl in it; name the --out of a `fleet run`")
     print(write_report(directory))
+
+
+app.command()(convert)
 
 
 def _launch(options: RunOptions) -> int:

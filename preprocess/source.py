@@ -11,7 +11,9 @@ from preprocess.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
 from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
-from preprocess.sources.map_style import open_map_style
+from preprocess.sources.image_folder import open_image_folder
+from preprocess.sources.map_style import MapStyleSource, open_map_style
+from preprocess.sources.tar_shards import open_tar
 
 __all__ = ["Source", "Subset", "built_in_sources", "open_source"]
 
@@ -19,6 +21,9 @@ __all__ = ["Source", "Subset", "built_in_sources", "open_source"]
 @runtime_checkable
 class Source(Protocol):
     """A sized collection of (input, target), read by index.
+
+    A source of encoded images has the class attribute `encoded = True`: `read` gives the bytes of an image file, uint8
+    (size,), and `layout` describes what they decode to, with -1 for a height or width that differs between samples.
 
     Attributes:
         layout: shape and dtype of every sample, before any transform.
@@ -40,6 +45,7 @@ class Subset:
     def __init__(self, source: Source, indices: range) -> None:
         self._source, self._indices = source, indices
         self.layout = source.layout
+        self.encoded = bool(getattr(source, "encoded", False))
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -50,16 +56,23 @@ class Subset:
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""
-    return {"idx": open_idx, "numpy": open_numpy, "hdf5": open_hdf5}
+    return {
+        "idx": open_idx,
+        "numpy": open_numpy,
+        "hdf5": open_hdf5,
+        "image_folder": open_image_folder,
+        "tar": open_tar,
+    }
 
 
 def open_source(
-    name: str, arguments: Mapping[str, Any] | None = None, subset: int | Sequence[int] | None = None
+    name: str | Any, arguments: Mapping[str, Any] | None = None, subset: int | Sequence[int] | None = None
 ) -> Source:
     """Open a source of samples.
 
     Args:
-        name: `idx`, `numpy` or `hdf5`, or `module:Name` of a class or function that gives a map-style data set.
+        name: that of a built-in source, or `module:Name` of a class or function that gives a map-style data set, or
+            such a data set itself.
         arguments: keyword arguments of the source.
         subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
 
@@ -67,10 +80,16 @@ def open_source(
         SourceError: anything that a person can have got wrong: name, arguments, files, module, subset.
     """
     given = dict(arguments or {})
-    source = open_map_style(name, given) if ":" in name else _open_built_in(name, given)
+    source = _open(name, given)
     if len(source) == 0:
         raise SourceError(name, "a source needs at least one sample", "give one that is not empty")
     return source if subset is None else _take_subset(source, subset)
+
+
+def _open(name: str | Any, arguments: dict[str, Any]) -> Source:
+    if not isinstance(name, str):
+        return MapStyleSource(name, type(name).__qualname__)
+    return open_map_style(name, arguments) if ":" in name else _open_built_in(name, arguments)
 
 
 def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:

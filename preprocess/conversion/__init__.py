@@ -1,0 +1,1 @@
+"""Conversion of data sets into this project's HDF5 layout."""

@@ -1,0 +1,15 @@
+"""The errors of a conversion."""
+
+from __future__ import annotations
+
+from preprocess.errors import SpecError
+
+__all__ = ["ConversionError", "ConversionFailure"]
+
+
+class ConversionError(SpecError):
+    """A conversion that was asked for wrongly, or of data that cannot be converted so."""
+
+
+class ConversionFailure(RuntimeError):
+    """A conversion that was begun and could not go on; what was done is kept."""

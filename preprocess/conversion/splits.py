@@ -1,0 +1,167 @@
+"""What a conversion converts: the kind of data that a path or a name stands for, and its splits."""
+
+from __future__ import annotations
+
+import glob
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from preprocess.conversion.errors import ConversionError
+from preprocess.errors import SourceError, nearest
+from preprocess.names import load_object
+from preprocess.order import HELD_OUT, TRAIN
+from preprocess.source import Source, open_source
+from preprocess.sources.image_folder import SPLIT_FOLDERS
+
+__all__ = ["Split", "find_splits"]
+
+_KINDS = "an image folder, a folder of IDX files, an .npz file, tar shards, or module:Name of a map-style data set"
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of what is converted.
+
+    Attributes:
+        name: "train" or "held_out".
+        source, arguments: what `open_source` is given.
+    """
+
+    name: str
+    source: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def open(self) -> Source:
+        """Open the source of its samples. Raises SourceError."""
+        return open_source(self.source, self.arguments)
+
+
+def find_splits(source: str, held_out: str | None, arguments: Mapping[str, Any], channels: int) -> list[Split]:
+    """Return the splits of the data that `source` stands for: train, and held_out if there is one.
+
+    Args:
+        source: a path, a pattern of paths, or module:Name.
+        held_out: the same for the held-out samples; if None, they are looked for in `source`.
+        arguments: further arguments of the source.
+        channels: of images that are decoded, 1 or 3.
+
+    Raises:
+        ConversionError: it stands for nothing that can be converted.
+    """
+    splits = _recognise(source, dict(arguments), channels)
+    if held_out is not None:
+        return [splits[0], replace(_recognise(held_out, dict(arguments), channels)[0], name=HELD_OUT)]
+    if len(splits) > 2:
+        folders = [str(split.arguments["path"]) for split in splits[1:]]
+        rule = f"{' and '.join(folders)} may each be the held-out part"
+        raise ConversionError(source, rule, f"say which: --held-out {folders[0]}")
+    return splits
+
+
+def _recognise(source: str, arguments: dict[str, Any], channels: int) -> list[Split]:
+    path = Path(source)
+    if path.is_dir():
+        return _folder(path, arguments, channels)
+    if path.is_file():
+        return _file(path, arguments, channels)
+    if ":" in source:
+        return _map_style(source, arguments)
+    if glob.has_magic(source):
+        return [Split(TRAIN, "tar", {"path": source, "channels": channels, **arguments})]
+    rule = "there is no such file or folder"
+    raise ConversionError(source, rule, f"paths are relative to {Path.cwd()}; give {_KINDS}")
+
+
+def _folder(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
+    parts = [name for name in SPLIT_FOLDERS if (path / name).is_dir()]
+    if TRAIN in parts:
+        names = {part: TRAIN if part == TRAIN else HELD_OUT for part in parts}
+        return [_images_or_shards(path / part, name, arguments, channels) for part, name in names.items()]
+    if {"images", "labels"} & arguments.keys():
+        return [_idx_pair(path, arguments)]
+    return _idx_files(path) or [_images_or_shards(path, TRAIN, arguments, channels)]
+
+
+def _images_or_shards(path: Path, name: str, arguments: dict[str, Any], channels: int) -> Split:
+    kind = "tar" if any(path.glob("*.tar")) else "image_folder"
+    return Split(name, kind, {"path": str(path), "channels": channels, **arguments})
+
+
+def _idx_files(path: Path) -> list[Split]:
+    """The splits of a folder that has IDX files with the names of MNIST's."""
+    splits = []
+    for name, stem in ((TRAIN, "train"), (HELD_OUT, "t10k"), (HELD_OUT, "test")):
+        images, labels = (
+            sorted(path.glob(f"{stem}-{what}[-.]idx{dimensions}-ubyte*"))
+            for what, dimensions in (("images", 3), ("labels", 1))
+        )
+        if images and not labels:
+            rule = f"{images[0].name} has no labels beside it"
+            raise ConversionError(str(path), rule, f"add {stem}-labels-idx1-ubyte.gz, or name both files")
+        if images and name not in [split.name for split in splits]:
+            splits.append(Split(name, "idx", {"images": str(images[0]), "labels": str(labels[0])}))
+    if splits and splits[0].name != TRAIN:
+        raise ConversionError(str(path), "has held-out IDX files and none to train on", "add train-images-idx3-ubyte")
+    return splits
+
+
+def _idx_pair(path: Path, arguments: dict[str, Any]) -> Split:
+    if arguments.keys() != {"images", "labels"}:
+        rule = "IDX files are named by images and labels, both"
+        raise ConversionError(arguments, rule, "give the two files' names")
+    return Split(TRAIN, "idx", {name: str(path / file) for name, file in arguments.items()})
+
+
+def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _archive(path, arguments)
+    if name.endswith(".tar"):
+        return [Split(TRAIN, "tar", {"path": str(path), "channels": channels, **arguments})]
+    if ".tar." in name or name.endswith(".tgz"):
+        rule = "is a compressed tar file, in which no sample can be found without reading all before it"
+        raise ConversionError(str(path), rule, "unpack it (gunzip, unxz) and give the .tar")
+    mend = f"give {_KINDS}"
+    raise ConversionError(str(path), "is no kind of data that is known", mend)
+
+
+def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
+    """The splits of an .npz: inputs and targets, or x_train, y_train, x_test, y_test as Keras has them."""
+    import numpy as np
+
+    given = {{"images": "inputs", "labels": "targets"}.get(key, key): value for key, value in arguments.items()}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            names = set(archive.files)
+    except (OSError, ValueError, EOFError, AttributeError) as cause:
+        rule = f"is not an .npz archive ({cause})"
+        raise ConversionError(str(path), rule, "write it anew with numpy.savez") from cause
+    if given or {"inputs", "targets"} <= names:
+        return [Split(TRAIN, "numpy", {"path": str(path), **given})]
+    splits = [
+        Split(name, "numpy", {"path": str(path), "inputs": f"x_{part}", "targets": f"y_{part}"})
+        for name, part in ((TRAIN, "train"), (HELD_OUT, "test"))
+        if {f"x_{part}", f"y_{part}"} <= names
+    ]
+    if not splits or splits[0].name != TRAIN:
+        rule = f"holds neither inputs and targets nor x_train and y_train, but {', '.join(sorted(names)) or 'nothing'}"
+        raise ConversionError(str(path), rule, "name the two arrays: --images NAME --labels NAME")
+    return splits
+
+
+def _map_style(name: str, arguments: dict[str, Any]) -> list[Split]:
+    """One split, or two if what is called has a parameter `train`, as torchvision's data sets have."""
+    maker = load_object(name, SourceError)
+    try:
+        known = inspect.signature(maker).parameters if callable(maker) else {}
+    except (TypeError, ValueError):  # some that are written in C tell none
+        known = {}
+    for key in arguments:
+        if known and key not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            raise ConversionError(key, f"{name} has no such argument", nearest(key, known))
+    if "train" not in known or "train" in arguments:
+        return [Split(TRAIN, name, arguments)]
+    return [Split(TRAIN, name, {**arguments, "train": True}), Split(HELD_OUT, name, {**arguments, "train": False})]

@@ -1,0 +1,199 @@
+"""This project's own layout of samples in HDF5: what `preprocess.convert` writes.
+
+One group a split, `train` and `held_out`. Encoded images lie end to end in `bytes`, uint8; image i is
+bytes[offsets[i]:offsets[i + 1]]. Arrays lie in `inputs`, (n, ...). Both are contiguous, so that a sample is one
+`pread` at a place that is known: the file is read without HDF5 once it is open.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import weakref
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from preprocess.errors import SourceError, nearest
+from preprocess.layout import Array, SampleLayout
+
+__all__ = [
+    "FORMAT",
+    "VERSION",
+    "ArraySplit",
+    "DamageError",
+    "EncodedSplit",
+    "SplitIndex",
+    "index_digest",
+    "open_split",
+    "read_index",
+]
+
+#: The attributes `format` and `version` of the file.
+FORMAT = "preprocess samples"
+VERSION = 1
+
+_MEND = "convert it anew, or copy it anew from where it came"
+
+
+class DamageError(SourceError):
+    """A file whose content is not what was written."""
+
+
+@dataclass(frozen=True)
+class SplitIndex:
+    """All of a split but its samples.
+
+    Attributes:
+        path: the file.
+        split: name of the split.
+        encoded: whether samples are encoded images.
+        layout: of the samples, decoded.
+        starts: where each sample begins in the file and where the last one ends, int64 (n + 1,).
+        labels: the targets, (n, ...).
+        crc32: of each sample's bytes, uint32 (n,).
+        classes: names of the classes by their numbers, or None.
+    """
+
+    path: str
+    split: str
+    encoded: bool
+    layout: SampleLayout
+    starts: Array
+    labels: Array
+    crc32: Array
+    classes: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def name(self, sample: int) -> str:
+        """Return what a sample is called in messages."""
+        return f"{self.path}, {self.split} sample {sample}"
+
+
+class _Split:
+    """Reads samples of a split by `pread`; may be used by processes that were forked after it was opened."""
+
+    encoded: bool
+
+    def __init__(self, index: SplitIndex, verify: bool) -> None:
+        self._index, self._verify = index, verify
+        self._starts, self._labels = index.starts, index.labels
+        self.layout, self.classes = index.layout, index.classes
+        self._descriptor = os.open(index.path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def describe(self, index: int) -> str:
+        """Return what a sample is called in messages."""
+        return self._index.name(index)
+
+    def _content(self, index: int) -> bytes:
+        start = self._starts.item(index)
+        size = self._starts.item(index + 1) - start
+        content = os.pread(self._descriptor, size, start)
+        if len(content) != size:
+            raise DamageError(self.describe(index), f"has {len(content)} of its {size} bytes in the file", _MEND)
+        if self._verify and zlib.crc32(content) != self._index.crc32[index]:
+            raise DamageError(self.describe(index), "its bytes do not match their checksum", _MEND)
+        return content
+
+
+class EncodedSplit(_Split):
+    """A split of encoded images; an input is the bytes of an image file, uint8 (size,)."""
+
+    encoded = True
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        return np.frombuffer(self._content(index), np.uint8), self._labels[index]
+
+
+class ArraySplit(_Split):
+    """A split of arrays."""
+
+    encoded = False
+
+    def __init__(self, index: SplitIndex, verify: bool) -> None:
+        super().__init__(index, verify)
+        self._shape, self._dtype = index.layout.input_shape, np.dtype(index.layout.input_dtype)
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        return np.frombuffer(self._content(index), self._dtype).reshape(self._shape), self._labels[index]
+
+
+def open_split(path: str, file: Any, split: str, verify: bool) -> EncodedSplit | ArraySplit:
+    """Open one split of an open h5py file of this layout.
+
+    Raises:
+        SourceError: another version, or no such split.
+        DamageError: the index does not match its digest.
+    """
+    index = read_index(path, file, split)
+    return EncodedSplit(index, verify) if index.encoded else ArraySplit(index, verify)
+
+
+def read_index(path: str, file: Any, split: str) -> SplitIndex:
+    """Read all of a split but its samples, and check it against its digest. Raises as `open_split`."""
+    version = file.attrs.get("version")
+    if version != VERSION:
+        raise SourceError(path, f"has version {version} of the layout, this program reads {VERSION}", "convert anew")
+    if split not in file:
+        raise SourceError(split, f"{path} has no such split", nearest(str(split), file.keys()))
+    try:
+        return _read_index(path, file[split], split)
+    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as cause:
+        if isinstance(cause, SourceError):
+            raise
+        raise DamageError(path, f"its split {split!r} cannot be read ({cause})", _MEND) from cause
+
+
+def _read_index(path: str, group: Any, split: str) -> SplitIndex:
+    arrays = {name: group[name][()] for name in ("offsets", "labels", "crc32") if name in group}
+    classes = [str(name) for name in group["classes"].asstr()[()]] if "classes" in group else None
+    attributes = {name: _plain(value) for name, value in group.attrs.items() if name != "digest"}
+    if index_digest(arrays, classes, attributes) != group.attrs["digest"]:
+        raise DamageError(path, f"the index of its split {split!r} does not match its digest", _MEND)
+    labels = arrays["labels"]
+    encoded = "offsets" in arrays
+    data = group["bytes" if encoded else "inputs"]
+    start = data.id.get_offset()
+    if start is None:
+        raise DamageError(path, f"the samples of its split {split!r} do not lie in one piece", _MEND)
+    offsets = arrays["offsets"] if encoded else np.arange(len(labels) + 1, dtype=np.int64) * _item_bytes(data)
+    if len(offsets) != len(labels) + 1 or offsets[-1] != data.size * data.dtype.itemsize:
+        raise DamageError(path, f"the sizes of its split {split!r} contradict each other", _MEND)
+    if encoded:
+        shape, dtype = (*attributes["image_shape"], attributes["channels"]), "uint8"
+    else:
+        shape, dtype = data.shape[1:], str(data.dtype)
+    target = "int64" if labels.dtype.kind in "iub" else str(labels.dtype)
+    layout = SampleLayout(tuple(shape), dtype, labels.shape[1:], target)
+    names = None if classes is None else tuple(classes)
+    return SplitIndex(path, split, encoded, layout, offsets + start, labels, arrays["crc32"], names)
+
+
+def index_digest(arrays: Mapping[str, Array], classes: list[str] | None, attributes: Mapping[str, Any]) -> str:
+    """Return the digest of a split's index: arrays, classes and attributes (blake2b, hexadecimal)."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([classes, attributes], sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _item_bytes(data: Any) -> int:
+    return math.prod(data.shape[1:]) * int(data.dtype.itemsize)
