@@ -19,9 +19,8 @@ import pytest
         (3, 3, 1, 60, 8, "self,sm,tcp"),
         (4, 2, 3, 60, 8, "self,sm,tcp"),
         (2, 2, 2, 300, 8, "self,sm,tcp"),
-        (4, 4, 1, 60, 8, "self,sm,tcp"),
-        (5, 5, 3, 40, 8, "self,sm,tcp"),
-        (6, 3, 2, 40, 8, "self,sm,tcp"),
+        (5, 5, 3, 30, 8, "self,sm,tcp"),
+        (6, 3, 2, 30, 8, "self,sm,tcp"),
         (4, 4, 2, 30, 160, "self,tcp"),
         (2, 2, 1, 40, 160, "self,tcp"),  # slots of 100 kB are sent by rendezvous, not eagerly
     ],
