@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -54,8 +52,12 @@ def decode(content: Content, channels: int = 3, out: Array | None = None) -> Arr
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}: 3 for RGB or 1 for grey")
     view = _view(content)
-    with _errors_named(view):
+    try:
         image = _decoded(view, channels, out)
+    except ModuleNotFoundError:
+        raise
+    except Exception as cause:  # no library promises what it raises on broken content
+        raise _named(cause, view) from cause
     if out is None or image is out or image.shape != out.shape or out.dtype != image.dtype:
         return image
     out[...] = image
@@ -69,15 +71,12 @@ def image_size(content: Content) -> tuple[int, int]:
         DecodeError, ModuleNotFoundError: as `decode`, but only what the header tells.
     """
     view = _view(content)
-    with _errors_named(view):
-        if _is_jpeg(view) and (simplejpeg := _library("simplejpeg")):
-            height, width, _, _ = simplejpeg.decode_jpeg_header(view)
-            return _checked_size(height, width)
-        if _library("PIL.Image"):
-            picture = _opened(view)
-            return picture.height, picture.width
-        height, width, _ = _by_opencv(view, 3).shape
-        return height, width
+    try:
+        return _size(view)
+    except ModuleNotFoundError:
+        raise
+    except Exception as cause:  # as above
+        raise _named(cause, view) from cause
 
 
 def _view(content: Content) -> memoryview:
@@ -91,22 +90,26 @@ def _is_jpeg(view: memoryview) -> bool:
     return bytes(view[:3]) == b"\xff\xd8\xff"
 
 
-@contextmanager
-def _errors_named(view: memoryview) -> Iterator[None]:
-    """Turn whatever a library raises on broken content, and none of them promises what, into DecodeError."""
-    try:
-        yield
-    except ModuleNotFoundError:
-        raise
-    except Exception as cause:
-        head = f"which begin with {bytes(view[:4]).hex(' ')}" if len(view) else "so it is empty"
-        raise DecodeError(f"cannot decode the picture of {len(view)} bytes, {head}: {_reason(cause)}") from cause
+def _named(cause: Exception, view: memoryview) -> DecodeError:
+    head = f"which begin with {bytes(view[:4]).hex(' ')}" if len(view) else "so it is empty"
+    return DecodeError(f"cannot decode the picture of {len(view)} bytes, {head}: {_reason(cause)}")
 
 
 def _reason(cause: Exception) -> str:
     if type(cause).__name__ == "UnidentifiedImageError":  # its text holds an address in memory
         return f"it is none of {', '.join(_FORMATS)}, or its header is damaged"
     return str(cause) or type(cause).__name__
+
+
+def _size(view: memoryview) -> tuple[int, int]:
+    if _is_jpeg(view) and (simplejpeg := _library("simplejpeg")):
+        height, width, _, _ = simplejpeg.decode_jpeg_header(view)
+        return _checked_size(height, width)
+    if _library("PIL.Image"):
+        picture = _opened(view)
+        return picture.height, picture.width
+    height, width, _ = _by_opencv(view, 3).shape
+    return height, width
 
 
 def _decoded(view: memoryview, channels: int, out: Array | None) -> Array:

@@ -11,11 +11,12 @@ from fleet.spec.sections import Normalise
 
 
 class InputPreparation:
-    """Turns images of bytes into normalised float32, on the device of the batch; passes all else on.
+    """Turns images of bytes into normalised floats, on the device of the batch; passes all else on.
 
     Images are uint8 of shape (samples, height, width, channels) or (samples, height, width) and become float32
     (samples, channels, height, width), as x / 255, then (x - mean) / std per channel if ``normalise`` is given.
     Other tensors keep their layout; with ``normalise`` they become float32 and (x - mean) / std along axis 1.
+    Where ``normalise`` names another dtype, the float32 result is rounded to it, to nearest even.
     """
 
     def __init__(self, normalise: Normalise | None) -> None:
@@ -39,9 +40,10 @@ class InputPreparation:
         return self._normalised(inputs.to(torch.float32, copy=True))
 
     def _normalised(self, values: Tensor) -> Tensor:
-        """(x - mean) / std along axis 1, in place, in the order of torchvision's Normalize."""
+        """(x - mean) / std along axis 1, in place, in the order of torchvision's Normalize; then rounded."""
+        assert self._normalise is not None
         mean, std = self._constants_for(values)
-        return values.sub_(mean).div_(std)
+        return values.sub_(mean).div_(std).to(getattr(torch, self._normalise.dtype))
 
     def _constants_for(self, values: Tensor) -> tuple[Tensor, Tensor]:
         channels = values.shape[1] if values.dim() > 1 else 1

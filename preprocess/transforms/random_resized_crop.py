@@ -71,8 +71,8 @@ class RandomResizedCrop:
             ratio = math.exp(low + (high - low) * rng.random())
             width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < width <= columns and 0 < height <= rows:
-                top, left = rng.integers(rows - height + 1), rng.integers(columns - width + 1)
-                return int(top), int(left), height, width
+                top, left = int((rows - height + 1) * rng.random()), int((columns - width + 1) * rng.random())
+                return top, left, height, width
         return self._middle(rows, columns)
 
     def _middle(self, rows: int, columns: int) -> tuple[int, int, int, int]:

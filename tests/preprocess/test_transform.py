@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from photographs import encoded
 
 from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
+from preprocess.transforms.decode import Decode
 from preprocess.transforms.rotation import Rotation
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
@@ -146,6 +148,15 @@ class Scale:
 
 def broken(image, rng):
     raise RuntimeError("no")
+
+def halved(image, rng):
+    return image[::2]
+
+def middle(image, rng):
+    return image[100:164, 80:176]
+
+def flat(image, rng):
+    return image.reshape(-1) if len(image) == 384 else image
 """
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -174,6 +185,22 @@ def test_own_transforms(module: Any) -> None:
         ({"flip": {"probability": 2}}, "2: probability is a number from 0 to 1"),
         ({"flip": {"direction": "up"}}, "no such direction; .*known: horizontal, vertical"),
         ({"rotation": {"degrees": "ten"}}, "degrees is a number from 0 to 180"),
+        ({"resize": {}}, "resize takes size or shortest, one of them"),
+        ({"resize": {"size": 8, "shortest": 8}}, "resize takes size or shortest, one of them"),
+        ({"resize": {"shortest": [8, 8]}}, "shortest is a whole number of at least 1"),
+        ({"random_resized_crop": {}}, "lacks a parameter; its parameters: size, scale, ratio, interpolation"),
+        ({"random_resized_crop": {"size": 8, "scale": 0.5}}, r"scale is a range of two numbers; write scale: \[0, 1\]"),
+        ({"random_resized_crop": {"size": 8, "scale": [0, 1]}}, "scale is above 0"),
+        ({"random_resized_crop": {"size": 8, "scale": [0.5, 2]}}, "2: scale is a number from 0 to 1"),
+        ({"random_resized_crop": {"size": 8, "ratio": [2, 1]}}, r"\[least, greatest\]; write ratio: \[1, 2\]"),
+        ({"random_resized_crop": {"size": 8, "interpolation": "lineer"}}, "did you mean 'linear'"),
+        ({"colour_jitter": {"brightness": -1}}, "-1: brightness is a number from 0"),
+        ({"colour_jitter": {"contrast": "much"}}, "contrast is a range of two numbers"),
+        ({"colour_jitter": {"hue": 0.6}}, "0.6: hue is a number from 0 to 0.5"),
+        ({"colour_jitter": {"hue": [-1, 0]}}, "-1: hue is a number from -0.5 to 0.5"),
+        ({"colour_jitter": {"saturation": True}}, "saturation is a number from 0"),
+        ({"color_jitter": {}}, "did you mean 'colour_jitter'"),
+        ({"decode": {"channels": 4}}, "4: channels is 3 for RGB or 1 for grey"),
         ({"flip": {}, "resize": {}}, "one name with its parameters"),
         ({"flip": 0.5}, "the parameters of 'flip' are names with values"),
         (3, "one name with its parameters"),
@@ -193,9 +220,73 @@ def test_mistakes(module: Any, step: Any, text: str) -> None:
         ({"center_crop": {"size": 11}}, (12, 10, 3), "no larger than the image"),
         ({"flip": {}}, (12,), "flip works on images of .height, width, channels."),
         ({"rotation": {"degrees": 3}}, (12, 10, 5), "at most 4 channels"),
+        ({"colour_jitter": {}}, (12, 10, 2), "works on images of 1 or 3 channels"),
+        ({"center_crop": {"size": 11}}, (-1, 10, 3), "no larger than the image, which is -1 x 10"),
         ("own_transforms:broken", (12, 10, 3), "trying it on zeros.*raised RuntimeError: no"),
     ],
 )
 def test_transforms_that_do_not_fit(module: Any, step: Any, shape: tuple[int, ...], text: str) -> None:
     with pytest.raises(TransformError, match=text):
         build_transforms([step]).output_layout(SampleLayout(shape, "uint8"))
+
+
+VARYING = SampleLayout((-1, -1, 3), "uint8")
+
+
+def test_built_in_transforms_are_tried_on_the_dtype() -> None:
+    with pytest.raises(TransformError, match="colour_jitter works on bytes"):
+        build_transforms([{"colour_jitter": {}}]).output_layout(SampleLayout((12, 10, 3), "float32"))
+    with pytest.raises(TransformError, match="'resize': trying it on zeros.*and dtype complex64 raised"):
+        build_transforms([{"resize": {"size": 3}}]).output_layout(SampleLayout((12, 10, 3), "complex64"))
+
+
+def test_encoded_pictures_are_decoded_first() -> None:
+    steps = [{"resize": {"size": [6, 4]}}, "flip"]
+    (first, *_), explicit = (build_transforms(steps, encoded=True).transforms, {"decode": {"channels": 1}})
+    assert first == Decode(3) and build_transforms(steps, encoded=True, channels=1).transforms[0] == Decode(1)
+    assert build_transforms([explicit, *steps], encoded=True).transforms[0] == Decode(1)
+    assert build_transforms([explicit, *steps]).output_layout(VARYING).input_shape == (6, 4, 1)
+    assert build_transforms(steps).transforms == build_transforms(steps, encoded=False).transforms
+    fixed = SampleLayout((12, 10, 3), "uint8")
+    assert build_transforms([], encoded=True).output_layout(fixed) == fixed
+    with pytest.raises(TransformError, match="only the first transform can decode; put decode first"):
+        build_transforms([*steps, "decode"], encoded=True)
+    with pytest.raises(TransformError, match="gives images that are decoded already; leave out decode"):
+        build_transforms(["decode", *steps], encoded=False)
+
+
+def test_images_of_many_sizes_must_end_in_one(module: Any) -> None:
+    fitting = [{"resize": {"shortest": 30}}, {"center_crop": {"size": 24}}, "flip", {"rotation": {"degrees": 5}}]
+    assert build_transforms(fitting).output_layout(VARYING).input_shape == (24, 24, 3)
+    assert build_transforms([{"random_crop": {"size": 9}}]).output_layout(VARYING).input_shape == (9, 9, 3)
+    for steps in ([], ["flip"], [{"resize": {"shortest": 30}}], ["own_transforms:halved"]):
+        with pytest.raises(TransformError, match="differ in size.*add resize: .* or random_resized_crop"):
+            build_transforms(steps).output_layout(VARYING)
+
+
+def test_own_transforms_of_images_of_many_sizes(module: Any) -> None:
+    assert build_transforms(["own_transforms:middle"]).output_layout(VARYING).input_shape == (64, 96, 3)
+    steps = ["own_transforms:halved", {"random_resized_crop": {"size": 7}}]
+    assert build_transforms(steps).output_layout(VARYING).input_shape == (7, 7, 3)
+    with pytest.raises(TransformError, match="as many dimensions"):
+        build_transforms(["own_transforms:flat"]).output_layout(VARYING)
+
+
+def test_a_crop_of_images_of_many_sizes_is_checked_when_one_comes() -> None:
+    for step in ({"random_crop": {"size": 11}}, {"center_crop": {"size": 11}}):
+        pipeline = build_transforms([step])
+        slot = np.zeros(pipeline.output_layout(VARYING).input_shape, np.uint8)
+        with pytest.raises(TransformError, match="no larger than the image, which is 12 x 10"):
+            pipeline.apply_into(PHOTO, SampleGenerator()(1, 0, 0), slot)
+        pipeline.apply_into(np.full((11, 12, 3), 9, np.uint8), SampleGenerator()(1, 0, 0), slot)
+        assert (slot == 9).all()
+
+
+def test_a_picture_of_another_size_is_refused() -> None:
+    pipeline = build_transforms([], encoded=True)
+    content = np.frombuffer(encoded(PHOTO, "PNG"), np.uint8)
+    with pytest.raises(ValueError, match=r"the sample is \(12, 10, 3\) of uint8, all others are \(12, 11, 3\)"):
+        pipeline.apply_into(content, SampleGenerator()(1, 0, 0), np.zeros((12, 11, 3), np.uint8))
+    slot = np.zeros((12, 10, 3), np.uint8)
+    pipeline.apply_into(content, SampleGenerator()(1, 0, 0), slot)
+    assert np.array_equal(slot, PHOTO)

@@ -161,6 +161,27 @@ def test_normalised_images(mean: list[float], std: list[float]) -> None:
     assert torch.equal(IMAGES, before)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_normalised_inputs_are_rounded_once(dtype: str) -> None:
+    exact, rounded = (
+        InputPreparation(Normalise(mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7), **more))  # type: ignore[arg-type]
+        for more in ({}, {"dtype": dtype})
+    )
+    pixels = torch.arange(256, dtype=torch.uint8).reshape(1, 16, 16, 1).repeat(1, 1, 1, 3)
+    for inputs in (pixels, torch.linspace(-5, 5, 300).reshape(100, 3)):
+        found, wanted = rounded(inputs), exact(inputs)
+        assert wanted.dtype == torch.float32 and found.dtype == getattr(torch, dtype)
+        assert found.is_contiguous() and torch.equal(found, wanted.to(found.dtype))
+
+
+def test_a_spec_without_dtype_is_written_as_before() -> None:
+    values = {"mean": [0.5], "std": [0.25]}
+    assert Normalise.model_validate(values).model_dump(mode="json") == values
+    assert Normalise.model_validate({**values, "dtype": "float32"}).model_dump(mode="json") == values
+    half = Normalise.model_validate({**values, "dtype": "float16"})
+    assert Normalise.model_validate(half.model_dump(mode="json")) == half and half.dtype == "float16"
+
+
 def test_other_inputs_pass() -> None:
     prepare = InputPreparation(None)
     for inputs in (torch.rand(2, 3), torch.arange(4), IMAGES[0, 0], {"a": IMAGES}, (IMAGES, IMAGES), 3):

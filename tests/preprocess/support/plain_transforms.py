@@ -83,7 +83,7 @@ def drawn_part(
         aspect = math.exp(rng.uniform(*logs))
         width, height = int(round(math.sqrt(target * aspect))), int(round(math.sqrt(target / aspect)))
         if 0 < width <= columns and 0 < height <= rows:
-            return int(rng.integers(0, rows - height + 1)), int(rng.integers(0, columns - width + 1)), height, width
+            return int(rng.uniform(0, rows - height + 1)), int(rng.uniform(0, columns - width + 1)), height, width
     proportion = columns / rows
     width, height = columns, rows
     if proportion < min(ratio):
