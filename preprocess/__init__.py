@@ -5,12 +5,16 @@ the augmentation of a sample are functions of (seed, epoch, sample) alone, whoev
 """
 
 from preprocess.control import RingShape, bytes_needed, lane_bytes
+from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import (
+    CorruptLimitError,
+    DecodeError,
     LaneClosed,
     LaneError,
     RingTimeout,
     SampleError,
+    ServiceError,
     SharedMemoryError,
     SourceError,
     SpecError,
@@ -22,6 +26,7 @@ from preprocess.lane import Lane
 from preprocess.lane_reader import LaneReader
 from preprocess.lane_writer import LaneWriter, Slot
 from preprocess.layout import SampleLayout
+from preprocess.loader import SharedLoader
 from preprocess.nodes import NodeMap
 from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
 from preprocess.preprocessor import Preprocessor, PreprocessorStatistics
@@ -37,8 +42,10 @@ from preprocess.transform import Pipeline, Transform, build_transforms
 __all__ = [
     "HELD_OUT",
     "TRAIN",
+    "CorruptLimitError",
     "Dataset",
     "DatasetSpec",
+    "DecodeError",
     "Itinerary",
     "Lane",
     "LaneClosed",
@@ -57,7 +64,10 @@ __all__ = [
     "SampleError",
     "SampleGenerator",
     "SampleLayout",
+    "ServiceError",
+    "SharedLoader",
     "SharedMemoryError",
+    "SkippedSample",
     "Slot",
     "SlotReceiver",
     "Source",

@@ -43,6 +43,21 @@ class Lane:
         """All readers and writers of the last opening have gone, or are dead."""
         return not self._users()
 
+    def cursor(self, reader: int) -> int:
+        """The lane position up to which a reader has released, as far as is known here."""
+        return int(self._control.cursors[reader])
+
+    def dismiss(self, reader: int) -> None:
+        """Let a reader leave that is known to be dead or never to attach; nothing happens if it has left."""
+        if not self._control.active[reader]:
+            return
+        for writer in range(self._shape.writers):
+            self._control.left.post(reader, writer)
+            self._ring.bells.ring(writer)
+        fence()
+        self._control.active[reader] = 0
+        self._control.detached.ring(0)
+
     def open(
         self,
         layout: SampleLayout,

@@ -203,7 +203,17 @@ class LaneReader:
         return (
             f"reader {self._reader} of lane {self._number} waited for its positions {start} to "
             f"{start + self._shape.slot_samples - 1} (slot {self._arrived}) from {self._ring.writer_name(writer)}"
+            f"{self._held_up()}"
         )
+
+    def _held_up(self) -> str:
+        """Name the rearmost reader if the writers wait for it."""
+        active = np.flatnonzero(self._control.active)
+        rearmost = int(active[np.argmin(self._control.cursors[active])]) if active.size else self._reader
+        place = int(self._control.cursors[rearmost])
+        if rearmost == self._reader or self.available - place < self.samples:
+            return ""
+        return f", which waits for {self._ring.reader_name(rearmost)}: it has read up to position {place}"
 
     def _check_open(self) -> None:
         if not self._open:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from preprocess.control import RingShape, divide
 from preprocess.lane import Lane
+from preprocess.passed_memory import passed_memory, received_memory
 from preprocess.shared_memory import SharedMemory, forked_memory, node_memory
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ __all__ = ["Ring"]
 
 
 class Ring:
-    """The ring of one node; made by `create` or `forked`.
+    """The ring of one node; made by `create`, `forked` or `passed`.
 
     Attributes:
         shape: its dimensions.
@@ -61,6 +62,23 @@ class Ring:
         ring = cls(forked_memory(shape.bytes), shape)
         ring._initialise()
         return ring
+
+    @classmethod
+    def passed(cls, shape: RingShape, touched: int) -> tuple[Ring, int]:
+        """Make a ring for processes that get the descriptor which is returned with it; without MPI.
+
+        Raises:
+            SharedMemoryError: the node has less memory than `touched` bytes available.
+        """
+        memory, descriptor = passed_memory(shape.bytes, touched)
+        ring = cls(memory, shape)
+        ring._initialise()
+        return ring, descriptor
+
+    @classmethod
+    def received(cls, shape: RingShape, descriptor: int) -> Ring:
+        """Return the ring behind a descriptor that was passed to this process."""
+        return cls(received_memory(descriptor), shape)
 
     def free(self) -> None:
         """Give the memory back; collective if it was made collectively. Nothing of the ring may be used afterwards."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = Path(__file__).resolve().parent / "jobs"
+sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
+
+from commanded import CommandedLoader  # noqa: E402 the path comes first
+from counting import write_counted  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +78,27 @@ def mpi_job() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def loader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own for services, with the module `counted` in it."""
+    write_counted(tmp_path)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def start_loader(loader_folder: Path, data_values: dict[str, Any]) -> Iterator[Callable[..., CommandedLoader]]:
+    """Start processes with a loader of the digits each, or with other arguments."""
+    started = []
+
+    def begin(**changes: Any) -> CommandedLoader:
+        defaults = {"data": data_values, "batch_size": 8, "linger": 0.0, "seed": 3}
+        started.append(CommandedLoader(defaults | changes, loader_folder))
+        return started[-1]
+
+    yield begin
+    for loader in started:
+        loader.end()

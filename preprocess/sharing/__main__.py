@@ -1,0 +1,26 @@
+"""`python -m preprocess.sharing NAME`: the service of a name; settings come on standard input, as JSON.
+
+Started by loaders, not by people. Standard output says in one line of JSON whether it runs, or what is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from preprocess.sharing.place import ServicePlace
+from preprocess.sharing.settings import ServiceSettings
+from preprocess.sharing.start import serve
+
+
+def main() -> None:
+    """Serve the name on the command line."""
+    ready = os.dup(1)
+    os.dup2(2, 1)  # what is printed goes to the log
+    settings = ServiceSettings.from_json(sys.stdin.readline())
+    sys.path[:] = [path for path in settings.paths if path not in sys.path] + sys.path
+    serve(ServicePlace.of(sys.argv[1]), settings, None, ready)
+
+
+if __name__ == "__main__":
+    main()

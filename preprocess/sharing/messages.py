@@ -1,0 +1,190 @@
+"""What a loader and the service of its node tell each other, and the channel that carries it."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter
+
+__all__ = [
+    "Assigned",
+    "Channel",
+    "ChannelClosed",
+    "CloseLane",
+    "Failed",
+    "Hello",
+    "LaneFailed",
+    "Left",
+    "Message",
+    "OpenLane",
+    "Read",
+    "Refused",
+    "Welcome",
+]
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A loader introduces itself: which data it means, how many processes it expects to read them."""
+
+    digest: str
+    expected: int
+    type: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The service takes a loader on; the ring's memory comes with this message.
+
+    Attributes:
+        reader: the loader's number in the ring.
+        shape: the five numbers of the ring's `RingShape`.
+        layout: of the samples, see `SampleLayout.to_json`.
+        length, held_out: samples of the data set.
+    """
+
+    reader: int
+    shape: tuple[int, int, int, int, int]
+    layout: dict[str, Any]
+    length: int
+    held_out: int
+    type: Literal["welcome"] = "welcome"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The service does not take a loader on."""
+
+    reason: str
+    type: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A loader wants one epoch from a place on; `tail` places are appended to the order, see `Itinerary`."""
+
+    kind: str
+    seed: int
+    epoch: int
+    place: int
+    tail: int
+    type: Literal["read"] = "read"
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """The loader reads this opening of this lane from now on; position 0 is `first_place` of the epoch."""
+
+    lane: int
+    generation: int
+    first_place: int
+    readers: int
+    type: Literal["assigned"] = "assigned"
+
+
+@dataclass(frozen=True)
+class Left:
+    """A loader has left its lane and wants no other now."""
+
+    type: Literal["left"] = "left"
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What the loader waits for will not come."""
+
+    reason: str
+    type: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True)
+class OpenLane:
+    """A preprocessor of the service is to fill a lane; see `LaneSpec.to_json`."""
+
+    lane: dict[str, Any]
+    type: Literal["open_lane"] = "open_lane"
+
+
+@dataclass(frozen=True)
+class CloseLane:
+    """A preprocessor of the service is to fill a lane no more."""
+
+    lane: int
+    type: Literal["close_lane"] = "close_lane"
+
+
+@dataclass(frozen=True)
+class LaneFailed:
+    """A preprocessor could not make a sample of a lane."""
+
+    lane: int
+    generation: int
+    reason: str
+    type: Literal["lane_failed"] = "lane_failed"
+
+
+Message = Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed
+
+_MOST_BYTES = 2**20
+
+
+class ChannelClosed(ConnectionError):
+    """The other side has gone."""
+
+
+class Channel:
+    """Messages as JSON over a local socket that keeps their bounds; file descriptors may go with them.
+
+    Args:
+        connection: a connected socket of type SOCK_SEQPACKET.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._adapter: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor, for `select`."""
+        return self._socket.fileno()
+
+    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+        """Send a message.
+
+        Raises:
+            ChannelClosed: nobody will receive it, or the other side has not received for so long that it is full.
+        """
+        try:
+            socket.send_fds(self._socket, [self._adapter.dump_json(message)], descriptors, socket.MSG_DONTWAIT)
+        except OSError as cause:
+            raise ChannelClosed(f"the message {message.type!r} could not be sent: {cause}") from cause
+
+    def receive(self, timeout: float, descriptors: int = 0) -> tuple[Message | None, list[int]]:
+        """Return the next message, or None if none came within so many seconds, and what descriptors came with it.
+
+        Raises:
+            ChannelClosed: the other side has gone.
+            ValueError: what came is no message.
+        """
+        if not self.is_readable(timeout):
+            return None, []
+        try:
+            content, found, _, _ = socket.recv_fds(self._socket, _MOST_BYTES, descriptors)
+        except OSError as cause:
+            raise ChannelClosed(str(cause)) from cause
+        if not content:
+            raise ChannelClosed("the other side has closed the connection")
+        return self._adapter.validate_json(content), found
+
+    def is_readable(self, timeout: float = 0.0) -> bool:
+        """Say whether something came within so many seconds: a message, or the end."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(max(timeout, 0.0) * 1000))
+
+    def close(self) -> None:
+        """Close this side."""
+        self._socket.close()

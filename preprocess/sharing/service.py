@@ -1,0 +1,188 @@
+"""The service of a node: gives lanes to loaders, and keeps the preprocessors that fill them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable
+from selectors import EVENT_READ, DefaultSelector
+
+from preprocess.dataset import Dataset
+from preprocess.order import HELD_OUT
+from preprocess.ring import Ring
+from preprocess.sharing.messages import (
+    Assigned,
+    Channel,
+    ChannelClosed,
+    CloseLane,
+    Failed,
+    Hello,
+    LaneFailed,
+    Left,
+    Message,
+    OpenLane,
+    Read,
+    Refused,
+    Welcome,
+)
+from preprocess.sharing.openings import Openings, first_place
+from preprocess.sharing.place import ServicePlace
+from preprocess.sharing.reading_groups import Group, ReadingGroups, StreamName
+from preprocess.sharing.settings import ServiceSettings
+from preprocess.sharing.staff import Staff
+
+__all__ = ["Service"]
+
+_TICK_SECONDS = 0.25
+
+
+class Service:
+    """Serves the loaders of one data set until none has been there for a while.
+
+    Args:
+        place: where loaders find it.
+        settings: what it was started with.
+        dataset: makes the samples.
+        listener: the socket on which loaders come.
+    """
+
+    def __init__(
+        self, place: ServicePlace, settings: ServiceSettings, dataset: Dataset, listener: socket.socket
+    ) -> None:
+        self._place, self._settings, self._dataset, self._listener = place, settings, dataset, listener
+        self._shape = settings.ring_shape(dataset.layout)
+        self._ring, self._descriptor = Ring.passed(self._shape, 2 * self._shape.lane_bytes)
+        self._staff = Staff(self._ring, dataset, self._close_in_children)
+        self._groups = ReadingGroups(settings.patience, self._places)
+        self._loaders: dict[int, Channel] = {}
+        self._newcomers: list[Channel] = []
+        self._openings = Openings(self._ring, dataset, settings.lane_samples)
+        self._idle_since = time.monotonic()
+        self._selector = DefaultSelector()
+        self._selector.register(listener, EVENT_READ, self._accept)
+
+    def run(self) -> None:
+        """Serve: hear what has come, form groups, look after the preprocessors."""
+        self._staff.hire()
+        while not self._may_end():
+            for key, _ in self._selector.select(_TICK_SECONDS):
+                key.data()
+            for failure in self._staff.hear():
+                self._fail(failure)
+            to_open = self._groups.form(time.monotonic(), self._openings.present_places())
+            if self._staff.replace_the_dead():
+                to_open = self._groups.form_anew(self._openings.present_places())
+            for group in to_open:
+                self._open(group)
+        self._staff.dismiss()
+
+    def _may_end(self) -> bool:
+        """Say whether nobody has been here for long; then nobody can come any more."""
+        if self._loaders or self._newcomers or time.monotonic() - self._idle_since < self._settings.linger:
+            return False
+        with self._place.lock():
+            self._listener.setblocking(False)
+            try:
+                self._accept()
+            except BlockingIOError:
+                self._place.address.unlink(missing_ok=True)
+                return True
+            return False
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        channel = Channel(connection)
+        self._newcomers.append(channel)
+        self._selector.register(channel, EVENT_READ, lambda: self._welcome(channel))
+
+    def _welcome(self, channel: Channel) -> None:
+        """Take a newcomer on, or say why not."""
+        self._selector.unregister(channel)
+        self._newcomers.remove(channel)
+        try:
+            hello, _ = channel.receive(0.0)
+            refusal = self._refusal(hello)
+            if not isinstance(hello, Hello) or refusal:
+                channel.send(Refused(refusal))
+                channel.close()
+                return
+            reader = min(set(range(self._shape.readers)) - self._loaders.keys())
+            shape = self._shape
+            numbers = (shape.lanes, shape.lane_bytes, shape.slot_samples, shape.readers, shape.writers)
+            layout, length, held_out = self._dataset.layout.to_json(), self._dataset.length, self._dataset.held_out
+            channel.send(Welcome(reader, numbers, layout, length, held_out), [self._descriptor])
+        except (ChannelClosed, ValueError):
+            channel.close()
+            return
+        self._loaders[reader] = channel
+        self._groups.arrive(reader, hello.expected)
+        self._selector.register(channel, EVENT_READ, lambda: self._hear(reader))
+
+    def _refusal(self, hello: Message | None) -> str:
+        if not isinstance(hello, Hello):
+            return "the first message was no greeting"
+        if hello.digest != self._settings.digest:
+            return "the service of this name makes samples of another data set; give the loader another name"
+        if len(self._loaders) >= self._shape.readers:
+            return f"the service has {len(self._loaders)} loaders already, no more fit"
+        return ""
+
+    def _hear(self, reader: int) -> None:
+        """Do what a loader wants."""
+        try:
+            message, _ = self._loaders[reader].receive(0.0)
+        except (ChannelClosed, ValueError):
+            self._part_with(reader)
+            return
+        if isinstance(message, Read):
+            stream = StreamName(message.kind, message.seed, message.epoch)
+            self._groups.want(reader, stream, message.place, message.tail, time.monotonic())
+        elif isinstance(message, Left):
+            self._groups.rest(reader)
+        self._openings.keep(self._groups.groups)
+
+    def _part_with(self, reader: int) -> None:
+        """Forget a loader that has gone, however it went."""
+        channel = self._loaders.pop(reader)
+        self._selector.unregister(channel)
+        channel.close()
+        self._groups.depart(reader)
+        for lane in self._ring.lanes:
+            lane.dismiss(reader)
+        self._openings.keep(self._groups.groups)
+        self._idle_since = time.monotonic()
+
+    def _open(self, group: Group) -> None:
+        """Give a group a lane from its rearmost place on; those that read together already move there."""
+        before = self._openings.of(group)
+        spec = self._openings.open(group)
+        if spec is None:
+            reason = "all lanes are in use: too many loaders are at different places of the data"
+            self._tell(group.places, Failed(reason))
+            return
+        if before is not None:
+            self._staff.order(CloseLane(before.lane))
+        self._staff.order(OpenLane(spec.to_json()))
+        readers = spec.readers[0]
+        self._tell(readers, Assigned(spec.lane, spec.generation, first_place(spec), len(readers)))
+
+    def _fail(self, failure: LaneFailed) -> None:
+        readers = self._openings.readers_of(failure.lane, failure.generation)
+        self._staff.order(CloseLane(failure.lane))
+        self._tell(readers, Failed(failure.reason))
+
+    def _tell(self, readers: Iterable[int], message: Message) -> None:
+        for reader in readers:
+            try:
+                self._loaders[reader].send(message)
+            except (KeyError, ChannelClosed):
+                continue  # it has gone, and the selector will say so
+
+    def _places(self, stream: StreamName, tail: int) -> int:
+        return self._dataset.held_out if stream.kind == HELD_OUT else self._dataset.length + tail
+
+    def _close_in_children(self) -> None:
+        """Close what would keep a connection open after the service has gone."""
+        for channel in (*self._loaders.values(), *self._newcomers):
+            channel.close()
+        self._listener.close()

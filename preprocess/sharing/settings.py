@@ -1,0 +1,66 @@
+"""What a service is started with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import blake2b
+from typing import Any
+
+from preprocess.control import RingShape, lane_bytes
+from preprocess.layout import SampleLayout
+from preprocess.stream import DatasetSpec
+
+__all__ = ["ServiceSettings"]
+
+
+@dataclass(frozen=True)
+class ServiceSettings:
+    """How a service makes and keeps samples.
+
+    Attributes:
+        data: the data set, by names; None for one that is handed over as an object.
+        digest: names the data set: loaders of another one are refused.
+        workers: preprocessors of the service, each a process.
+        lane_samples: samples that a lane holds at least.
+        slot_samples: samples of a slot.
+        lanes: most lanes that are in use at a time: one for each group of loaders, and one for each that is re-formed.
+        loaders: most loaders at a time.
+        patience: seconds that a loader waits for others at the start of an epoch.
+        linger: seconds without a loader after which the service ends.
+        paths: of Python's modules, so that the service imports what the loader can.
+    """
+
+    data: DatasetSpec | None
+    digest: str
+    workers: int
+    lane_samples: int
+    slot_samples: int
+    patience: float
+    linger: float
+    paths: tuple[str, ...] = ()
+    lanes: int = 32
+    loaders: int = 64
+
+    def ring_shape(self, layout: SampleLayout) -> RingShape:
+        """Return the dimensions of the ring for samples of a layout."""
+        size = lane_bytes(layout, self.lane_samples, self.slot_samples, self.workers)
+        return RingShape(self.lanes, -(-size // 4096) * 4096, self.slot_samples, self.loaders, self.workers)
+
+    def to_json(self) -> str:
+        """Return the settings as JSON."""
+        values = asdict(self) | {"data": None if self.data is None else self.data.to_json()}
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str) -> ServiceSettings:
+        """Return the settings that `to_json` wrote."""
+        values: dict[str, Any] = json.loads(text)
+        data = None if values["data"] is None else DatasetSpec.from_json(values["data"])
+        return cls(**values | {"data": data, "paths": tuple(values["paths"])})
+
+
+def digest_of(values: Mapping[str, Any]) -> str:
+    """Return a digest of what JSON can hold."""
+    return blake2b(json.dumps(values, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,188 @@
+"""A loader's end: one connection to the service, and the lane that it reads now."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from preprocess.control import RingShape
+from preprocess.errors import RingTimeout, ServiceError, WriterLost
+from preprocess.lane_reader import LaneReader
+from preprocess.layout import Array, SampleLayout
+from preprocess.ring import Ring
+from preprocess.sharing.messages import Assigned, Channel, ChannelClosed, Failed, Hello, Left, Read, Refused, Welcome
+
+__all__ = ["SharedStream"]
+
+#: How often a loader starts again after the service has died, for one batch.
+_MOST_RETURNS = 3
+
+
+class SharedStream:
+    """One epoch after the other, read from lanes that the service gives and changes.
+
+    Args:
+        connect: finds the service, or starts it.
+        hello: how this loader introduces itself.
+        timeout: seconds that a wait for samples, or for the service, may take.
+
+    Attributes:
+        layout: of the samples.
+        length, held_out: samples of the data set.
+        readers: how many loaders read the present lane.
+        seconds_waited: time spent waiting for samples and for other loaders.
+    """
+
+    def __init__(self, connect: Callable[[], Channel], hello: Hello, timeout: float) -> None:
+        self._connect, self._hello, self._timeout = connect, hello, timeout
+        self._reader: LaneReader | None = None
+        self._read: Read | None = None
+        self._first_place = 0
+        self._place = 0  # before it, all was released
+        self._failure = ""
+        self._returns = 0
+        self.readers = 0
+        self.seconds_waited = 0.0
+        self._join()
+
+    def read(self, request: Read) -> None:
+        """Ask for an epoch, or for another place of it."""
+        self._leave_lane()
+        self._read, self._place, self._failure = request, request.place, ""
+        self._send(request)
+
+    def rest(self) -> None:
+        """Read no more for now."""
+        self._leave_lane()
+        self._read = None
+        self._send(Left())
+
+    def close(self) -> None:
+        """Leave the service."""
+        self._leave_lane()
+        self._channel.close()
+
+    def samples(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Wait for the places start to stop - 1 and return (inputs, targets), (stop - start, ...) each.
+
+        They are views that lie in shared memory where that is possible, valid until `release`, and not to be written.
+
+        Raises:
+            RingTimeout: they did not come in time.
+            ServiceError: the service says why they will not come.
+        """
+        begin = time.monotonic()
+        try:
+            return self._samples(start, stop, begin + self._timeout)
+        finally:
+            self.seconds_waited += time.monotonic() - begin
+
+    def release(self, place: int) -> None:
+        """Give back what lies before a place of the epoch."""
+        self._place = place
+        if self._reader is not None:
+            self._reader.release(place - self._first_place)
+
+    def _samples(self, start: int, stop: int, deadline: float) -> tuple[Array, Array]:
+        while True:
+            self._hear()
+            reader = self._reader
+            if reader is None:
+                self._await_news(deadline, "the service to give a lane (it may wait for other loaders)")
+                continue
+            first, last = start - self._first_place, stop - self._first_place
+            try:
+                found = self._take(reader, first, last, deadline)
+                if found is not None:
+                    return found
+            except WriterLost:
+                self._await_news(deadline, "the service to replace a preprocessor that died")
+
+    def _take(self, reader: LaneReader, first: int, last: int, deadline: float) -> tuple[Array, Array] | None:
+        """Return the samples at lane positions first to last - 1, or None if the service said something meanwhile."""
+        if last - first > reader.samples - self._slot_samples:  # the lane never holds them all at once
+            return reader.gather(np.arange(first, last), self._left(deadline), self._channel.is_readable)
+        while last - reader.released > reader.samples:  # others of the lane are further behind
+            ahead = min(first, reader.released + reader.samples)
+            if not reader.wait(ahead, self._left(deadline), self._channel.is_readable):
+                return None
+            reader.release(first)
+        if not reader.wait(last, self._left(deadline), self._channel.is_readable):
+            return None
+        return _between(reader, first, last)
+
+    def _hear(self) -> None:
+        """Do what the service has said."""
+        try:
+            while (message := self._channel.receive(0.0)[0]) is not None:
+                if isinstance(message, Failed):
+                    self._failure = message.reason
+                elif isinstance(message, Assigned) and self._read is not None:
+                    self._move(message)
+        except ChannelClosed:
+            self._return()
+        if self._failure:
+            raise ServiceError(self._failure)
+
+    def _move(self, to: Assigned) -> None:
+        """Go on in another lane, at the place where this loader is."""
+        self._leave_lane()
+        self._reader = self._ring.lanes[to.lane].reader(self._number, self.layout, to.generation, self._timeout)
+        self._first_place, self.readers = to.first_place, to.readers
+        self._reader.release(self._place - to.first_place)
+
+    def _await_news(self, deadline: float, what: str) -> None:
+        if not self._channel.is_readable(self._left(deadline)):
+            raise RingTimeout(f"this loader waited {self._timeout:g} s for {what}")
+
+    def _return(self) -> None:
+        """Start again where this loader is, after the service has died."""
+        self._leave_lane()
+        self._channel.close()
+        self._returns += 1
+        if self._returns > _MOST_RETURNS:
+            raise ServiceError(f"the service of this node's loaders died {self._returns} times")
+        self._join()
+        if self._read is not None:
+            read = self._read
+            self._send(Read(read.kind, read.seed, read.epoch, self._place, read.tail))
+
+    def _join(self) -> None:
+        self._channel = self._connect()
+        self._send(self._hello)
+        answer, descriptors = self._channel.receive(self._timeout, descriptors=1)
+        if isinstance(answer, Refused):
+            raise ServiceError(answer.reason)
+        if not isinstance(answer, Welcome):
+            raise RingTimeout(f"the service of this node's loaders did not answer for {self._timeout:g} s")
+        (descriptor,) = descriptors
+        self._ring = Ring.received(RingShape(*answer.shape), descriptor)
+        os.close(descriptor)
+        self._number, self._slot_samples = answer.reader, answer.shape[2]
+        self.layout = SampleLayout.from_json(answer.layout)
+        self.length, self.held_out = answer.length, answer.held_out
+
+    def _leave_lane(self) -> None:
+        if self._reader is not None:
+            self._reader.leave()
+            self._reader = None
+
+    def _send(self, message: Hello | Read | Left) -> None:
+        try:
+            self._channel.send(message)
+        except ChannelClosed:
+            return  # whoever waits next learns it, and returns
+
+    def _left(self, deadline: float) -> float:
+        return max(deadline - time.monotonic(), 0.0)
+
+
+def _between(reader: LaneReader, first: int, last: int) -> tuple[Array, Array]:
+    """Return lane positions that are here, in place where they do not go over the end of the memory."""
+    start, stop = first % reader.samples, (last - 1) % reader.samples + 1
+    if start < stop:
+        return reader.inputs[start:stop], reader.targets[start:stop]
+    return reader.take(np.arange(first, last))

@@ -1,0 +1,128 @@
+"""The preprocessors of a service: processes that it forks, orders, hears, and replaces when they die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from preprocess.dataset import Dataset
+from preprocess.ring import Ring
+from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message
+from preprocess.sharing.worker import Worker
+
+__all__ = ["Staff", "StaffLost"]
+
+#: Deaths in a row, without a sample order in between, after which the service gives up.
+_MOST_DEATHS = 5
+
+
+class StaffLost(RuntimeError):
+    """The preprocessors die again and again."""
+
+
+@dataclass(frozen=True)
+class _Member:
+    pid: int
+    channel: Channel
+
+
+class Staff:
+    """As many preprocessors as the ring has writers.
+
+    Args:
+        ring: they fill it.
+        dataset: opened before they are forked, so that what it holds in memory is there once.
+        close_others: closes, in a new preprocessor, what only the service may hold.
+    """
+
+    def __init__(self, ring: Ring, dataset: Dataset, close_others: Callable[[], None]) -> None:
+        self._ring, self._dataset, self._close_others = ring, dataset, close_others
+        self._members: dict[int, _Member] = {}
+        self._deaths = 0
+
+    def hire(self) -> None:
+        """Start every preprocessor that is not there."""
+        for index in range(self._ring.shape.writers):
+            if index not in self._members:
+                self._members[index] = self._fork(index)
+
+    def order(self, message: Message) -> None:
+        """Tell all preprocessors something, and wake them."""
+        for index, member in self._members.items():
+            try:
+                member.channel.send(message)
+            except ChannelClosed:
+                continue  # it is dead, and will be replaced
+            self._ring.control.bells.ring(index)
+
+    def hear(self) -> list[LaneFailed]:
+        """Return what the preprocessors have said."""
+        said = []
+        for member in self._members.values():
+            try:
+                while (message := member.channel.receive(0.0)[0]) is not None:
+                    if isinstance(message, LaneFailed):
+                        said.append(message)
+            except ChannelClosed:
+                continue
+        return said
+
+    def replace_the_dead(self) -> bool:
+        """Start new preprocessors for those that died, and say whether there were any; they know of no lane.
+
+        Raises:
+            StaffLost: they die again and again.
+        """
+        dead = [index for index, member in self._members.items() if _has_ended(member.pid)]
+        for index in dead:
+            self._members.pop(index).channel.close()
+            self._deaths += 1
+        if self._deaths > _MOST_DEATHS:
+            raise StaffLost(f"preprocessors of the service died {self._deaths} times; what they printed is in its log")
+        self.hire()
+        return bool(dead)
+
+    def dismiss(self) -> None:
+        """End all preprocessors."""
+        for index, member in self._members.items():
+            member.channel.close()
+            self._ring.control.bells.ring(index)
+        for member in self._members.values():
+            os.waitpid(member.pid, 0)
+        self._members.clear()
+
+    def _fork(self, index: int) -> _Member:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._work(index, Channel(theirs))
+        theirs.close()
+        return _Member(pid, Channel(ours))
+
+    def _work(self, index: int, channel: Channel) -> None:
+        """Be a preprocessor; does not return."""
+        code = 1
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for member in self._members.values():
+                member.channel.close()
+            self._close_others()
+            Worker(self._ring, index, self._dataset, channel).run()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+
+def _has_ended(pid: int) -> bool:
+    return os.waitpid(pid, os.WNOHANG)[0] == pid

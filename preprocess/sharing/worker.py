@@ -1,0 +1,76 @@
+"""A preprocessor of a service: a process that fills lanes until the service has gone."""
+
+from __future__ import annotations
+
+from preprocess.dataset import Dataset
+from preprocess.errors import SampleError
+from preprocess.order import HELD_OUT, TRAIN
+from preprocess.preprocessor import Preprocessor
+from preprocess.ring import Ring
+from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane
+from preprocess.stream import LaneSpec
+
+__all__ = ["Worker"]
+
+#: Longest sleep between two looks at the channel; orders also ring the bell.
+_SLEEP_SECONDS = 1.0
+
+
+class Worker:
+    """Preprocessor `index` of a service.
+
+    Args:
+        ring: of the service.
+        index: this preprocessor's number.
+        dataset: makes the samples.
+        channel: to the service.
+    """
+
+    def __init__(self, ring: Ring, index: int, dataset: Dataset, channel: Channel) -> None:
+        self._channel = channel
+        self._preprocessor = Preprocessor(ring, index, {dataset.name: dataset})
+        self._lanes: dict[int, LaneSpec] = {}
+
+    def run(self) -> None:
+        """Make samples until the service closes the channel."""
+        while True:
+            try:
+                self._obey()
+            except ChannelClosed:
+                return
+            self._close_deserted()
+            if not self._step():
+                self._preprocessor.wait(_SLEEP_SECONDS)
+
+    def _obey(self) -> None:
+        while (message := self._channel.receive(0.0)[0]) is not None:
+            if isinstance(message, OpenLane):
+                spec = LaneSpec.from_json(message.lane)
+                self._lanes[spec.lane] = spec
+                self._preprocessor.open_lane(spec)
+            elif isinstance(message, CloseLane):
+                self._close(message.lane)
+
+    def _step(self) -> bool:
+        try:
+            return self._preprocessor.step()
+        except SampleError as error:
+            self._give_up(error)
+            return True
+
+    def _give_up(self, error: SampleError) -> None:
+        """Fill no more lanes that carry the sample, and say why."""
+        for spec in list(self._lanes.values()):
+            kind = HELD_OUT if spec.itinerary.first_place == spec.itinerary.places else TRAIN
+            if (kind, spec.stream.epoch) == (error.kind, error.epoch):
+                self._channel.send(LaneFailed(spec.lane, spec.generation, str(error)))
+                self._close(spec.lane)
+
+    def _close_deserted(self) -> None:
+        for lane in list(self._lanes):
+            if self._preprocessor.is_deserted(lane):
+                self._close(lane)
+
+    def _close(self, lane: int) -> None:
+        if self._lanes.pop(lane, None) is not None:
+            self._preprocessor.close_lane(lane)
