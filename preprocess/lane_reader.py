@@ -189,7 +189,7 @@ class LaneReader:
             if self._ring.writer_is_dead(writer):
                 self._take_last_token(writer)
             elif left <= 0:
-                raise RingTimeout(f"{self._awaited(writer)} for {timeout:g} s")
+                raise RingTimeout(f"{self._awaited(writer)} for {timeout:.3g} s{self._held_up()}")
         return True
 
     def _take_last_token(self, writer: int) -> None:
@@ -203,7 +203,6 @@ class LaneReader:
         return (
             f"reader {self._reader} of lane {self._number} waited for its positions {start} to "
             f"{start + self._shape.slot_samples - 1} (slot {self._arrived}) from {self._ring.writer_name(writer)}"
-            f"{self._held_up()}"
         )
 
     def _held_up(self) -> str:
@@ -213,7 +212,7 @@ class LaneReader:
         place = int(self._control.cursors[rearmost])
         if rearmost == self._reader or self.available - place < self.samples:
             return ""
-        return f", which waits for {self._ring.reader_name(rearmost)}: it has read up to position {place}"
+        return f"; that one waits for {self._ring.reader_name(rearmost)}, which has read up to position {place}"
 
     def _check_open(self) -> None:
         if not self._open:

@@ -160,7 +160,7 @@ def test_loader_that_stands_still_is_named(start_loader: Start, data_values: dic
     standing = start_loader().ready()
     standing.ask("iterate")
     standing.ask("next")
-    told = pytest.raises(RingTimeout, match=rf"process {standing.process.pid}\): it has read up to position 8")
+    told = pytest.raises(RingTimeout, match=rf"waits for reader 0 \(process {standing.process.pid}\), which has read")
     with SharedLoader(data_values, 8, seed=3, timeout=3.0) as loader, told:
         list(loader)
 
