@@ -95,10 +95,13 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
 def _verify(path: Path) -> None:
     from preprocess.conversion.verify import verify
     from preprocess.errors import SpecError
+    from preprocess.sources.hdf5_layout import DamageError
 
     try:
         with _bar("checking") as show:
             found = verify(path, lambda done, total: show(done, total, ""))
+    except DamageError as error:
+        _end(_FAILED, str(error))
     except SpecError as error:
         _end(_BAD_INPUT, str(error))
     for line in found.damage:

@@ -77,8 +77,11 @@ class _AroundFile(io.FileIO):
 
     def truncate(self, size: int | None = None, /) -> int:
         self._end = self.tell() if size is None else size
-        if self._end > os.fstat(self.fileno()).st_size:  # samples that lie behind are not HDF5's to cut
-            super().truncate(self._end)
+        try:
+            if self._end > os.fstat(self.fileno()).st_size:  # samples that lie behind are not HDF5's to cut
+                super().truncate(self._end)
+        except OSError as error:
+            self.error = self.error or error
         return self._end
 
     def write(self, data: Any, /) -> int:
@@ -144,7 +147,7 @@ def _write(file: Any, splits: Sequence[SplitContent], starts: Sequence[int], att
             group.create_dataset("classes", data=split.classes, dtype=h5py.string_dtype())
         for name, value in split.attributes.items():
             group.attrs[name] = value
-        group.attrs["digest"] = index_digest(split.index, split.classes, split.attributes)
+        group.attrs["digest"] = index_digest(split.name, split.index, split.classes, split.attributes)
     for name, value in {"format": FORMAT, "version": VERSION, **attributes}.items():
         file.attrs[name] = value
 

@@ -93,7 +93,10 @@ class Partial:
         self._record_path.unlink()
 
     def close(self) -> None:
-        """Close the files; what is on the disk stays."""
+        """Close the files; what is on the disk stays, if it is anything."""
+        if not self.done:
+            self.path.unlink(missing_ok=True)
+            self._record_path.unlink(missing_ok=True)
         self._data.close()
         self._record.close()
 
@@ -102,7 +105,8 @@ class Partial:
         known = self._record_path.read_bytes() if self._record_path.exists() else b""
         head, newline, body = known.partition(b"\n")
         ours = head + newline == line
-        if not ours and not force and self._data.seek(0, os.SEEK_END):
+        theirs = body if newline else self._data.seek(0, os.SEEK_END)
+        if theirs and not ours and not force:
             rule = "is of another conversion, of other data or with other options, which was not finished"
             raise ConversionError(str(self.path), rule, "give the same command as then, or --force to begin anew")
         rows = self._whole_rows(body) if ours else np.empty(0, row)

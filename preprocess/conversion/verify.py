@@ -11,7 +11,7 @@ from pathlib import Path
 
 from preprocess.errors import SourceError
 from preprocess.sources.hdf5 import open_file
-from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, read_index
+from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, damage_named, read_index
 
 __all__ = ["Verification", "verify"]
 
@@ -38,6 +38,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 
     Raises:
         SourceError: it is missing, cannot be opened, or is not of this layout.
+        DamageError: what HDF5 needs to find anything in it is damaged.
     """
     indices, damage = _indices(str(path))
     total = sum(len(index) for index in indices)
@@ -55,7 +56,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 def _indices(path: str) -> tuple[list[SplitIndex], list[str]]:
     """The indices of all splits that have a whole one, and what is wrong with the others."""
     indices, damage = [], []
-    with closing(open_file(path)) as file:
+    with damage_named(path, "it"), closing(open_file(path)) as file:
         if file.attrs.get("format") != FORMAT:
             raise SourceError(path, "is not a file that was converted, so it has no checksums", "give one that was")
         for split in sorted(file):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from preprocess.errors import SourceError
 from preprocess.layout import SampleLayout
 
-__all__ = ["IMAGE_EXTENSIONS", "check_channels", "decoded_layout", "label_numbers"]
+__all__ = ["IMAGE_EXTENSIONS", "check_channels", "decoded_layout", "has_ending", "label_numbers"]
 
 #: Endings of the files that are taken for images, in lower case, without the dot.
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "ppm", "pgm")
@@ -22,6 +22,12 @@ def check_channels(channels: int) -> int:
     if channels not in (1, 3) or isinstance(channels, bool):
         raise SourceError(channels, "images are decoded to 3 channels or to 1", "write channels: 3 or channels: 1")
     return channels
+
+
+def has_ending(name: str, endings: Sequence[str]) -> bool:
+    """Say whether a file's name ends in a dot and one of the endings, in upper or lower case."""
+    _, dot, ending = name.rpartition(".")
+    return bool(dot) and ending.lower() in endings
 
 
 def decoded_layout(contents: Iterable[Callable[[], bytes]], channels: int, what: str) -> SampleLayout:

@@ -6,7 +6,7 @@ from typing import Any
 
 from preprocess.errors import SourceError, nearest
 from preprocess.sources.arrays import ArraySource, existing
-from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, open_split
+from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
 
 __all__ = ["open_file", "open_hdf5"]
 
@@ -24,9 +24,10 @@ def open_hdf5(
         verify: of a converted file: check each sample's checksum as it is read.
     """
     file = open_file(path)
-    if file.attrs.get("format") == FORMAT:
-        with file:
-            return open_split(str(path), file, split, verify)
+    with damage_named(str(path), "it"):
+        if file.attrs.get("format") == FORMAT:
+            with file:
+                return open_split(str(path), file, split, verify)
     for given, what in ((split != "train", "split"), (verify, "verify")):
         if given:
             rule = f"{what} is for converted files, and this is another HDF5 file"

@@ -13,7 +13,8 @@ import math
 import os
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ __all__ = [
     "DamageError",
     "EncodedSplit",
     "SplitIndex",
+    "damage_named",
     "index_digest",
     "open_split",
     "read_index",
@@ -147,19 +149,35 @@ def read_index(path: str, file: Any, split: str) -> SplitIndex:
         raise SourceError(path, f"has version {version} of the layout, this program reads {VERSION}", "convert anew")
     if split not in file:
         raise SourceError(split, f"{path} has no such split", nearest(str(split), file.keys()))
-    try:
+    with damage_named(path, f"its split {split!r}"):
         return _read_index(path, file[split], split)
-    except (KeyError, OSError, RuntimeError, TypeError, ValueError) as cause:
-        if isinstance(cause, SourceError):
-            raise
-        raise DamageError(path, f"its split {split!r} cannot be read ({cause})", _MEND) from cause
+
+
+@contextmanager
+def damage_named(path: str, what: str) -> Iterator[None]:
+    """Turn what h5py raises on a damaged file, which can be nearly anything, into DamageError."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        OSError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as e:
+        raise DamageError(path, f"{what} cannot be read ({e})", _MEND) from e
 
 
 def _read_index(path: str, group: Any, split: str) -> SplitIndex:
     arrays = {name: group[name][()] for name in ("offsets", "labels", "crc32") if name in group}
     classes = [str(name) for name in group["classes"].asstr()[()]] if "classes" in group else None
     attributes = {name: _plain(value) for name, value in group.attrs.items() if name != "digest"}
-    if index_digest(arrays, classes, attributes) != group.attrs["digest"]:
+    if index_digest(split, arrays, classes, attributes) != group.attrs["digest"]:
         raise DamageError(path, f"the index of its split {split!r} does not match its digest", _MEND)
     labels = arrays["labels"]
     encoded = "offsets" in arrays
@@ -180,10 +198,12 @@ def _read_index(path: str, group: Any, split: str) -> SplitIndex:
     return SplitIndex(path, split, encoded, layout, offsets + start, labels, arrays["crc32"], names)
 
 
-def index_digest(arrays: Mapping[str, Array], classes: list[str] | None, attributes: Mapping[str, Any]) -> str:
-    """Return the digest of a split's index: arrays, classes and attributes (blake2b, hexadecimal)."""
+def index_digest(
+    split: str, arrays: Mapping[str, Array], classes: list[str] | None, attributes: Mapping[str, Any]
+) -> str:
+    """Return the digest of a split's index: name, arrays, classes and attributes (blake2b, hexadecimal)."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(json.dumps([classes, attributes], sort_keys=True).encode())
+    digest.update(json.dumps([split, classes, attributes], sort_keys=True).encode())
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())

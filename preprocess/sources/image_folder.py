@@ -12,7 +12,13 @@ import numpy as np
 
 from preprocess.errors import SourceError
 from preprocess.layout import Array, SampleLayout
-from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, decoded_layout, label_numbers
+from preprocess.sources.encoded_images import (
+    IMAGE_EXTENSIONS,
+    check_channels,
+    decoded_layout,
+    has_ending,
+    label_numbers,
+)
 
 __all__ = ["SPLIT_FOLDERS", "ImageFolderSource", "open_image_folder"]
 
@@ -110,7 +116,7 @@ def _class_folders(root: Path, path: str, endings: tuple[str, ...]) -> list[str]
         rule = f"its folders ({', '.join(folders)}) are parts of the data, not classes"
         raise SourceError(path, rule, f"give one of them, such as path: {os.path.join(path, folders[-1])}")
     if not folders:
-        loose = any(entry.name.lower().rpartition(".")[2] in endings for entry in entries)
+        loose = any(has_ending(entry.name, endings) for entry in entries)
         rule = "holds images, but no folder for each class" if loose else "holds no folders of images"
         raise SourceError(path, rule, "arrange it as CLASS/IMAGE.jpg: one folder a class, named after it")
     return folders
@@ -122,8 +128,6 @@ def _images(folder: Path, name: str, endings: tuple[str, ...]) -> list[str]:
     for place, _, files in os.walk(folder, followlinks=True):
         prefix = os.path.join(name, os.path.relpath(place, folder)) if place != str(folder) else name
         found += [
-            os.path.join(prefix, file)
-            for file in files
-            if not file.startswith(".") and file.lower().rpartition(".")[2] in endings
+            os.path.join(prefix, file) for file in files if not file.startswith(".") and has_ending(file, endings)
         ]
     return sorted(found)

@@ -107,9 +107,16 @@ def _samples(shard: tarfile.TarFile, path: str) -> dict[str, dict[str, tarfile.T
             rule = f"has {member.name!r} twice"
             raise SourceError(path, rule, "give each sample a name of its own")
         parts[ending.lower()] = member
-    if shard.offset + tarfile.BLOCKSIZE > os.path.getsize(path) and not samples:
-        raise tarfile.ReadError("it holds nothing")
+    _check_end(shard, path)
     return {key: parts for key, parts in samples.items() if any(ending in IMAGE_EXTENSIONS for ending in parts)}
+
+
+def _check_end(shard: tarfile.TarFile, path: str) -> None:
+    """Python ends without a word at a header that is broken, or cut off."""
+    with open(path, "rb") as file:
+        file.seek(shard.offset)
+        if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError(f"at byte {shard.offset} is neither a member nor the end")
 
 
 def _image(path: str, key: str, parts: dict[str, tarfile.TarInfo]) -> tarfile.TarInfo:
