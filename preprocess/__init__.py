@@ -8,6 +8,7 @@ from preprocess.control import RingShape, bytes_needed, lane_bytes
 from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import (
+    DecodeError,
     CorruptLimitError,
     DecodeError,
     LaneClosed,
@@ -45,6 +46,7 @@ __all__ = [
     "CorruptLimitError",
     "Dataset",
     "DatasetSpec",
+    "DecodeError",
     "DecodeError",
     "Itinerary",
     "Lane",

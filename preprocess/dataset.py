@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +38,9 @@ class Dataset:
 
     def __init__(self, spec: DatasetSpec) -> None:
         self.name = spec.name
-        self._parts = {TRAIN: _Part(spec.train, build_transforms(spec.transforms))}
+        self._parts = {TRAIN: _Part(spec.train, spec.transforms)}
         if spec.held_out is not None:
-            self._parts[HELD_OUT] = _Part(spec.held_out, build_transforms(spec.held_out_transforms))
+            self._parts[HELD_OUT] = _Part(spec.held_out, spec.held_out_transforms)
         self.layout = self._parts[TRAIN].layout
         self.length = len(self._parts[TRAIN].source)
         self.held_out = len(self._parts[HELD_OUT].source) if HELD_OUT in self._parts else 0
@@ -103,9 +104,11 @@ class Dataset:
 class _Part:
     """One source with its transforms."""
 
-    def __init__(self, spec: SourceSpec, pipeline: Pipeline) -> None:
+    def __init__(self, spec: SourceSpec, transforms: Sequence[Any]) -> None:
         self.source: Source = open_source(spec.source, spec.arguments, spec.subset)
-        self.pipeline = pipeline
-        self.layout: SampleLayout = pipeline.output_layout(self.source.layout)
-        self.has_user_code = ":" in spec.source or pipeline.has_user_code
-        self.needs_generator = self.has_user_code or bool(pipeline.transforms)
+        given = self.source.layout
+        encoded = bool(getattr(self.source, "encoded", False))
+        self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)
+        self.layout: SampleLayout = self.pipeline.output_layout(given)
+        self.has_user_code = ":" in spec.source or self.pipeline.has_user_code
+        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 __all__ = [
+    "DecodeError",
     "LaneClosed",
     "LaneError",
     "RingTimeout",
@@ -39,6 +40,10 @@ class SourceError(SpecError):
 
 class TransformError(SpecError):
     """A transform, or a parameter of one, that does not exist or does not fit."""
+
+
+class DecodeError(ValueError):
+    """An encoded picture that cannot be decoded; the text says what is wrong with it."""
 
 
 class SharedMemoryError(RuntimeError):

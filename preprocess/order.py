@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sys
 from hashlib import blake2b
 from typing import Any
 
@@ -56,15 +55,17 @@ class SampleGenerator:
 
 
 def seed_global_generators(generator: np.random.Generator) -> None:
-    """Seed the generators of Python, NumPy and (if imported) torch for user code that draws from them.
+    """Seed the generators of Python, NumPy and torch (CPU) for user code that draws from them.
 
-    They are process-wide: another thread of this process that draws from them would see these seeds.
+    They are process-wide: another thread of this process that draws from them would see these seeds. Their states are
+    not put back, which would take ten times as long.
     """
+    import torch  # also before the user's code is the first to do so, which would then draw from a fresh generator
+
     word = int(generator.integers(2**32))
     random.seed(word)
     np.random.seed(word)
-    if "torch" in sys.modules:
-        sys.modules["torch"].default_generator.manual_seed(word)
+    torch.default_generator.manual_seed(word)
 
 
 def _word(name: str) -> int:

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Strict, Tag, field_validator, model_serializer, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Strict,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.values import (
@@ -90,6 +99,19 @@ class Normalise(Section):
     std: tuple[Positive, ...] = Field(
         min_length=1, description="One value above 0 a channel, or one for all.", examples=[[0.3081]]
     )
+    dtype: Literal["float32", "float16", "bfloat16"] = Field(
+        default="float32",
+        description="What the network is given; all is computed in float32 and rounded once.",
+        examples=["bfloat16"],
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Left out where it is float32, so that the digest of a spec without it stays what it was."""
+        values: dict[str, Any] = serialize(self)
+        if self.dtype == "float32":
+            values.pop("dtype", None)
+        return values
 
     @model_validator(mode="after")
     def _same_length(self) -> Normalise:
