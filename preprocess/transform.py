@@ -240,16 +240,16 @@ def _learned(transform: UserTransform, layout: SampleLayout) -> SampleLayout:
 
 
 def _try(transform: Transform | UserTransform, shape: tuple[int, ...], dtype: str) -> Array:
-    own = isinstance(transform, UserTransform)
     try:
         return transform(np.zeros(shape, dtype), np.random.Generator(np.random.Philox(0)))
     except TransformError:
         raise
     except Exception as cause:  # the user's code may raise anything, and so may OpenCV
-        name = transform.name if own else _name_of(transform)
         rule = f"trying it on zeros of shape {shape} and dtype {dtype} raised {type(cause).__name__}: {cause}"
-        mend = "let it work on such images: f(image, rng) -> image" if own else f"leave out {name}, or give it bytes"
-        raise TransformError(name, rule, mend) from cause
+        if isinstance(transform, UserTransform):
+            mend = "let it work on such images: f(image, rng) -> image"
+            raise TransformError(transform.name, rule, mend) from cause
+        raise TransformError(_name_of(transform), rule, "leave it out, or put it before what makes no bytes") from cause
 
 
 def _name_of(transform: Transform) -> str:

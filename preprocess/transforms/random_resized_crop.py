@@ -67,12 +67,12 @@ class RandomResizedCrop:
         """Draw (top, left, height, width) of a part of an image of that many rows and columns."""
         (least, greatest), (low, high) = self._scale, self._log_ratio
         for _ in range(_TRIES):
-            area = rows * columns * (least + (greatest - least) * rng.random())
-            ratio = math.exp(low + (high - low) * rng.random())
+            share, form, down, across = rng.random(4).tolist()
+            area = rows * columns * (least + (greatest - least) * share)
+            ratio = math.exp(low + (high - low) * form)
             width, height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < width <= columns and 0 < height <= rows:
-                top, left = int((rows - height + 1) * rng.random()), int((columns - width + 1) * rng.random())
-                return top, left, height, width
+                return int((rows - height + 1) * down), int((columns - width + 1) * across), height, width
         return self._middle(rows, columns)
 
     def _middle(self, rows: int, columns: int) -> tuple[int, int, int, int]:

@@ -76,14 +76,15 @@ SCALINGS: dict[str, Callable[[np.ndarray, int, int], np.ndarray]] = {
 def drawn_part(
     rows: int, columns: int, scale: tuple[float, float], ratio: tuple[float, float], rng: np.random.Generator
 ) -> tuple[int, int, int, int]:
-    """torchvision's RandomResizedCrop.get_params, with NumPy's draws: (top, left, height, width)."""
+    """torchvision's RandomResizedCrop.get_params, with four of NumPy's draws a try: (top, left, height, width)."""
     logs = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(10):
-        target = rows * columns * rng.uniform(*scale)
-        aspect = math.exp(rng.uniform(*logs))
+        draws = [rng.uniform() for _ in range(4)]
+        target = rows * columns * (scale[0] + (scale[1] - scale[0]) * draws[0])
+        aspect = math.exp(logs[0] + (logs[1] - logs[0]) * draws[1])
         width, height = int(round(math.sqrt(target * aspect))), int(round(math.sqrt(target / aspect)))
         if 0 < width <= columns and 0 < height <= rows:
-            return int(rng.uniform(0, rows - height + 1)), int(rng.uniform(0, columns - width + 1)), height, width
+            return int(draws[2] * (rows - height + 1)), int(draws[3] * (columns - width + 1)), height, width
     proportion = columns / rows
     width, height = columns, rows
     if proportion < min(ratio):
