@@ -5,6 +5,8 @@ the augmentation of a sample are functions of (seed, epoch, sample) alone, whoev
 """
 
 from preprocess.control import RingShape, bytes_needed, lane_bytes
+from preprocess.conversion.convert import Conversion, ConversionProgress, convert
+from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import (
@@ -43,6 +45,10 @@ from preprocess.transform import Pipeline, Transform, build_transforms
 __all__ = [
     "HELD_OUT",
     "TRAIN",
+    "Conversion",
+    "ConversionError",
+    "ConversionFailure",
+    "ConversionProgress",
     "CorruptLimitError",
     "Dataset",
     "DatasetSpec",
@@ -84,6 +90,7 @@ __all__ = [
     "WriterLost",
     "build_transforms",
     "bytes_needed",
+    "convert",
     "epoch_order",
     "lane_bytes",
     "open_source",

@@ -39,7 +39,7 @@ class Source(Section):
 
     source: Text = Field(
         description="`module:Name` of a map-style data set of (input, target), or a built-in source: `idx`, `hdf5`, "
-        "`numpy`.",
+        "`numpy`, `image_folder`, `tar`.",
         examples=["examples.digits:Digits"],
     )
     arguments: Arguments = Field(

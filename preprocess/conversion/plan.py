@@ -105,7 +105,7 @@ class Plan:
             rule = f"none of the {len(part)} samples of {split.name} can be read"
             raise ConversionError(str(split.arguments.get("path", split.source)), rule, "check the files")
         index = {"labels": np.ascontiguousarray(kept["target"]), "crc32": np.ascontiguousarray(kept["crc32"])}
-        attributes = {
+        attributes: dict[str, Any] = {
             "samples": len(kept),
             "skipped": len(part) - len(kept),
             "encoding": self.packing.encoding,

@@ -92,7 +92,7 @@ def _images_or_shards(path: Path, name: str, arguments: dict[str, Any], channels
 
 def _idx_files(path: Path) -> list[Split]:
     """The splits of a folder that has IDX files with the names of MNIST's."""
-    splits = []
+    splits: list[Split] = []
     for name, stem in ((TRAIN, "train"), (HELD_OUT, "t10k"), (HELD_OUT, "test")):
         images, labels = (
             sorted(path.glob(f"{stem}-{what}[-.]idx{dimensions}-ubyte*"))

@@ -69,8 +69,8 @@ def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
     try:
         try:
             with open(temporary, "wb") as file:
-                arrays = {"offsets": index.offsets, "sizes": index.sizes, "labels": index.labels}
-                np.savez(file, stamp=np.array(json.dumps(stamp)), **arrays)
+                text = np.array(json.dumps(stamp))
+                np.savez(file, stamp=text, offsets=index.offsets, sizes=index.sizes, labels=index.labels)
             os.replace(temporary, kept)
         finally:
             temporary.unlink(missing_ok=True)

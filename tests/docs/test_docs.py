@@ -71,6 +71,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         "own-data",
         "search-space",
         "port-a-ddp-script",
+        "convert-data",
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
     ],
@@ -81,7 +82,7 @@ def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
 
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
-    followed = {"own-data", "search-space", "port-a-ddp-script", "profiling", "rehearse", "faults"}
+    followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "profiling", "rehearse", "faults"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 
@@ -171,7 +172,7 @@ def test_zoo_is_documented() -> None:
 
 def test_sources_and_transforms_are_documented() -> None:
     sections = page("how-to/own-data.md").sections(2)
-    sources = {quoted(row[0])[0]: row[1] for row in rows(sections["IDX, NumPy, HDF5"])}
+    sources = {quoted(row[0])[0]: row[1] for row in rows(sections["Built-in sources"])}
     assert sources.keys() == built_in_sources().keys()
     for name, function in built_in_sources().items():
         assert set(inspect.signature(function).parameters) <= set(quoted(sources[name])), name

@@ -118,6 +118,9 @@ def test_what_it_prints_goes_into_a_spec(folder: Path) -> None:
 
 def test_options_reach_the_conversion(folder: Path) -> None:
     np.savez(folder / "a.npz", x=np.zeros((4, 8, 8, 3), np.uint8), y=np.arange(4))
+    done = fleet_convert(
+        folder, *["a.npz", "a.h5", "--images", "x", "--labels", "y", "--encoded", "jpeg", "--quality", "50"]
+    )
     assert done.returncode == 0 and "jpeg images" in done.stdout, done.stderr
     with h5py.File(folder / "a.h5") as file:
         assert bytes(file["train/bytes"][:3]) == b"\xff\xd8\xff"
