@@ -20,8 +20,7 @@ from preprocess.transforms.flip import Flip
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
 from preprocess.transforms.resize import Resize
 
-settings.register_profile("images", deadline=None, max_examples=60)
-settings.load_profile("images")
+SOME = settings(deadline=None, max_examples=60)
 
 SIDES = st.integers(1, 40)
 SAMPLES = st.integers(0, 2**40)
@@ -36,6 +35,7 @@ def generator(sample: int) -> np.random.Generator:
     return SampleGenerator()(5, 2, sample)
 
 
+@SOME
 @given(SIDES, SIDES, SIDES, SIDES, CHANNELS, st.sampled_from(["linear", "linear_exact", "cubic", "nearest"]))
 def test_resize_is_within_a_level_of_its_definition(
     rows: int, columns: int, height: int, width: int, channels: int, name: str
@@ -47,6 +47,7 @@ def test_resize_is_within_a_level_of_its_definition(
     assert np.abs(found - SCALINGS[name](image, height, width)).max() <= allowed
 
 
+@SOME
 @given(SIDES, SIDES, st.floats(0.01, 1), st.floats(0.01, 1), CHANNELS)
 def test_shrinking_by_area_takes_means(rows: int, columns: int, down: float, across: float, channels: int) -> None:
     image = noise(rows, columns, channels)
@@ -55,6 +56,7 @@ def test_shrinking_by_area_takes_means(rows: int, columns: int, down: float, acr
     assert np.abs(found - SCALINGS["area"](image, height, width)).max() <= 1
 
 
+@SOME
 @given(SIDES, SIDES, SIDES, SIDES)
 def test_linear_resize_is_that_of_torch(rows: int, columns: int, height: int, width: int) -> None:
     image = noise(rows, columns, 3)
@@ -63,6 +65,7 @@ def test_linear_resize_is_that_of_torch(rows: int, columns: int, height: int, wi
     assert np.abs(Resize([height, width])(image, generator(0)) - wanted[0].permute(1, 2, 0).numpy()).max() <= 1
 
 
+@SOME
 @given(SIDES, SIDES, SIDES)
 def test_the_shortest_side_is_set_and_proportions_are_kept(rows: int, columns: int, shortest: int) -> None:
     step = Resize(shortest=shortest)
@@ -74,6 +77,7 @@ def test_the_shortest_side_is_set_and_proportions_are_kept(rows: int, columns: i
     assert np.array_equal(found, Resize(wanted)(noise(rows, columns, 3), generator(0)))
 
 
+@SOME
 @given(SIDES, SIDES, SAMPLES, st.sampled_from([(0.08, 1.0), (0.5, 0.5), (0.9, 1.0)]))
 def test_parts_are_drawn_as_torchvision_draws_them(
     rows: int, columns: int, sample: int, scale: tuple[float, float]
@@ -104,6 +108,7 @@ def test_the_middle_is_taken_where_no_part_fits(
     )
 
 
+@SOME
 @given(SIDES, SIDES, SIDES, SIDES, CHANNELS, SAMPLES, st.sampled_from(["linear", "cubic", "nearest"]))
 def test_random_resized_crop_scales_the_part(
     rows: int, columns: int, height: int, width: int, channels: int, sample: int, name: str
@@ -124,6 +129,7 @@ def test_areas_and_proportions_of_parts_are_spread_evenly() -> None:
     assert abs(ratios.mean()) < 0.01 and np.abs(ratios).max() < np.log(4 / 3) + 0.05
 
 
+@SOME
 @given(SIDES, SIDES, CHANNELS, st.floats(0, 1), st.sampled_from(["horizontal", "vertical"]), SAMPLES)
 def test_flip_mirrors_every_dtype(
     rows: int, columns: int, channels: int, probability: float, direction: str, sample: int
@@ -151,6 +157,7 @@ def jitters(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "number"), [("brightness", 0), ("contrast", 1), ("saturation", 2)])
+@SOME
 @given(rows=SIDES, columns=SIDES, channels=CHANNELS, factor=st.floats(0, 3))
 def test_a_factor_is_within_a_level_of_its_definition(
     name: str, number: int, rows: int, columns: int, channels: int, factor: float
@@ -160,6 +167,7 @@ def test_a_factor_is_within_a_level_of_its_definition(
     assert np.abs(found - JITTERS[number](image.astype(float), factor)).max() <= 1
 
 
+@SOME
 @given(SIDES, SIDES, CHANNELS, st.floats(-0.5, 0.5))
 def test_hue_is_near_its_definition(rows: int, columns: int, channels: int, turn: float) -> None:
     image = noise(rows, columns, channels)
@@ -173,6 +181,7 @@ def test_hue_of_pure_colours() -> None:
         assert np.abs(ColourJitter(hue=[turn, turn])(red, generator(0)).astype(int) - wanted).max() <= 6  # a step
 
 
+@SOME
 @given(SIDES, SIDES, CHANNELS, jitters(), SAMPLES)
 def test_colour_jitter_takes_its_steps_in_the_order_drawn(
     rows: int, columns: int, channels: int, parameters: dict[str, Any], sample: int
@@ -212,7 +221,7 @@ def pipelines(draw: st.DrawFn) -> list[Any]:
 
 
 @given(pipelines(), st.integers(3, 40), st.integers(3, 40), CHANNELS, SAMPLES, st.booleans())
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_a_pipeline_gives_the_same_in_the_slot_as_step_by_step(
     steps: list[Any], rows: int, columns: int, channels: int, sample: int, own: bool
 ) -> None:
