@@ -83,7 +83,7 @@ class _Pool:
     def end(self) -> None:
         """End the workers, whatever they do."""
         for worker in self._workers:
-            worker.process.terminate()
+            worker.process.kill()
         for worker in self._workers:
             worker.process.join()
             worker.pipe.close()
@@ -126,7 +126,8 @@ class _Worker:
 
 def _work(pipe: Connection, maker: BlockMaker) -> None:
     """Make the blocks that come through the pipe until it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C reaches all; the parent decides
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # terminals and batch systems signal all
+        signal.signal(number, signal.SIG_IGN)  # the parent decides
     try:
         while True:
             block = pipe.recv()
