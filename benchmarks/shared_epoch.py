@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -116,9 +116,10 @@ class Outcome:
     def from_json(cls, text: str) -> Outcome:
         """Read what rank 0 printed last."""
         values = json.loads(text)
-        times = {int(times): samples for times, samples in values.pop("times_decoded").items()}
-        traffic = {key: [Traffic(**each) for each in values.pop(key)] for key in ("received", "sent")}
-        return cls(times_decoded=times, **traffic, **values)
+        values["times_decoded"] = {int(times): samples for times, samples in values["times_decoded"].items()}
+        for key in ("received", "sent"):
+            values[key] = [Traffic(**each) for each in values[key]]
+        return cls(**values)
 
 
 class CountingDataset(Dataset):
@@ -280,8 +281,10 @@ def _node_comm(epoch: Epoch, world: MPI.Intracomm) -> MPI.Intracomm:
     from mpi4py import MPI
 
     if epoch.nodes == 0:
-        return world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
-    return world.Split(world.rank * epoch.nodes // world.size, world.rank)
+        found = world.Split_type(MPI.COMM_TYPE_SHARED, world.rank)
+    else:
+        found = world.Split(world.rank * epoch.nodes // world.size, world.rank)
+    return cast("MPI.Intracomm", found)
 
 
 def _take_part() -> None:

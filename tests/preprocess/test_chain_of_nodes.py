@@ -55,10 +55,14 @@ def test_each_preprocessor_of_each_lane_has_a_channel_of_its_own() -> None:
     assert len({nodes.channel(maker, number) for maker in range(3) for number in range(5)}) == 15
 
 
-@pytest.fixture(scope="module", params=["self,sm,tcp", "self,tcp"])
+EAGER, BY_RENDEZVOUS = ("self,sm,tcp", "15"), ("self,tcp", "40000")  # transport, bytes of one of a slot's 4 samples
+
+
+@pytest.fixture(scope="module", params=[EAGER, BY_RENDEZVOUS], ids=["small", "large"])
 def passed(request: pytest.FixtureRequest, mpi_job: Callable[..., str]) -> list[str]:
     """What a job of four nodes says that it passed; it fails where one assertion of one rank fails."""
-    out = mpi_job("chain_of_nodes", 4, transport=request.param)
+    transport, size = request.param
+    out = mpi_job("chain_of_nodes", 4, size, transport=transport)
     return [line.removeprefix("passed: ") for line in out.splitlines()]
 
 

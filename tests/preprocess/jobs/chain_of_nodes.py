@@ -1,11 +1,14 @@
 """Four pretended nodes of one rank each, whose only preprocessor works on node 0: what single links of the chain do.
 
+Argument: bytes of a sample's input.
+
 One scenario after the other, those that SCENARIOS names. Each asserts what it is about; rank 0 says so when all
 ranks are through with it.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -33,16 +36,20 @@ SLOT, RING_SLOTS, SLOTS = 4, 4, 60
 SAMPLES = SLOT * SLOTS
 PATIENCE = 50.0
 NODES = 4
+INPUT_BYTES = int(sys.argv[1])
 
 
 class Rows:
     """A map-style data set: each sample is told from all others."""
 
+    def __init__(self, size: int) -> None:
+        self._size = size
+
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        return np.full((3, 5, 1), index, np.uint8), index
+        return np.full((1, self._size, 1), index, np.uint8), index
 
 
 class Rank:
@@ -51,7 +58,7 @@ class Rank:
     def __init__(self, readers: tuple[bool, ...]) -> None:
         self.world = MPI.COMM_WORLD
         self.node: int = self.world.rank
-        self.dataset = Dataset(DatasetSpec("rows", SourceSpec(f"{__name__}:Rows")))
+        self.dataset = Dataset(DatasetSpec("rows", SourceSpec(f"{__name__}:Rows", {"size": INPUT_BYTES})))
         nodes = NodeMap((0,), (0,), tuple(range(NODES)))
         size = lane_bytes(self.dataset.layout, RING_SLOTS * SLOT, SLOT, 1)
         self.ring = Ring.create(self.world.Split(self.node, 0), 1, size, SLOT, 1)
@@ -105,7 +112,7 @@ class Rank:
         received = sum(self.receiver.statistics.received.values(), Traffic())
         sent = sum(self.receiver.statistics.sent.values(), Traffic())
         sent += sum(self.preprocessor.statistics.sent.values(), Traffic())
-        slot_bytes = SLOT * (15 + 8)
+        slot_bytes = SLOT * (INPUT_BYTES + 8)
         assert (received.bytes, sent.bytes) == (received.slots * slot_bytes, sent.slots * slot_bytes)
         counted = np.empty((NODES, 2), np.int64)
         self.world.Allgather(np.array([received.slots, sent.slots]), counted)
