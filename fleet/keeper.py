@@ -1,4 +1,4 @@
-"""The keeper of a node's ring: opens its lanes, and receives into them what other nodes' preprocessors made."""
+"""The keeper of a node's ring: opens its lanes, receives what other nodes' preprocessors made, and passes it on."""
 
 from __future__ import annotations
 
