@@ -10,7 +10,6 @@ from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import (
-    DecodeError,
     CorruptLimitError,
     DecodeError,
     LaneClosed,
@@ -52,7 +51,6 @@ __all__ = [
     "CorruptLimitError",
     "Dataset",
     "DatasetSpec",
-    "DecodeError",
     "DecodeError",
     "Itinerary",
     "Lane",

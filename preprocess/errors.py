@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 __all__ = [
+    "CorruptLimitError",
     "DecodeError",
     "LaneClosed",
     "LaneError",
     "RingTimeout",
     "SampleError",
+    "ServiceError",
     "SharedMemoryError",
     "SourceError",
     "SpecError",
@@ -80,6 +82,10 @@ class RingTimeout(TimeoutError):
     """A bounded wait ended without what it waited for; the text says on whom it waited."""
 
 
+class ServiceError(RuntimeError):
+    """The service that prepares samples for this node's loaders did not start, or could not go on."""
+
+
 class SampleError(RuntimeError):
     """A source or a transform raised while one sample was made; the cause is chained.
 
@@ -90,9 +96,22 @@ class SampleError(RuntimeError):
         epoch: epoch in which it was asked for.
     """
 
-    def __init__(self, data: str, kind: str, sample: int, epoch: int, cause: BaseException) -> None:
-        super().__init__(f"data set {data!r}, {kind} sample {sample}, epoch {epoch}: {type(cause).__name__}: {cause}")
+    def __init__(
+        self, data: str, kind: str, sample: int, epoch: int, cause: BaseException | str, more: str = ""
+    ) -> None:
+        reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+        super().__init__(f"data set {data!r}, {kind} sample {sample}, epoch {epoch}: {reason}{more}")
         self.data, self.kind, self.sample, self.epoch = data, kind, sample, epoch
+
+
+class CorruptLimitError(RuntimeError):
+    """More samples of a data set were skipped than its corrupt_limit allows; the text names the first of them."""
+
+    def __init__(self, data: str, limit: int, first: Sequence[str]) -> None:
+        super().__init__(
+            f"data set {data!r}: more samples cannot be made than the {limit} of corrupt_limit; the first of them: "
+            f"{', '.join(first)}; mend the data, or raise corrupt_limit"
+        )
 
 
 def nearest(value: str, names: Iterable[str]) -> str:

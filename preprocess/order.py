@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HELD_OUT", "TRAIN", "SampleGenerator", "epoch_order", "seed_global_generators"]
+__all__ = ["HELD_OUT", "SUBSTITUTE", "TRAIN", "SampleGenerator", "epoch_order", "seed_global_generators"]
 
 #: The two kinds of samples; each is a named seed path of its own.
 TRAIN = "train"
 HELD_OUT = "held_out"
+
+#: By kind, the named seed path on which what stands in for a corrupt sample is drawn.
+SUBSTITUTE = {kind: f"substitute/{kind}" for kind in (TRAIN, HELD_OUT)}
 
 _WORD = 2**64
 
@@ -43,10 +46,10 @@ class SampleGenerator:
         self._philox = np.random.Philox(0)
         self._generator = np.random.Generator(self._philox)
         self._state: Any = self._philox.state
-        self._keys = {path: _word(path) for path in (TRAIN, HELD_OUT)}
+        self._keys = {path: _word(path) for path in (TRAIN, HELD_OUT, *SUBSTITUTE.values())}
 
     def __call__(self, seed: int, epoch: int, sample: int, path: str = TRAIN) -> np.random.Generator:
-        """Return the generator at its start; path: `TRAIN` or `HELD_OUT`."""
+        """Return the generator at its start; path: `TRAIN`, `HELD_OUT` or one of `SUBSTITUTE`."""
         inner = self._state["state"]
         inner["key"][:] = seed % _WORD, self._keys[path]
         inner["counter"][:] = 0, 0, epoch, sample

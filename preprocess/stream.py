@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
 
 from preprocess.errors import SpecError, nearest
 from preprocess.itinerary import Itinerary
 from preprocess.layout import SampleLayout
 
-__all__ = ["DatasetSpec", "LaneSpec", "SourceSpec", "StreamKey"]
+__all__ = ["DatasetSpec", "LaneSpec", "OnCorrupt", "SourceSpec", "StreamKey"]
+
+OnCorrupt = Literal["raise", "skip"]
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source by name, see `open_source`."""
+    """A source, see `open_source`: by name, or inside one process a map-style data set itself."""
 
-    source: str
+    source: str | Any
     arguments: Mapping[str, Any] = field(default_factory=dict)
     subset: int | Sequence[int] | None = None
 
@@ -39,13 +41,31 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set: its name, its two sources and their transforms, see `build_transforms`."""
+    """A data set: its name, its two sources and their transforms, see `build_transforms`.
+
+    Attributes:
+        on_corrupt: what happens when the source or a transform raises: "raise", or "skip" the sample and take another.
+        corrupt_limit: how many different samples may be skipped.
+
+    Raises:
+        SpecError: one of these two is none of what it can be.
+    """
 
     name: str
     train: SourceSpec
     held_out: SourceSpec | None = None
     transforms: Sequence[Any] = ()
     held_out_transforms: Sequence[Any] = ()
+    on_corrupt: OnCorrupt = "raise"
+    corrupt_limit: int = 100
+
+    def __post_init__(self) -> None:
+        known = get_args(OnCorrupt)
+        if self.on_corrupt not in known:
+            raise SpecError(self.on_corrupt, "on_corrupt is raise or skip", nearest(str(self.on_corrupt), known))
+        if type(self.corrupt_limit) is not int or self.corrupt_limit < 1:
+            rule = "corrupt_limit is a whole number of samples, at least 1"
+            raise SpecError(self.corrupt_limit, rule, "write on_corrupt: raise to allow none")
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of plain JSON values."""
@@ -55,6 +75,8 @@ class DatasetSpec:
             "held_out": None if self.held_out is None else self.held_out.to_json(),
             "transforms": list(self.transforms),
             "held_out_transforms": list(self.held_out_transforms),
+            "on_corrupt": self.on_corrupt,
+            "corrupt_limit": self.corrupt_limit,
         }
 
     @classmethod
@@ -64,7 +86,7 @@ class DatasetSpec:
         Raises:
             SpecError: a key is missing or unknown.
         """
-        known = ("name", "train", "held_out", "transforms", "held_out_transforms")
+        known = tuple(field.name for field in fields(cls))
         _check_keys(values, known, ("name", "train"), "a data set")
         held_out = values.get("held_out")
         return cls(
@@ -73,6 +95,8 @@ class DatasetSpec:
             None if held_out is None else SourceSpec.from_json(held_out),
             tuple(values.get("transforms") or ()),
             tuple(values.get("held_out_transforms") or ()),
+            values.get("on_corrupt", "raise"),
+            values.get("corrupt_limit", 100),
         )
 
 

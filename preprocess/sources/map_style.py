@@ -22,7 +22,7 @@ class MapStyleSource:
     """
 
     def __init__(self, items: Any, what: str) -> None:
-        self._items = items
+        self._items, self._length = items, _length(items, what)
         image, target = self._pair(0, what)
         self._add_channel = is_plain_image(image.shape, image.dtype)
         shape = (*image.shape, 1) if self._add_channel else image.shape
@@ -31,7 +31,7 @@ class MapStyleSource:
         self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._length
 
     def read(self, index: int) -> tuple[Array, Any]:
         image, target = self._items[index]
@@ -68,6 +68,15 @@ def open_map_style(name: str, arguments: dict[str, Any]) -> MapStyleSource:
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         rule = f"it gave a {type(items).__name__}, a map-style data set has len and [index]"
         raise SourceError(name, rule, "define __len__ and __getitem__")
-    if len(items) == 0:
-        raise SourceError(name, "a source needs at least one sample", "give one that is not empty")
     return MapStyleSource(items, name)
+
+
+def _length(items: Any, what: str) -> int:
+    try:
+        length = len(items)
+    except Exception as cause:  # the user's code may raise anything
+        rule = f"asking for its length raised {type(cause).__name__}: {cause}"
+        raise SourceError(what, rule, "let len give the number of its samples") from cause
+    if length == 0:
+        raise SourceError(what, "a source needs at least one sample", "give one that is not empty")
+    return length
