@@ -6,8 +6,9 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import count
@@ -19,7 +20,7 @@ from rich.console import Console
 
 import fleet
 from fleet.binding import binding_table
-from fleet.coordinator import Coordinator
+from fleet.coordinator import Coordinator, SilentGroupError
 from fleet.input_checks import BadInput, check_input
 from fleet.journal import Journal, read_journal
 from fleet.lanes import LaneBook, ring_plan
@@ -29,18 +30,30 @@ from fleet.live import LiveExecutor, RunError
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
-from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Shutdown
+from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Pulse, Shutdown
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
-from fleet.run import BAD_INPUT, MENDABLE, STOPPED, GuardedThread, Rank, preprocessor_rank
+from fleet.run import (
+    BAD_INPUT,
+    MENDABLE,
+    STOPPED,
+    THREAD_END_SECONDS,
+    GuardedThread,
+    Rank,
+    preprocessor_rank,
+)
 from fleet.rundir import RunDirectory, write_whole
 from fleet.runtime import Runtime, data_key
 from fleet.scheduling.policies import Policy, policy
 from fleet.sizing import Size
+from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, difference, results_mapping, spec_hash
+from preprocess import CorruptLimitError
 from trainers import latest_good
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
+GRACE_SECONDS = 5.0  # within it, a rank that has waited in vain says for whom, before its group is called silent
+PULSE_SECONDS = 15.0
 TAG_STEP = 2  # a group uses its tag and the next while it forms
 
 Rates = Mapping[str, Mapping[int, float]]  # job -> number of devices -> samples/s
@@ -53,17 +66,14 @@ def coordinate(rank: Rank) -> int:
     preprocessing = GuardedThread(preprocessor_rank(rank, lambda: None).run, "preprocessor")
     code = 1
     try:
-        code = Session(rank, mailbox, lambda: preprocessing.failure).run()
+        with _pulse(rank):
+            code = Session(rank, mailbox, lambda: preprocessing.failure).run()
     except MENDABLE as error:
         print(f"fleet: {error}", file=sys.stderr, flush=True)
         code = BAD_INPUT
-    except RunError as error:
+    except (RunError, SilentGroupError, CorruptLimitError) as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
-        print(
-            f"fleet: {error}\nfleet: mend that and run the same command again; it goes on from the last checkpoints",
-            file=sys.stderr,
-            flush=True,
-        )
+        print(f"fleet: {error}\nfleet: {_advice(error)}", file=sys.stderr, flush=True)
         rank.world.Abort(1)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
@@ -74,6 +84,37 @@ def coordinate(rank: Rank) -> int:
     mailbox.flush()
     preprocessing.join(10.0)
     return code
+
+
+@contextmanager
+def _pulse(rank: Rank) -> Iterator[None]:
+    """Let the trainers hear of this rank meanwhile; they end the run if they do not, see `Unheard`."""
+    over = threading.Event()
+    trainers = [place.rank for place in rank.cluster.trainers]
+    mailbox = rank.mailbox(TO_COORDINATOR)
+
+    def beat() -> None:
+        while not over.wait(min(PULSE_SECONDS, rank.runtime.timeout / 4)):
+            for trainer in trainers:
+                mailbox.send(trainer, TO_TRAINER, Pulse())
+
+    thread = GuardedThread(beat, "pulse")
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(THREAD_END_SECONDS)
+        mailbox.flush()
+
+
+def _advice(error: Exception) -> str:
+    """How to go on after an error that ended the run."""
+    if isinstance(error, CorruptLimitError):
+        return (
+            "with a higher limit the same command goes on; samples that a run has skipped stay skipped in it, "
+            "so for mended data begin a run in another directory"
+        )
+    return "mend that and run the same command again; it goes on from the last checkpoints"
 
 
 @dataclass
@@ -91,6 +132,7 @@ class Session:
     failure: Callable[[], BaseException | None]
     _tags: Any = field(default_factory=lambda: count(1000, TAG_STEP))
     _lost: dict[str, str] = field(default_factory=dict)  # jobs all of whose checkpoints are damaged, and how
+    _skipped: SkippedBook = field(init=False)
 
     def run(self) -> int:
         """Check, resume or begin, profile, train, report; returns the exit code."""
@@ -124,13 +166,28 @@ class Session:
     ) -> int:
         plan = policy(self.spec.policy.name, **self.spec.policy.parameters)
         ledger = self._books(directory)
+        self._skipped = self._skipped_book(directory, journal)
         self._open_journal(journal, ledger, sizes, plan)
         begin = perf_counter()
-        writers = self._rate(directory, journal, ledger, plan, known)
-        ledger.overhead["profiling"] += perf_counter() - begin
-        if self.rank.options.profile is None:
-            self._run_jobs(directory, journal, ledger, plan, writers)
+        try:
+            self._skipped.check()
+            writers = self._rate(directory, journal, ledger, plan, known)
+            ledger.overhead["profiling"] += perf_counter() - begin
+            if self.rank.options.profile is None:
+                self._run_jobs(directory, journal, ledger, plan, writers)
+        except CorruptLimitError:
+            directory.write_run_json(self._run_json(ledger, journal, "stopped"))
+            raise
         return self._end(directory, journal, ledger, view)
+
+    def _skipped_book(self, directory: RunDirectory, journal: Journal) -> SkippedBook:
+        """The book of skipped samples as earlier sessions left it; the preprocessors are told of them."""
+        limits = {name: data.corrupt_limit for name, data in self.spec.data.items() if name in self.runtime.facts}
+        book = SkippedBook(journal, limits, read_journal(directory.journal))
+        for place in self.rank.cluster.preprocessors:
+            for order in book.orders():
+                self.mailbox.send(place.rank, TO_PREPROCESSOR, order)
+        return book
 
     def _check_same_spec(self, directory: RunDirectory) -> None:
         """A run goes on only with the spec that it was begun with.
@@ -207,6 +264,7 @@ class Session:
                 lambda: next(self._tags),
                 self.failure,
                 self.rank.stop,
+                self._skipped.take,
             )
         per_node = max(ledger.cluster.devices_per_node)
         session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
@@ -287,20 +345,20 @@ class Session:
         book = LaneBook(runtime, cluster, ring)
         executor = LiveExecutor(
             self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags),
-            self.failure,
-            self.rank.stop,
+            self.failure, self.rank.stop, self._skipped.take,
         )  # fmt: skip
 
         def save() -> None:
             directory.write_run_json(self._run_json(ledger, journal, "stopped"))
 
         save()
-        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, runtime.timeout).run()
+        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, runtime.timeout + GRACE_SECONDS).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {
             "name": self.spec.name,
             "rehearsal": self.runtime.rehearsal is not None,
+            "skipped_samples": self._skipped.counts,
         }
         return ledger.run_json(status, self.spec.policy.name, journal.seconds(), **more)
 
@@ -317,18 +375,21 @@ class Session:
         directory.write_run_json(self._run_json(ledger, journal, status))
         view.close()
         if self.rank.options.profile is None:
-            _show(directory.path)
+            _show(directory.path, sum(self._skipped.counts.values()))
         return {"done": 0, "failed": 1}.get(status, STOPPED)
 
 
-def _show(path: Path) -> None:
-    """The result table, and where the report is."""
+def _show(path: Path, skipped: int) -> None:
+    """The result table, how many samples were skipped, and where the report is."""
     from fleet.report.history import read_history
     from fleet.report.page import write_report
     from fleet.report.result_table import result_table
 
     console = _console()
     console.print(result_table(read_history(path / "journal.jsonl")))
+    if skipped:
+        were = "sample was" if skipped == 1 else "samples were"
+        console.print(f"{skipped:,} {were} skipped as corrupt; report and journal name them", soft_wrap=True)
     console.print(f"report: {write_report(path)}", soft_wrap=True)
 
 

@@ -19,6 +19,7 @@ from trainers import BatchPlan
 
 DEPTH = 2  # steps ahead: one that is being trained on, one that is ready
 TICK_SECONDS = 0.1
+GRACE_SECONDS = 2.0  # the gathering thread, whose own waits are bounded, says on whom it waited before this is over
 
 Batch = tuple[Any, torch.Tensor]
 
@@ -107,7 +108,7 @@ class Feed:
         """
         begin = time.perf_counter()
         try:
-            item = self._queue.get(timeout=self._timeout)
+            item = self._queue.get(timeout=self._timeout + GRACE_SECONDS)
         except queue.Empty:
             raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
         finally:

@@ -11,9 +11,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from fleet.leftovers import write_note
 
 # What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
 RANK_VARIABLES = (
@@ -41,6 +44,11 @@ def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
 def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether plain `fleet` started this rank: it then reads the exit code from a file, and mpiexec stays quiet."""
     return FOLDER in environment
+
+
+def launch_folder(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The folder that our own launch made for its ranks, if it was our own."""
+    return [Path(environment[FOLDER])] if FOLDER in environment else []
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,7 @@ class LocalLaunch:
         """Start the ranks, wait for their end, return the run's exit code."""
         with tempfile.TemporaryDirectory(prefix="fleet-") as name:
             folder = Path(name)
+            note = write_note([folder])
             process = subprocess.Popen(
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
@@ -115,6 +124,7 @@ class LocalLaunch:
             finally:
                 for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous):
                     signal.signal(number, handler)
+                note.remove()
 
     def _environment(self, folder: Path) -> dict[str, str]:
         more = {FOLDER: str(folder), "PYTHONUNBUFFERED": "1"}
@@ -151,11 +161,12 @@ def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> 
 
 
 def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:
-    """On rank 0: leave a number for the process that started the ranks, if one did; whole or not at all."""
-    if FOLDER in environment:
-        temporary = Path(environment[FOLDER], f".{name}")
-        temporary.write_text(str(value))
-        temporary.rename(temporary.with_name(name))
+    """On rank 0: leave a number for the process that started the ranks, if one did and lives; whole or not at all."""
+    for folder in launch_folder(environment):
+        with suppress(FileNotFoundError):
+            temporary = folder / f".{name}"
+            temporary.write_text(str(value))
+            temporary.rename(temporary.with_name(name))
 
 
 def _end_with_parent() -> None:

@@ -22,6 +22,7 @@ from fleet.protocol import (
     Message,
     OpenLane,
     Progress,
+    SampleSkipped,
     StartGroup,
     StopGroup,
     StopRequested,
@@ -72,16 +73,17 @@ class LiveExecutor:
         next_tag: fresh tags for groups.
         failure: of a thread of this process; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
+        skipped: takes the samples that preprocessors skip.
     """
 
     def __init__(
         self, mailbox: Mailbox, cluster: ClusterMap, lane_spec: LaneMaker,
         place_of: Callable[[str, int, int], StreamPlace], lanes: int, writers: int, next_tag: Callable[[], int],
-        failure: Callable[[], BaseException | None], stop: StopFlag,
+        failure: Callable[[], BaseException | None], stop: StopFlag, skipped: Callable[[SampleSkipped], None],
     ) -> None:  # fmt: skip
         self._mailbox, self._cluster = mailbox, cluster
         self._lane_spec, self._place_of, self._next_tag = lane_spec, place_of, next_tag
-        self._failure, self._stop = failure, stop
+        self._failure, self._stop, self._skipped = failure, stop, skipped
         self._free = deque(range(lanes))
         self._lanes: dict[int, _OpenLane] = {}
         self._groups: dict[str, _RunningGroup] = {}
@@ -121,6 +123,8 @@ class LiveExecutor:
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, Progress)):
                 return message
+            elif isinstance(message, SampleSkipped):
+                self._skipped(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None

@@ -13,10 +13,12 @@ from fleet.protocol import (
     MeasureThroughput,
     Message,
     OpenLane,
+    SampleSkipped,
     Shutdown,
+    SkipSamples,
     Throughput,
 )
-from preprocess import Dataset, Preprocessor, throughput
+from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Dataset, Preprocessor, SkippedSample, throughput
 
 NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
 IDLE_SECONDS = 0.2
@@ -42,20 +44,33 @@ class PreprocessorRank:
     report_signal: Callable[[], None] = lambda: None
     preprocessor: Preprocessor | None = None
 
+    def __post_init__(self) -> None:
+        for dataset in self.datasets.values():
+            dataset.report_skips(self._tell_of)
+
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
         while True:
             message = self.mailbox.receive(IDLE_SECONDS if self.preprocessor is None else 0.0)
             if isinstance(message, Shutdown):
                 return message.code
-            if message is not None:
-                self._obey(message)
-            elif self.preprocessor is not None and not self.preprocessor.step():
-                self.preprocessor.wait(NAP_SECONDS)
+            try:
+                if message is not None:
+                    self._obey(message)
+                elif self.preprocessor is not None and not self.preprocessor.step():
+                    self.preprocessor.wait(NAP_SECONDS)
+            except CorruptLimitError:
+                self.preprocessor = None  # the coordinator has heard of as many samples, and ends the run
             self.report_signal()
 
+    def _tell_of(self, sample: SkippedSample) -> None:
+        self.mailbox.send(0, TO_COORDINATOR, SampleSkipped(self.rank, sample))
+
     def _obey(self, message: Message) -> None:
-        if isinstance(message, MakeRing):
+        if isinstance(message, SkipSamples):
+            self.datasets[message.data].skip_always(TRAIN, message.train)
+            self.datasets[message.data].skip_always(HELD_OUT, message.held_out)
+        elif isinstance(message, MakeRing):
             self.preprocessor = self.make_ring(message)
         elif isinstance(message, MeasureThroughput):
             made = throughput(self.datasets[message.data], message.seconds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Discriminator, TypeAdapter
 
-from preprocess import LaneSpec
+from preprocess import LaneSpec, SkippedSample
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -62,6 +62,13 @@ class StopGroup:
 
 
 @dataclass(frozen=True)
+class Pulse:
+    """To trainers, now and then: rank 0 still lives."""
+
+    kind: Literal["pulse"] = "pulse"
+
+
+@dataclass(frozen=True)
 class MakeRing:
     """To everyone: allocate the node's ring, together with the node's other ranks."""
 
@@ -101,6 +108,16 @@ class CloseLane:
 
 
 @dataclass(frozen=True)
+class SkipSamples:
+    """Take these samples of `data` as corrupt, as an earlier session of the run found them."""
+
+    data: str
+    train: tuple[int, ...]
+    held_out: tuple[int, ...]
+    kind: Literal["skip"] = "skip"
+
+
+@dataclass(frozen=True)
 class MeasureThroughput:
     """Make samples of `data` for `seconds` and say how many a second came out."""
 
@@ -126,6 +143,15 @@ class Throughput:
     rank: int
     samples_per_second: float
     kind: Literal["throughput"] = "throughput"
+
+
+@dataclass(frozen=True)
+class SampleSkipped:
+    """From a preprocessor: a sample could not be made, and another was taken in its place."""
+
+    rank: int
+    sample: SkippedSample
+    kind: Literal["skipped"] = "skipped"
 
 
 @dataclass(frozen=True)
@@ -210,8 +236,10 @@ class Left:
     kind: Literal["left"] = "left"
 
 
-Order = StartGroup | ProfileGroup | StopGroup | MakeRing | Shutdown | OpenLane | CloseLane | MeasureThroughput
-Word = StopRequested | Throughput | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+ToTrainer = StartGroup | ProfileGroup | StopGroup | Pulse
+ToPreprocessor = OpenLane | CloseLane | SkipSamples | MeasureThroughput
+Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
+Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
 Message = Annotated[Order | Word, Discriminator("kind")]
 _MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
 

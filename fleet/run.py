@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,9 +18,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
+from fleet.deadline import deadline
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
-from fleet.launch import launched_by_us, leave
+from fleet.launch import launch_folder, launched_by_us, leave
+from fleet.leftovers import made_by_mpi, sweep, write_note
+from fleet.live import RunError
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 BAD_INPUT = 2
 STOPPED = 75
 THREAD_END_SECONDS = 10.0
+GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
 
 
 #: What a user can have got wrong; it is told without a traceback.
@@ -112,9 +117,20 @@ class Rank:
 
 def run_rank(options: RunOptions) -> int:
     """Take part in the run; returns the exit code. Any unexpected error ends all ranks, with its traceback."""
+    swept = sweep()  # before MPI starts, which needs the room
+    if swept:
+        print(swept, file=sys.stderr, flush=True)
     from mpi4py import MPI
 
-    world = MPI.COMM_WORLD.Dup()
+    note = write_note([*made_by_mpi(), *launch_folder()])
+    code = _run(options, MPI.COMM_WORLD.Dup())
+    note.remove()
+    return code
+
+
+def _run(options: RunOptions, world: MPI.Intracomm) -> int:
+    from mpi4py import MPI
+
     try:
         _check_threads(MPI)
         stop = StopFlag()
@@ -127,6 +143,10 @@ def run_rank(options: RunOptions) -> int:
         if world.rank == COORDINATOR:
             print(f"fleet: {error}", file=sys.stderr, flush=True)
         return _finish(world.rank, BAD_INPUT)
+    except RunError as error:
+        print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
+        MPI.COMM_WORLD.Abort(1)
+        raise
     except BaseException:
         _abort(world.rank)
         raise
@@ -187,12 +207,18 @@ def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) ->
         BadInput: on every rank alike, if one of them cannot; not each node need have every file.
     """
     datasets, error = {}, ""
+    seconds = spec.resources.timeout
+    advice = f"if that really takes so long, raise resources.timeout (now {seconds:g} s)"
     if not cluster.places[world.rank].is_trainer:
+        late = f"rank {world.rank} has been opening the data for {seconds:g} s, a source has not come back; {advice}"
         try:
-            datasets = open_datasets(spec)
+            with deadline(seconds, late):
+                datasets = open_datasets(spec)
         except (SourceError, TransformError) as found:
             error = str(found)
-    errors = {place.rank: said["error"] for place, said in zip(cluster.places, gather(world, {"error": error}))}
+    with deadline(seconds + GRACE_SECONDS, f"the preprocessors have not opened the data for {seconds:g} s; {advice}"):
+        said_by_all = gather(world, {"error": error})
+    errors = {place.rank: said["error"] for place, said in zip(cluster.places, said_by_all)}
     if errors[COORDINATOR]:
         raise BadInput(errors[COORDINATOR])
     for place in cluster.places:
@@ -212,7 +238,23 @@ def _play_role(rank: Rank) -> int:
         code = preprocessor_rank(rank, rank.report_signal).run()
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)
+    _part(rank, code)
     return code
+
+
+def _part(rank: Rank, code: int) -> None:
+    """Wait until all ranks have come to their end, since MPI would wait for them for ever.
+
+    A preprocessor whose source never comes back may make a sample that nobody needs.
+    """
+    everybody, end = rank.world.Ibarrier(), time.monotonic() + rank.runtime.timeout
+    while not everybody.Test():
+        if time.monotonic() > end:
+            late = f"the run is over, but not all ranks have ended within {rank.runtime.timeout:g} s"
+            print(f"fleet: rank {rank.number}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
+            _finish(rank.number, code)
+            rank.world.Abort(code or 1)
+        time.sleep(0.002)
 
 
 def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> PreprocessorRank:

@@ -128,6 +128,8 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
         _source(data.held_out) if data.held_out else None,
         tuple(transform.step for transform in data.transforms),
         tuple(transform.step for transform in data.held_out_transforms),
+        data.on_corrupt,
+        data.corrupt_limit,
     )
 
 

@@ -6,14 +6,15 @@ import os
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
-from fleet.feed import Feed, Share
+from fleet.feed import Feed, FeedTimeout, Share
 from fleet.job_run import JobRun, Saving, formed
+from fleet.live import RunError
 from fleet.profiling.measure import measure
 from fleet.protocol import (
     TO_COORDINATOR,
@@ -29,17 +30,22 @@ from fleet.protocol import (
 from fleet.rehearsal import RehearsedCompute
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
-from preprocess import LaneReader, LaneSpec, Ring
+from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, latest_good
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 IDLE_SECONDS = 1.0
+GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
 
 
-class Orphaned(RuntimeError):
+class Orphaned(RunError):
     """The process that started this rank is gone."""
+
+
+class Unheard(RunError):
+    """Rank 0, which sends a pulse, is heard of no more."""
 
 
 @dataclass
@@ -66,6 +72,8 @@ class TrainerRank:
     directory: RunDirectory
     report_signal: Callable[[], None]
     ring: Ring | None = None
+    _heard: float = field(default_factory=time.monotonic)
+    _fatal: str = ""  # why the run must end, as rank 0 was told
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
@@ -75,6 +83,10 @@ class TrainerRank:
             self.report_signal()
             if os.getppid() != parent:
                 raise Orphaned("the launcher of this rank is gone")
+            if message is None:
+                self._check_pulse()
+                continue
+            self._heard = time.monotonic()
             if isinstance(message, Shutdown):
                 return message.code
             if isinstance(message, MakeRing):
@@ -84,6 +96,13 @@ class TrainerRank:
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
 
+    def _check_pulse(self) -> None:
+        """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
+        silence = time.monotonic() - self._heard
+        if silence > self.runtime.timeout + GRACE_SECONDS:
+            more = f"; {self._fatal}" if self._fatal else ""
+            raise Unheard(f"rank 0 has said nothing for {silence:.0f} s: a source of data may be stuck there{more}")
+
     def _serve(self, job: str, work: Callable[[], Left]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         try:
@@ -92,10 +111,22 @@ class TrainerRank:
             word = Left(job, 0, "peer", error=str(error))
         except CheckpointError as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
+        except (RingTimeout, WriterLost, FeedTimeout) as error:
+            word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
         except Exception as error:
             word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         self._free_memory()
         self._tell(replace(word, rank=self.world.rank))
+        self._fatal = word.error if word.fatal else ""
+        if not word.fatal:
+            self._heard = time.monotonic()  # pulses went by meanwhile
+
+    def _no_samples(self, error: Exception) -> str:
+        """What a person should know of a wait for samples that was in vain; it is no job's fault."""
+        return (
+            f"{error}; a source of data may be stuck there (py-spy dump --pid ... shows where); if one slot of "
+            f"samples really takes so long, raise resources.timeout (now {self.runtime.timeout:g} s)"
+        )
 
     def _train(self, order: StartGroup) -> Left:
         begin = time.perf_counter()

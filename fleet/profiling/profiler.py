@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleet.cluster import ClusterMap
+from fleet.live import RunError
 from fleet.profiling.plan import Measurement
 from fleet.protocol import (
     TO_PREPROCESSOR,
@@ -17,6 +18,7 @@ from fleet.protocol import (
     Message,
     Profiled,
     ProfileGroup,
+    SampleSkipped,
     StopRequested,
     Throughput,
 )
@@ -48,6 +50,7 @@ class Profiler:
         next_tag: fresh tags for groups.
         failure: of the thread that makes samples on this rank; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
+        skipped: takes the samples that preprocessors skip.
     """
 
     mailbox: Mailbox
@@ -59,6 +62,7 @@ class Profiler:
     next_tag: Callable[[], int]
     failure: Callable[[], BaseException | None]
     stop: StopFlag
+    skipped: Callable[[SampleSkipped], None]
     _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _left: dict[str, list[Left]] = field(default_factory=dict)
     _rates: dict[str, Profiled] = field(default_factory=dict)
@@ -89,14 +93,27 @@ class Profiler:
             for index, rank in enumerate(ranks[:count]):
                 message = MeasureThroughput(data[index % len(data)], seconds)
                 self.mailbox.send(rank, TO_PREPROCESSOR, message)
-            made[count] = sum(self._throughput_of_one() for _ in range(count))
+            made[count] = self._throughput_of(set(ranks[:count]))
         return made
 
-    def _throughput_of_one(self) -> float:
-        message = self._receive()
-        if not isinstance(message, Throughput):
-            raise RuntimeError(f"waited {self.silence:.0f} s for a preprocessor's throughput and got {message!r}")
-        return message.samples_per_second
+    def _throughput_of(self, ranks: set[int]) -> float:
+        """What these preprocessors make together.
+
+        Raises:
+            RunError: one of them does not answer.
+        """
+        total = 0.0
+        while ranks:
+            message = self._receive()
+            if not isinstance(message, Throughput):
+                raise RunError(
+                    f"no word for {self.silence:g} s from the preprocessors of rank {', '.join(map(str, ranks))}, "
+                    "whose speed is measured: a source of data may be stuck there; if one sample really takes so "
+                    f"long, raise resources.timeout (now {self.silence:g} s)"
+                )
+            ranks = ranks - {message.rank}
+            total += message.samples_per_second
+        return total
 
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""
@@ -137,9 +154,12 @@ class Profiler:
             failure = self.failure()
             if failure is not None:
                 raise failure
-            if not isinstance(message, StopRequested):
+            if isinstance(message, SampleSkipped):
+                self.skipped(message)
+            elif isinstance(message, StopRequested):
+                self.stop.raised = True
+            else:
                 return message
-            self.stop.raised = True
 
     def _result(self, job: str) -> Result:
         devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)

@@ -23,6 +23,7 @@ from fleet.report.records import (
     Round,
     RunHistory,
     Session,
+    Skipped,
     Span,
     Waited,
     Warned,
@@ -86,6 +87,7 @@ class _Reader:
         self._outcomes: dict[str, Outcome] = {}
         self._failures: list[Failure] = []
         self._warnings: list[Warned] = []
+        self._skipped_samples: list[Skipped] = []
         self._kinds = {
             "cluster": self._cluster,
             "job": self._job,
@@ -101,6 +103,7 @@ class _Reader:
             "failed": self._failed,
             "round_end": self._round_end,
             "warning": self._warning,
+            "skipped": self._skipped,
             "ended": self._ended,
         }
 
@@ -132,6 +135,7 @@ class _Reader:
             outcomes=self._outcomes,
             failures=tuple(self._failures),
             warnings=tuple(self._warnings),
+            skipped=tuple(self._skipped_samples),
         )
 
     def _open_session(self, event: Event, start: float) -> None:
@@ -258,6 +262,11 @@ class _Reader:
     def _warning(self, event: Event) -> None:
         job = event.get("job")
         self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
+
+    def _skipped(self, event: Event) -> None:
+        sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))
+        data, kind, reason = (str(event.get(key, "")) for key in ("data", "kind", "reason"))
+        self._skipped_samples.append(Skipped(data, kind, sample, substitute, epoch, reason, self._now))
 
     def _ended(self, event: Event) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}

@@ -79,6 +79,11 @@ def _warning(event: Event, progress: Progress) -> str:
     return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
 
 
+def _skipped(event: Event, progress: Progress) -> str:
+    sample = f"{event.get('data')}: {str(event.get('kind')).replace('_', '-')} sample {event.get('sample')}"
+    return f"{sample} skipped, sample {event.get('substitute')} taken in its place: {event.get('reason')}"
+
+
 def _ended(event: Event, progress: Progress) -> str:
     wall = wording.duration(float(event.get("wall_seconds") or progress.seconds))
     return (
@@ -96,5 +101,6 @@ _WRITERS = {
     "done": _done,
     "failed": _failed,
     "warning": _warning,
+    "skipped": _skipped,
     "ended": _ended,
 }

@@ -215,6 +215,19 @@ class Warned:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """One sample that could not be made, and the one that was taken in its place; `kind` is train or held_out."""
+
+    data: str
+    kind: str
+    sample: int
+    substitute: int
+    epoch: int
+    reason: str
+    time: float
+
+
+@dataclass(frozen=True)
 class RunHistory:
     """All that a journal says of a run.
 
@@ -234,6 +247,7 @@ class RunHistory:
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     warnings: tuple[Warned, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def wall(self) -> float:

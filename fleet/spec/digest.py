@@ -12,6 +12,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.problem import ABSENT, Path, shown, written
 
 _NO_RESULT = frozenset({"deadline", "priority", "arrival"})  # of a job: they decide when it trains, not what comes out
+_NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit"})  # of data: they decide whether a run ends at a corrupt sample
 
 
 def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
@@ -19,11 +20,17 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
     Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
     weights are a function of its own keys and data. (``batch_range`` is kept: within it a policy chooses the batch.)
+    Nor does what is to become of corrupt samples: one that was skipped stays so in all sessions of a run.
     """
     values = spec.to_mapping()
     used = {job.data for job in spec.jobs}
     jobs = {job["name"]: {key: value for key, value in job.items() if key not in _NO_RESULT} for job in values["jobs"]}
-    return {"data": {name: section for name, section in values["data"].items() if name in used}, "jobs": jobs}
+    data = {
+        name: {key: value for key, value in section.items() if key not in _NO_SAMPLE}
+        for name, section in values["data"].items()
+        if name in used
+    }
+    return {"data": data, "jobs": jobs}
 
 
 def spec_hash(spec: EnsembleSpec) -> str:

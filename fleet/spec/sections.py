@@ -147,6 +147,17 @@ class Data(Section):
         "it is.",
         examples=[{"mean": [0.1307], "std": [0.3081]}],
     )
+    on_corrupt: Literal["raise", "skip"] = Field(
+        default="raise",
+        description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
+        "`skip` takes another sample in its place and writes that down. Nothing here changes any other sample.",
+        examples=["skip"],
+    )
+    corrupt_limit: Count = Field(
+        default=100,
+        description="How many different samples may be skipped in a run, all its sessions together; one more ends it.",
+        examples=[100],
+    )
 
 
 class Resources(Section):
