@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fleet.cluster import ClusterMap
 from fleet.live import StreamPlace
 from fleet.runtime import Runtime, data_key
-from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes
+from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RingPlan:
 
     def node_bytes(self, ranks: int) -> int:
         """Shared memory of a node with so many ranks."""
-        return bytes_needed(self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers)
+        return window_bytes(bytes_needed(self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers))
 
 
 def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:

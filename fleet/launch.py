@@ -30,6 +30,7 @@ RANK_VARIABLES = (
 FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
 TERMINAL = "FLEET_TERMINAL"
 STOP_GRACE_SECONDS = 120.0
+SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
 
 
 class LaunchError(RuntimeError):
@@ -120,7 +121,7 @@ class LocalLaunch:
             previous = [signal.signal(number, self._count) for number in (signal.SIGINT, signal.SIGTERM)]
             try:
                 code = self._wait(process, folder / "pid")
-                return int((folder / "code").read_text()) if (folder / "code").exists() else code or 1
+                return int((folder / "code").read_text()) if (folder / "code").exists() else self._unsaid(code)
             finally:
                 for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous):
                     signal.signal(number, handler)
@@ -132,6 +133,18 @@ class LocalLaunch:
         if self._terminal is not None:
             more[TERMINAL] = "{}x{}".format(*self._terminal)
         return {**os.environ, **self._launcher.environment(), **more}
+
+    def _unsaid(self, code: int) -> int:
+        """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
+        if self._signals or 0 <= code <= SHELL_SIGNAL:
+            return code or 1
+        print(
+            "fleet: a rank was killed, and the launcher ended the others; if it took too much memory, the system's log "
+            "says so\nfleet: run the same command again: it goes on from the last checkpoints",
+            file=sys.stderr,
+            flush=True,
+        )
+        return 1
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1

@@ -230,12 +230,17 @@ def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) ->
 def _play_role(rank: Rank) -> int:
     from fleet.coordinator_rank import coordinate
 
-    if rank.number == COORDINATOR:
-        code = coordinate(rank)
-    elif rank.cluster.places[rank.number].is_trainer:
-        code = _train(rank)
-    else:
-        code = preprocessor_rank(rank, rank.report_signal).run()
+    try:
+        if rank.number == COORDINATOR:
+            code = coordinate(rank)
+        elif rank.cluster.places[rank.number].is_trainer:
+            code = _train(rank)
+        else:
+            code = preprocessor_rank(rank, rank.report_signal).run()
+    except MENDABLE as error:  # shared memory that was free a moment ago: the other nodes' ranks know nothing of it
+        print(f"fleet: rank {rank.number}: {error}", file=sys.stderr, flush=True)
+        rank.world.Abort(BAD_INPUT)
+        raise
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)
     _part(rank, code)

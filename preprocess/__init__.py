@@ -33,7 +33,7 @@ from preprocess.nodes import NodeMap
 from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
 from preprocess.preprocessor import Preprocessor, PreprocessorStatistics
 from preprocess.ring import Ring
-from preprocess.shared_memory import shared_memory_available
+from preprocess.shared_memory import shared_memory_available, window_bytes
 from preprocess.slot_receiver import ReceiverStatistics, SlotReceiver
 from preprocess.source import Source, open_source
 from preprocess.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
@@ -94,4 +94,5 @@ __all__ = [
     "open_source",
     "shared_memory_available",
     "throughput",
+    "window_bytes",
 ]

@@ -50,9 +50,10 @@ class Dataset:
         self.name = spec.name
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
-        self._parts = {TRAIN: _Part(spec.train, spec.transforms)}
+        looks = _MOST_SUBSTITUTES if self._skips else 1
+        self._parts = {TRAIN: _Part(spec.train, spec.transforms, looks)}
         if spec.held_out is not None:
-            self._parts[HELD_OUT] = _Part(spec.held_out, spec.held_out_transforms)
+            self._parts[HELD_OUT] = _Part(spec.held_out, spec.held_out_transforms, looks)
         self.layout = self._parts[TRAIN].layout
         self.length = len(self._parts[TRAIN].source)
         self.held_out = len(self._parts[HELD_OUT].source) if HELD_OUT in self._parts else 0
@@ -189,8 +190,8 @@ class _Failure:
 class _Part:
     """One source with its transforms."""
 
-    def __init__(self, spec: SourceSpec, transforms: Sequence[Any]) -> None:
-        self.source: Source = open_source(spec.source, spec.arguments, spec.subset)
+    def __init__(self, spec: SourceSpec, transforms: Sequence[Any], looks: int) -> None:
+        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks)
         given = self.source.layout
         encoded = bool(getattr(self.source, "encoded", False))
         self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)

@@ -18,7 +18,7 @@ from preprocess.process import namespace
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SharedMemory", "forked_memory", "node_memory", "shared_memory_available"]
+__all__ = ["SharedMemory", "forked_memory", "node_memory", "shared_memory_available", "window_bytes"]
 
 _PAGE = 4096
 
@@ -46,6 +46,11 @@ def shared_memory_available() -> tuple[int, str]:
     if not Path(place).is_dir():
         return 2**63 - 1, place
     return shutil.disk_usage(place).free, place
+
+
+def window_bytes(size: int) -> int:
+    """Return the bytes of shared memory that a window of `size` bytes takes: MPI adds control pages of its own."""
+    return size + 2**20 + size // 1000
 
 
 def node_memory(node_comm: MPI.Intracomm, size: int) -> SharedMemory:
@@ -82,15 +87,10 @@ def _check_space(node_comm: MPI.Intracomm, size: int) -> None:
     seen = np.array([free], np.int64)
     node_comm.Bcast(seen, 0)
     available = int(seen[0])
-    if size + _margin(size) > available:
+    if window_bytes(size) > available:
         mend = (
             "use fewer samples in a ring, smaller slots or fewer lanes, or give the node more "
             f"(a container: --shm-size; as root: mount -o remount,size=... {place}); stale files of killed runs "
             f"in {place} may be deleted"
         )
-        raise SharedMemoryError(size + _margin(size), available, place, mend)
-
-
-def _margin(size: int) -> int:
-    """Return what MPI takes beside the window: its own control pages."""
-    return 2**20 + size // 1000
+        raise SharedMemoryError(window_bytes(size), available, place, mend)

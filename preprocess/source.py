@@ -66,7 +66,10 @@ def built_in_sources() -> dict[str, Callable[..., Source]]:
 
 
 def open_source(
-    name: str | Any, arguments: Mapping[str, Any] | None = None, subset: int | Sequence[int] | None = None
+    name: str | Any,
+    arguments: Mapping[str, Any] | None = None,
+    subset: int | Sequence[int] | None = None,
+    looks: int = 1,
 ) -> Source:
     """Open a source of samples.
 
@@ -75,21 +78,22 @@ def open_source(
             such a data set itself.
         arguments: keyword arguments of the source.
         subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
+        looks: of a map-style data set, how many samples may be tried until one shows the layout of all.
 
     Raises:
         SourceError: anything that a person can have got wrong: name, arguments, files, module, subset.
     """
     given = dict(arguments or {})
-    source = _open(name, given)
+    source = _open(name, given, looks)
     if len(source) == 0:
         raise SourceError(name, "a source needs at least one sample", "give one that is not empty")
     return source if subset is None else _take_subset(source, subset)
 
 
-def _open(name: str | Any, arguments: dict[str, Any]) -> Source:
+def _open(name: str | Any, arguments: dict[str, Any], looks: int) -> Source:
     if not isinstance(name, str):
-        return MapStyleSource(name, type(name).__qualname__)
-    return open_map_style(name, arguments) if ":" in name else _open_built_in(name, arguments)
+        return MapStyleSource(name, type(name).__qualname__, looks)
+    return open_map_style(name, arguments, looks) if ":" in name else _open_built_in(name, arguments)
 
 
 def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:

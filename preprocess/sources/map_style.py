@@ -19,11 +19,17 @@ class MapStyleSource:
 
     A two-dimensional uint8 input is an image and gets one channel. Targets keep their dtype; a Python int is
     int64 and a Python float float64, as in torch's default_collate.
+
+    Args:
+        items: the data set.
+        what: how errors name it.
+        looks: how many of its first samples are tried until one shows the layout; more than one where some may be
+            corrupt.
     """
 
-    def __init__(self, items: Any, what: str) -> None:
+    def __init__(self, items: Any, what: str, looks: int = 1) -> None:
         self._items, self._length = items, _length(items, what)
-        image, target = self._pair(0, what)
+        image, target = self._first_pair(what, looks)
         self._add_channel = is_plain_image(image.shape, image.dtype)
         shape = (*image.shape, 1) if self._add_channel else image.shape
         number = np.asarray(target)
@@ -37,6 +43,15 @@ class MapStyleSource:
         image, target = self._items[index]
         array = np.asarray(image)
         return (array[..., None] if self._add_channel else array), np.asarray(target)
+
+    def _first_pair(self, what: str, looks: int) -> tuple[Array, Array]:
+        errors = []
+        for index in range(min(looks, self._length)):
+            try:
+                return self._pair(index, what)
+            except SourceError as error:
+                errors.append(error)
+        raise errors[0]
 
     def _pair(self, index: int, what: str) -> tuple[Array, Any]:
         try:
@@ -52,8 +67,8 @@ class MapStyleSource:
         return array, target
 
 
-def open_map_style(name: str, arguments: dict[str, Any]) -> MapStyleSource:
-    """Call `module:Name` with the arguments and wrap the data set that it gives.
+def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapStyleSource:
+    """Call `module:Name` with the arguments and wrap the data set that it gives; looks: see `MapStyleSource`.
 
     Raises:
         SourceError: the name does not import, the call raises, or the result is no map-style data set.
@@ -68,7 +83,7 @@ def open_map_style(name: str, arguments: dict[str, Any]) -> MapStyleSource:
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         rule = f"it gave a {type(items).__name__}, a map-style data set has len and [index]"
         raise SourceError(name, rule, "define __len__ and __getitem__")
-    return MapStyleSource(items, name)
+    return MapStyleSource(items, name, looks)
 
 
 def _length(items: Any, what: str) -> int:

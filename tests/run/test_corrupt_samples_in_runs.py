@@ -168,7 +168,12 @@ STUCK: dict[str, tuple[str, str, int, bool, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("case", STUCK)
+QUICK = ("rank 0 while it reads", "all of rank 0 while it is measured", "rank 1 while it opens")
+
+
+@pytest.mark.parametrize(
+    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in STUCK]
+)
 def test_source_that_never_comes_back_ends_the_run(case: str, tmp_path: Path) -> None:
     part, where, rank, alone, words = STUCK[case]
     ensemble = faulty(tmp_path, part, "Stuck", where=where, rank=rank, alone=alone)
@@ -185,3 +190,26 @@ def test_source_that_raises_at_its_opening_is_bad_input(where: str, words: str, 
     assert ended.code == 2, ended.output
     assert words in ended.output and "faulty_sources:Refusing" in ended.output
     assert "Traceback" not in ended.output, ended.output
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_preprocessor_ends_the_run_and_the_same_command_goes_on(rank: int, tmp_path: Path) -> None:
+    """It dies at the end of the first epoch, while trainers wait for its samples."""
+    ensemble = faulty(tmp_path, "held_out", "Deadly", rank=rank, mended=str(tmp_path / "mended"))
+    command = ensemble.plain("run", "--preprocessors", "2")
+    ended = run(command, tmp_path, seconds=SOON)
+    assert ended.code == 1, ended.output
+    assert "signal 9" in ended.output and "run the same command again" in ended.output, ended.output
+    assert "Traceback" not in ended.output, ended.output
+    (tmp_path / "mended").touch()
+    ended = run(command, tmp_path)
+    assert ended.code == 0, ended.output
+    assert ensemble.left("run").summary["status"] == "done"
+
+
+def test_the_first_sample_may_be_corrupt_too(tmp_path: Path) -> None:
+    """It is the one that shows what all look like, when the data is opened."""
+    ensemble = torn(tmp_path, train=[0, 1, 5], on_corrupt="skip")
+    ended = run(ensemble.plain("run", "--set", "defaults.stop.epochs=1"), tmp_path)
+    assert ended.code == 0, ended.output
+    assert ("train", 0) in told_of(ensemble.left("run"))
