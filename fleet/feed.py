@@ -1,24 +1,22 @@
-"""A trainer's queue: batches gathered from the node's ring a few steps ahead, by a thread (FLEET, MLSys'20, Figure 4,
-Q_D).
-"""
+"""A trainer's queue (FLEET, MLSys'20, Figure 4, Q_D): its share of the node's ring, read in place."""
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from fleet.ahead import Ahead, TimedOut
 from preprocess import Itinerary, LaneReader
 from trainers import BatchPlan
 
-DEPTH = 2  # steps ahead: one that is being trained on, one that is ready
-TICK_SECONDS = 0.1
 GRACE_SECONDS = 2.0  # the gathering thread, whose own waits are bounded, says on whom it waited before this is over
 
 Batch = tuple[Any, torch.Tensor]
@@ -47,12 +45,25 @@ class Share:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How samples become batches.
+
+    Attributes:
+        gather: look at the samples at all; a rehearsal only waits for them, since nobody looks at them.
+        in_place: a CPU's batches of inputs may lie in the ring: whoever takes them makes a tensor of its own from them.
+    """
+
+    gather: bool = True
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
 class StepBatches:
-    """What one step needs: a batch for each virtual worker of this member, in rank order."""
+    """What one step needs: a batch for each virtual worker of this member, in rank order, or what reads it."""
 
     epoch: int
     step: int
-    batches: tuple[Batch, ...]
+    batches: tuple[Batch | Callable[[], Batch], ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,10 @@ Item = StepBatches | HeldOutBatch | EpochEnd
 
 
 class Feed:
-    """Gathers batches ahead of a trainer, epoch after epoch, until it is closed.
+    """A trainer's batches, epoch after epoch.
+
+    On a CPU a virtual worker's batch is read when its turn comes, so that a trainer holds no more than one of its own.
+    On other devices the next step's batches are copied to the device while this one is trained on.
 
     Args:
         reader: this trainer's end of the lane.
@@ -83,97 +97,76 @@ class Feed:
         share: which of them are ours.
         epoch, step: where to begin.
         device: where batches go.
-        gather: copy the samples; a rehearsal only waits for them, since nobody looks at them.
+        reading: how samples become batches.
         timeout: seconds that one wait for samples may take.
     """
 
     def __init__(
         self, reader: LaneReader, itinerary: Itinerary, share: Share, epoch: int, step: int, device: torch.device,
-        gather: bool, timeout: float,
+        reading: Reading, timeout: float,
     ) -> None:  # fmt: skip
-        self.waited = 0.0  # seconds that the trainer waited for a batch
+        self.waited = 0.0  # seconds that the trainer waited for samples
         self._reader, self._itinerary, self._share = reader, itinerary, share
-        self._device, self._gather, self._timeout = device, gather, timeout
-        self._queue: queue.Queue[Item | BaseException] = queue.Queue(maxsize=DEPTH)
+        self._device, self._reading, self._timeout = device, reading, timeout
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(epoch, step), name="feed", daemon=True)
-        self._thread.start()
+        self._items = self._row(epoch, step)
+        self._ahead = None if device.type == "cpu" else Ahead(self._items, _tensors_of, device, self._closed)
 
     def next(self) -> Item:
-        """The next item, in order.
+        """The next item, in order; what was given before is gone.
 
         Raises:
             FeedTimeout: if none came within the time-out.
-            Exception: whatever the gathering raised.
+            RingTimeout, WriterLost: the samples did not come; the text says from whom.
         """
         begin = time.perf_counter()
         try:
-            item = self._queue.get(timeout=self._timeout + GRACE_SECONDS)
-        except queue.Empty:
+            return next(self._items) if self._ahead is None else self._ahead.next(self._timeout + GRACE_SECONDS)
+        except TimedOut:
             raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
         finally:
             self.waited += time.perf_counter() - begin
-        if isinstance(item, BaseException):
-            raise item
-        return item
 
     def close(self) -> None:
-        """Stop gathering and leave the lane."""
+        """Stop reading and leave the lane."""
         self._closed.set()
-        while self._thread.is_alive():
-            self._drain()
-            self._thread.join(TICK_SECONDS)
+        if self._ahead is not None:
+            self._ahead.close()
         self._reader.leave()
 
-    def _drain(self) -> None:
-        while not self._queue.empty():
-            self._queue.get_nowait()
-
-    def _run(self, epoch: int, step: int) -> None:
-        try:
-            for item in self._items(epoch, step):
-                if not self._put(item):
-                    return
-        except BaseException as error:
-            self._put(error)
-
-    def _put(self, item: Item | BaseException) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._queue.put(item, timeout=TICK_SECONDS)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def _items(self, epoch: int, step: int) -> Iterator[Item]:
-        """All items from (epoch, step) on, for ever."""
+    def _row(self, epoch: int, step: int) -> Iterator[Item]:
+        """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
         while not self._closed.is_set():
             first = epoch == self._itinerary.first_epoch
             base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
             for number in range(step, self._share.plan.steps_per_epoch):
-                yield self._step(epoch, number, base)
+                places = self._share.plan.step_range(number)
+                self._await(base + places.start, base + places.stop)
+                yield self._step(epoch, number, base + places.start, base + places.stop)
+                self._reader.release(base + places.stop)
             yield from self._held_out(epoch)
             yield EpochEnd(epoch)
             epoch, step = epoch + 1, 0
 
-    def _step(self, epoch: int, step: int, base: int) -> StepBatches:
-        places = self._share.plan.step_range(step)
-        self._await(base + places.start, base + places.stop)
-        ranks = self._share.block
-        batches = tuple(self._batch(base + np.array(places[r :: self._share.plan.virtual_workers])) for r in ranks)
-        self._reader.release(base + places.stop)
-        return StepBatches(epoch, step, batches)
+    def _step(self, epoch: int, step: int, start: int, stop: int) -> StepBatches:
+        workers = self._share.plan.virtual_workers
+        batches: list[Batch | Callable[[], Batch]] = [
+            partial(self._batch, start + rank, stop, workers) for rank in self._share.block
+        ]
+        if self._ahead is not None:
+            batches = [batch() for batch in batches if callable(batch)]
+        return StepBatches(epoch, step, tuple(batches))
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
         size, total = self._share.evaluation_batch, self._itinerary.held_out
         for index, start in enumerate(range(0, total, size)):
-            stop = min(start + size, total)
             first = self._itinerary.held_out_position(epoch, start)
+            last = first + min(size, total - start)
+            self._await(first, last)
             if index % self._share.members == self._share.member:
-                self._await(first, first + stop - start)
-                yield HeldOutBatch(epoch, index, self._batch(np.arange(first, first + stop - start)))
-            self._skip(first, first + stop - start)
+                yield HeldOutBatch(epoch, index, self._batch(first, last, 1))
+            if not self._closed.is_set():
+                self._reader.release(last)
 
     def _await(self, start: int, stop: int) -> None:
         """Wait for the samples up to `stop`, giving back those before `start`, however many that are."""
@@ -185,14 +178,26 @@ class Feed:
         if not self._closed.is_set():
             reader.wait(stop, self._timeout, self._closed.is_set)
 
-    def _skip(self, start: int, stop: int) -> None:
-        """Read past samples that are another member's."""
-        self._await(start, stop)
-        if not self._closed.is_set():
-            self._reader.release(stop)
-
-    def _batch(self, positions: np.ndarray) -> Batch:
-        if not self._gather or self._closed.is_set():
-            return torch.empty(0), torch.empty(len(positions), 0)
-        inputs, targets = self._reader.take(positions)
+    def _batch(self, start: int, stop: int, step: int) -> Batch:
+        """The samples at the lane positions start, start + step ... below stop, as tensors on the device."""
+        if not self._reading.gather or self._closed.is_set():
+            return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
+        if self._reading.in_place:
+            inputs, targets = self._reader.view(start, stop, step)
+            return _tensor(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
+        inputs, targets = self._reader.take(np.arange(start, stop, step))
         return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
+
+
+def _tensors_of(item: Item) -> Iterator[torch.Tensor]:
+    batches = item.batches if isinstance(item, StepBatches) else [item.batch] if isinstance(item, HeldOutBatch) else []
+    for batch in batches:
+        if not callable(batch):
+            yield from batch
+
+
+def _tensor(inputs: np.ndarray) -> torch.Tensor:
+    """A tensor on memory that is read only, which torch cannot express and warns of, once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(inputs)

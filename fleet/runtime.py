@@ -7,7 +7,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fleet.feed import Reading
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
+from fleet.spec.inputs import InputPreparation
 from fleet.task_data import TaskData, has_held_out
 from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
 from trainers import BatchPlan, Stop
@@ -51,6 +53,12 @@ class Runtime:
         """A fresh task of the job."""
         job = self.job(name)
         return SpecTask(job, self.spec.data[job.data] if job.data is not None else None)
+
+    def reading(self, name: str, layout: SampleLayout) -> Reading:
+        """How the job's trainers read samples of a layout."""
+        job = self.job(name)
+        prepare = InputPreparation(self.spec.data[job.data].normalise) if job.data is not None else None
+        return Reading(self.rehearsal is None, prepare is not None and prepare.copies(layout))
 
     def stop(self, name: str) -> Stop:
         """When the job is done. A rehearsal's metrics are made up: it goes by epochs alone."""

@@ -137,9 +137,9 @@ class TrainerRank:
                 trainer, compute = self._trainer(order, group)
                 rejected = self._restore(order, group, trainer)
                 share = self._share(order, group, trainer)
-                gather = self.runtime.rehearsal is None
+                reading = self.runtime.reading(order.job, order.lane.layout)
                 feed = Feed(
-                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self.device, gather,
+                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self.device, reading,
                     self.runtime.timeout,
                 )  # fmt: skip
                 if compute is not None:

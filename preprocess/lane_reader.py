@@ -106,6 +106,21 @@ class LaneReader:
         np.take(self.targets, places, axis=0, out=out[1], mode="wrap")
         return out
 
+    def view(self, start: int, stop: int, step: int = 1) -> tuple[Array, Array]:
+        """Return (inputs, targets) of the lane positions start, start + step ... below stop, which were waited for.
+
+        They lie in shared memory, read only, until they are released; where they go over the memory's end, it is a copy.
+        """
+        self._check_open()
+        if not self.released <= start < stop <= self.available:
+            raise ValueError(
+                f"positions {start} to {stop - 1} are not all here: {self.released} to {self.available - 1}"
+            )
+        first, end = start % self.samples, (stop - 1) % self.samples + 1
+        if first < end:
+            return self.inputs[first:end:step], self.targets[first:end:step]
+        return self.take(np.arange(start, stop, step))
+
     def gather(
         self,
         positions: Any,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fleet.spec.sections import Normalise
+from preprocess import SampleLayout
 
 
 class InputPreparation:
@@ -38,6 +39,11 @@ class InputPreparation:
         if self._normalise is None:
             return inputs
         return self._normalised(inputs.to(torch.float32, copy=True))
+
+    def copies(self, layout: SampleLayout) -> bool:
+        """Whether a batch of such samples is made into a tensor of its own, so that the given one may be shared."""
+        image = layout.input_dtype == "uint8" and len(layout.input_shape) in (2, 3)
+        return image or self._normalise is not None
 
     def _normalised(self, values: Tensor) -> Tensor:
         """(x - mean) / std along axis 1, in place, in the order of torchvision's Normalize; then rounded."""

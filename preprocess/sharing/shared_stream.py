@@ -112,7 +112,7 @@ class SharedStream:
             reader.release(first)
         if not reader.wait(last, self._left(deadline), self._channel.is_readable):
             return None
-        return _between(reader, first, last)
+        return reader.view(first, last)
 
     def _hear(self) -> None:
         """Do what the service has said."""
@@ -178,11 +178,3 @@ class SharedStream:
 
     def _left(self, deadline: float) -> float:
         return max(deadline - time.monotonic(), 0.0)
-
-
-def _between(reader: LaneReader, first: int, last: int) -> tuple[Array, Array]:
-    """Return lane positions that are here, in place where they do not go over the end of the memory."""
-    start, stop = first % reader.samples, (last - 1) % reader.samples + 1
-    if start < stop:
-        return reader.inputs[start:stop], reader.targets[start:stop]
-    return reader.take(np.arange(first, last))
