@@ -19,6 +19,7 @@ from fleet.protocol import (
     Throughput,
 )
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Dataset, Preprocessor, SkippedSample, throughput
+from preprocess.process import use_one_thread
 
 NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
 IDLE_SECONDS = 0.2
@@ -50,6 +51,7 @@ class PreprocessorRank:
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
+        use_one_thread()
         while True:
             message = self.mailbox.receive(IDLE_SECONDS if self.preprocessor is None else 0.0)
             if isinstance(message, Shutdown):

@@ -109,7 +109,7 @@ class LaneReader:
     def view(self, start: int, stop: int, step: int = 1) -> tuple[Array, Array]:
         """Return (inputs, targets) of the lane positions start, start + step ... below stop, which were waited for.
 
-        They lie in shared memory, read only, until they are released; where they go over the memory's end, it is a copy.
+        They lie in shared memory, read only, until they are released; a copy where they go over the memory's end.
         """
         self._check_open()
         if not self.released <= start < stop <= self.available:

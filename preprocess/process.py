@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["is_alive", "namespace", "own_identity"]
+__all__ = ["is_alive", "namespace", "own_identity", "use_one_thread"]
 
 
 def own_identity() -> tuple[int, int]:
@@ -42,3 +43,11 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
         return None
     values = text.rpartition(")")[2].split()  # the name before it may hold anything
     return values[0], int(values[19])
+
+
+def use_one_thread() -> None:
+    """Let OpenCV, if it is installed, compute in the calling thread alone: preprocessors are many, one a core."""
+    if find_spec("cv2") is not None:
+        import cv2
+
+        cv2.setNumThreads(1)

@@ -66,9 +66,7 @@ def serve(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | Non
     service.run()
 
 
-def _start(
-    place: ServicePlace, settings: ServiceSettings, dataset: Dataset | None, lock: int, timeout: float
-) -> None:
+def _start(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | None, lock: int, timeout: float) -> None:
     """Start a service and wait until it says that it is ready."""
     reading, writing = os.pipe()
     try:

@@ -6,6 +6,7 @@ from preprocess.dataset import Dataset
 from preprocess.errors import SampleError
 from preprocess.order import HELD_OUT, TRAIN
 from preprocess.preprocessor import Preprocessor
+from preprocess.process import use_one_thread
 from preprocess.ring import Ring
 from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane
 from preprocess.stream import LaneSpec
@@ -33,6 +34,7 @@ class Worker:
 
     def run(self) -> None:
         """Make samples until the service closes the channel."""
+        use_one_thread()
         while True:
             try:
                 self._obey()

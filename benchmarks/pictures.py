@@ -1,0 +1,49 @@
+"""Photographs that nobody took: JPEG files of a given size, and the data set that reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import simplejpeg
+
+from preprocess import DatasetSpec, SourceSpec
+from preprocess.conversion.convert import convert
+
+__all__ = ["SIDE", "pictures", "write_pictures"]
+
+SIDE = 224
+_FILE_SIDE = 256
+
+
+def write_pictures(folder: Path, count: int, quality: int = 90) -> Path:
+    """Write pictures of 256 x 256 into an HDF5 file of encoded bytes, and return its path.
+
+    Each is a smooth landscape of random waves with grain, so that a JPEG takes about as many bytes as a photograph.
+    """
+    classes = folder / "pictures" / "all"
+    classes.mkdir(parents=True)
+    for number in range(count):
+        image = _landscape(np.random.default_rng(number))
+        (classes / f"{number:06d}.jpg").write_bytes(simplejpeg.encode_jpeg(image, quality=quality))
+    path = folder / "pictures.h5"
+    convert(folder / "pictures", path, workers=1)
+    return path
+
+
+def pictures(path: Path, name: str = "pictures") -> DatasetSpec:
+    """The data set: decoded, cut out at random, resized to 224 x 224 and flipped, as networks on ImageNet are fed."""
+    transforms: tuple[Any, ...] = ({"random_resized_crop": {"size": SIDE}}, {"flip": {}})
+    return DatasetSpec(name, SourceSpec("hdf5", {"path": str(path)}), transforms=transforms)
+
+
+def _landscape(rng: np.random.Generator) -> np.ndarray:
+    rows, columns = np.mgrid[0:_FILE_SIDE, 0:_FILE_SIDE] / _FILE_SIDE
+    image = np.zeros((_FILE_SIDE, _FILE_SIDE, 3))
+    for channel in range(3):
+        for frequency in (1, 2, 5, 11, 23):
+            across, down, phase = rng.normal(0, frequency, 2).tolist() + [rng.uniform(0, 6.28)]
+            image[..., channel] += np.sin(6.28 * (across * columns + down * rows) + phase) / frequency**0.5
+    image = 128 + 40 * image + rng.normal(0, 3, image.shape)
+    return image.clip(0, 255).astype(np.uint8)
