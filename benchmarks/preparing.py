@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -31,23 +32,30 @@ _CALLS = 10_000
 
 
 class BareLoop:
-    """Decode, cut out, resize, flip: a loop that a person writes for one process, with nothing around it."""
+    """Read, decode, cut out, resize, flip: a loop that a person writes for one process, with nothing around it.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: of the pictures.
+        reads: read each picture's bytes from the file; otherwise they are in memory.
+    """
+
+    def __init__(self, path: Path, reads: bool) -> None:
         with h5py.File(path) as file:
-            group = file["train"]
-            content, offsets = group["bytes"][:], group["offsets"][:]
-        self._files = [content[start:stop] for start, stop in zip(offsets, offsets[1:])]
+            content, offsets = file["train/bytes"], file["train/offsets"][:]
+            self._starts = (offsets + content.id.get_offset()).tolist()
+            self._files = [content[start:stop] for start, stop in zip(offsets, offsets[1:])]
+        self._descriptor = os.open(path, os.O_RDONLY) if reads else None
         self._crop = RandomResizedCrop(SIDE)
         self._out = np.empty((_SLOT, SIDE, SIDE, 3), np.uint8)
+        self._rng = np.random.default_rng(0)
         self._next = 0
 
     def make(self, images: int) -> float:
         """Make so many images and return the processor seconds."""
-        rng = np.random.default_rng(0)
+        rng = self._rng
         begin = time.process_time()
         for number in range(images):
-            content = self._files[(self._next + number) % len(self._files)]
+            content = self._content((self._next + number) % len(self._files))
             image = simplejpeg.decode_jpeg(content, strict=True)
             rows, columns, _ = image.shape
             top, left, height, width = self._crop.draw(rows, columns, rng)
@@ -57,6 +65,12 @@ class BareLoop:
                 cv2.flip(out, 1, dst=out)
         self._next += images
         return time.process_time() - begin
+
+    def _content(self, picture: int) -> object:
+        if self._descriptor is None:
+            return self._files[picture]
+        start = self._starts[picture]
+        return os.pread(self._descriptor, self._starts[picture + 1] - start, start)
 
 
 class OnePreprocessor:

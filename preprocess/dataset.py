@@ -98,16 +98,19 @@ class Dataset:
             CorruptLimitError: too many samples were skipped.
         """
         epoch_drawn = 0 if kind == HELD_OUT else epoch
-        failures: dict[int, _Failure] = {}
-        for candidate in self._candidates(kind, seed, epoch_drawn, sample):
+        failure = self._attempt(kind, seed, epoch_drawn, sample, input_view, target_view)
+        if failure is None:
+            return
+        if failure.cause is not None and not self._skips:
+            raise SampleError(self.name, kind, sample, epoch, failure.cause) from failure.cause
+        failures = {sample: failure}
+        for candidate in self._substitutes(kind, seed, epoch_drawn, sample):
             if candidate in failures:
                 continue
             failure = self._attempt(kind, seed, epoch_drawn, candidate, input_view, target_view)
             if failure is None:
                 self._note(kind, epoch, failures, candidate)
                 return
-            if failure.cause is not None and not self._skips:
-                raise SampleError(self.name, kind, candidate, epoch, failure.cause) from failure.cause
             failures[candidate] = failure
         self._give_up(kind, epoch, failures)
 
@@ -141,13 +144,14 @@ class Dataset:
             return _Failure(stage, cause)
         return None
 
-    def _candidates(self, kind: str, seed: int, epoch: int, sample: int) -> Iterator[int]:
-        """Yield the sample itself, then those to try in its place, all others being equally likely."""
-        yield sample
+    def _substitutes(self, kind: str, seed: int, epoch: int, sample: int) -> list[int]:
+        """Return what to try in a sample's place, all others being equally likely."""
         others = len(self._parts[kind].source) - 1
-        if others > 0:
-            drawn = self._generator(seed, epoch, sample, SUBSTITUTE[kind]).integers(others, size=_MOST_SUBSTITUTES)
-            yield from (drawn + (drawn >= sample)).tolist()
+        if others == 0:
+            return []
+        drawn = self._generator(seed, epoch, sample, SUBSTITUTE[kind]).integers(others, size=_MOST_SUBSTITUTES)
+        substitutes: list[int] = (drawn + (drawn >= sample)).tolist()
+        return substitutes
 
     def _note(self, kind: str, epoch: int, failures: dict[int, _Failure], substitute: int) -> None:
         """Note all samples that were tried in vain before the substitute."""
@@ -202,6 +206,9 @@ class _Part:
 
 def _set_target(view: Array, target: object) -> None:
     """Write a target into its place, (1, ...); NumPy alone would stretch or cut what does not fit."""
+    if type(target) is np.int64 and view.dtype == np.int64 and view.ndim == 1:  # a class, as most are
+        view[0] = target
+        return
     value = np.asarray(target)
     if value.shape != view.shape[1:] or not np.can_cast(value.dtype, view.dtype, "same_kind"):
         wanted = f"{view.shape[1:]} of {view.dtype}"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from preprocess.decode import Scratch, decode
 from preprocess.errors import TransformError, nearest
 from preprocess.layout import Array, SampleLayout
 from preprocess.names import load_object
@@ -135,13 +136,22 @@ class Pipeline:
         """
         for transform, in_slot in self._steps:
             assert rng is not None
-            image = transform(image, rng, slot_view if in_slot else None)
+            out = slot_view if in_slot else None
+            if isinstance(transform, Decode):
+                image = decode(image, transform.channels, out, self._scratch)
+            else:
+                image = transform(image, rng, out)
         if image is slot_view:
             return
         if image.shape != slot_view.shape or image.dtype != slot_view.dtype:
             wanted = f"{slot_view.shape} of {slot_view.dtype}"
             raise ValueError(f"the sample is {image.shape} of {image.dtype}, all others are {wanted}")
         slot_view[...] = image
+
+    @cached_property
+    def _scratch(self) -> Scratch | None:
+        """Where pictures are decoded; none if a user's transform may keep what it is given."""
+        return None if self.has_user_code else Scratch()
 
     @cached_property
     def _steps(self) -> list[tuple[Transform | UserTransform, bool]]:

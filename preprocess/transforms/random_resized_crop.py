@@ -54,13 +54,11 @@ class RandomResizedCrop:
         return (*self._size, image_shape(shape, "random_resized_crop")[2])
 
     def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
-        import cv2
-
         rows, columns, channels = image.shape
         top, left, height, width = self.draw(rows, columns, rng)
         part = image[top : top + height, left : left + width]
         resized = destination(out, (*self._size, channels), image.dtype)
-        cv2.resize(part, self._size[::-1], dst=resized, interpolation=self._flag)
+        self._resize(part, self._width_and_height, resized, 0, 0, self._flag)
         return resized
 
     def draw(self, rows: int, columns: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
@@ -83,6 +81,17 @@ class RandomResizedCrop:
         elif columns > greatest * rows:
             width = max(1, round(rows * greatest))
         return (rows - height) // 2, (columns - width) // 2, height, width
+
+    @cached_property
+    def _resize(self) -> Any:
+        """OpenCV's function, which only those who use it pay for."""
+        import cv2
+
+        return cv2.resize
+
+    @cached_property
+    def _width_and_height(self) -> tuple[int, int]:
+        return self._size[::-1]
 
     @cached_property
     def _size(self) -> tuple[int, int]:
