@@ -178,22 +178,26 @@ class Trainer:
             gathered = self.group.gather_trees([worker.as_tree() for worker in self.workers])
             if not self.group.is_master:
                 return None
-            return Checkpoint(
-                job=self.name,
-                seed=self.seed,
-                virtual_workers=self.virtual_workers,
-                batch_size=self.batch_size,
-                epoch=self.epoch,
-                step=self.step_in_epoch,
-                steps=self.steps,
-                parameters=on_host(dict(self.model.named_parameters())),
-                workers=[tree for member in gathered for tree in member],
-                optimizer=on_host(self.optimizer.state_dict()),
-                schedule=None if self.schedule is None else on_host(self.schedule.state_dict()),
-                layout=self._buckets.layout.as_tree(),
-                history=on_host(self.history),
-                pins=determinism.pins(self.device),
-            )
+            return Checkpoint.from_tree(on_host(self.state([tree for part in gathered for tree in part]).as_tree()))
+
+    def state(self, contexts: list[dict[str, Any]]) -> Checkpoint:
+        """Return the job's state with these virtual workers' contexts; tensors are the trainer's own, not copies."""
+        return Checkpoint(
+            job=self.name,
+            seed=self.seed,
+            virtual_workers=self.virtual_workers,
+            batch_size=self.batch_size,
+            epoch=self.epoch,
+            step=self.step_in_epoch,
+            steps=self.steps,
+            parameters={name: parameter.detach() for name, parameter in self.model.named_parameters()},
+            workers=contexts,
+            optimizer=self.optimizer.state_dict(),
+            schedule=None if self.schedule is None else self.schedule.state_dict(),
+            layout=self._buckets.layout.as_tree(),
+            history=self.history,
+            pins=determinism.pins(self.device),
+        )
 
     def restore(self, checkpoint: Checkpoint | None = None) -> None:
         """Take over a job's state, on any number of trainers. The master gives the checkpoint; all members call it.
@@ -202,20 +206,34 @@ class Trainer:
         """
         with self._clock():
             if self.group.is_master:
-                self._check_fit(checkpoint)
+                self.check_fit(checkpoint)
             saved = Checkpoint.from_tree(self.group.bcast_tree(checkpoint.as_tree() if checkpoint else None))
-            determinism.compare_pins(saved.pins, determinism.pins(self.device))
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    parameter.copy_(saved.parameters[name])
+            self.take(Checkpoint.from_tree(on_host(saved.as_tree())))
             for worker in self.workers:
                 worker.restore(saved.workers[worker.rank])
-            self.optimizer.load_state_dict(on_host(saved.optimizer))
-            if self.schedule is not None:
-                self.schedule.load_state_dict(on_host(saved.schedule))
-            self._lay_out(Layout.from_tree(saved.layout))
-            self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
-            self.history = on_host(saved.history)
+
+    def take(self, saved: Checkpoint) -> None:
+        """Take over what all members share; tensors of the optimizer become this trainer's own, uncopied.
+
+        PinsDiffer if this process runs under other settings.
+        """
+        determinism.compare_pins(saved.pins, determinism.pins(self.device))
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                if parameter.data_ptr() != saved.parameters[name].data_ptr():  # else it was received in place
+                    parameter.copy_(saved.parameters[name])
+        self.optimizer.load_state_dict(saved.optimizer)
+        if self.schedule is not None and saved.schedule is not None:
+            self.schedule.load_state_dict(saved.schedule)
+        self._lay_out(Layout.from_tree(saved.layout))
+        self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
+        self.history = saved.history
+
+    def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
+        """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
+        self.group, self.workers = group, workers
+        self._ring = VirtualRing(blocks_of(self.virtual_workers, group.size), group.index, group)
+        self._lay_out(self._buckets.layout)
 
     # The parts of a step, in the order in which `step` uses them.
 
@@ -298,7 +316,8 @@ class Trainer:
         for worker in self.workers:
             worker.gradients = self._buckets.empty()
 
-    def _check_fit(self, checkpoint: Checkpoint | None) -> None:
+    def check_fit(self, checkpoint: Checkpoint | None) -> None:
+        """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
         own: dict[str, Any] = {
