@@ -91,10 +91,16 @@ class Layout:
 
 @contextmanager
 def recorded_order(parameters: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Give a list that fills with the parameters' indices as their gradients become ready."""
+    """Give a list that fills with the parameters' indices as their gradients become ready in the last backward pass."""
     order: list[int] = []
+
+    def note(index: int) -> None:
+        if index in order:  # another backward pass has begun
+            order.clear()
+        order.append(index)
+
     hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
+        parameter.register_post_accumulate_grad_hook(lambda _, index=index: note(index))
         for index, parameter in enumerate(parameters)
     ]
     try:

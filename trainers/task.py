@@ -27,8 +27,8 @@ __all__ = [
     "seed_of",
 ]
 
-Batch = tuple[Any, Tensor]
-"""(input, target): tensors whose first axis counts samples; the input may be a tuple, list or mapping of tensors."""
+Batch = tuple[Any, Any]
+"""(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
 
 Sums = dict[str, tuple[float, float]]
 """Name of a metric -> (sum over samples, number of samples)."""
@@ -40,7 +40,9 @@ class Task(Protocol):
     loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
     metrics(model, batch) -> {name: (sum, count)} (accuracy);
-    batch_size = samples a step of one virtual worker (32); seed (0); name (the class's name).
+    batch_size = samples a step of one virtual worker (32); seed (0); name (the class's name);
+    accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
+    gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`).
     """
 
     def model(self) -> nn.Module:
@@ -113,8 +115,16 @@ def name_of(task: Task) -> str:
 
 
 def samples_in(batch: Batch) -> int:
-    """Return the number of samples of a batch."""
-    return len(cast(Sized, batch[1]))
+    """Return the number of samples of a batch: the length of its first target."""
+    return _length(batch[1])
+
+
+def _length(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return _length(next(iter(value.values())))
+    if isinstance(value, (tuple, list)) and value and isinstance(value[0], (Tensor, Mapping, tuple, list)):
+        return _length(value[0])
+    return len(cast(Sized, value))
 
 
 def move(value: Any, device: torch.device) -> Any:

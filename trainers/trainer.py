@@ -23,6 +23,7 @@ from trainers.group import Group, blocks_of
 from trainers.plan import BatchPlan
 from trainers.random_state import seed_everything
 from trainers.reduce.ring import VirtualRing
+from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.virtual_worker import VirtualWorker
@@ -49,10 +50,17 @@ class ForwardBackward:
     """The real computation."""
 
     def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor:
-        """Run forward and backward; return the loss."""
-        loss = tasks.loss_of(trainer.task, trainer.model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        """Run forward and backward, part by part; return the loss."""
+        parts = trainer.options.parts(batch)
+        losses = []
+        for number, (part, divisor) in enumerate(parts, 1):
+            trainer.accumulating = number < len(parts)
+            with trainer.options.precision(trainer.device):
+                loss = tasks.loss_of(trainer.task, trainer.model, part)
+            loss = loss if len(parts) == 1 else loss / divisor
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
 
 
 class Trainer:
@@ -60,6 +68,8 @@ class Trainer:
 
     model, optimizer, schedule: as the task built them, the same on every member after every step.
     workers: this member's virtual workers, in rank order.
+    options: what the task asks of a step (see `trainers.step_options`).
+    accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
     epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
     history: the metrics of each finished epoch, the same on every member.
     computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
@@ -83,6 +93,7 @@ class Trainer:
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, group)
         self._compute: Compute = compute or ForwardBackward()
+        self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
         self.optimizer = task.optimizer(self.model)
@@ -120,6 +131,7 @@ class Trainer:
             sums = self._count(losses)
             layout = self._agree_on_layout(uses, ready)
             self._buckets.give(self._reduce(), layout.used or ())
+            self.options.before_update(self.task, self.model)
             self.optimizer.step()
             if self.schedule is not None:
                 self.schedule.step()

@@ -1,0 +1,119 @@
+"""What a task asks of a step beyond forward, backward and update, and in which order that is done.
+
+Each is what users of DDP write into their loops, and keeps DDP's bits:
+
+* accumulation: the parts of a batch run under `no_sync`, but for the last one. Gradients add up unscaled in each
+  worker; scaling by 1/N and the sum over workers come once, after the last part. Buffers are taken from virtual worker
+  0 before the first part alone.
+* mixed precision: the loss is computed under `torch.autocast`, backward runs outside. Weights, gradients, buckets and
+  sums stay float32.
+* clipping: after the sum, before the update, of the gradients that all workers share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.task import Batch, samples_in
+
+__all__ = ["StepOptions", "split"]
+
+_PRECISIONS = {"bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class StepOptions:
+    """The optional attributes of a task that change a step.
+
+    accumulate: parts in which a virtual worker's batch is worked on, one after the other.
+    autocast: "bfloat16", or None for the precision of the model.
+    clip_norm: the largest 2-norm of all gradients together; clip_value: the largest magnitude of an element.
+    """
+
+    accumulate: int = 1
+    autocast: str | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.accumulate, bool) or not isinstance(self.accumulate, int) or self.accumulate < 1:
+            raise ValueError(
+                f"accumulate is {self.accumulate!r}, it must be a whole number from 1 on: parts of a batch"
+            )
+        if self.autocast == "float16":
+            raise ValueError("autocast is 'float16', which needs its losses scaled; use 'bfloat16', which does not")
+        if self.autocast is not None and self.autocast not in _PRECISIONS:
+            raise ValueError(f"autocast is {self.autocast!r}; choose {' or '.join(map(repr, _PRECISIONS))}, or None")
+        for name in ("clip_norm", "clip_value"):
+            limit = getattr(self, name)
+            if limit is not None and not (limit > 0 and math.isfinite(limit)):
+                raise ValueError(f"{name} is {limit!r}, it must be a number above 0; leave it out not to clip")
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise ValueError(
+                f"clip_norm is {self.clip_norm} and clip_value {self.clip_value}: give one of them; "
+                "`before_step(model)` may clip in any other way"
+            )
+
+    @classmethod
+    def of(cls, task: object) -> StepOptions:
+        """Return a task's options. ValueError names the attribute that is out of range."""
+        names = ("accumulate", "autocast", "clip_norm", "clip_value")
+        given = {name: getattr(task, name, None) for name in names}
+        return cls(**{name: value for name, value in given.items() if value is not None})
+
+    def precision(self, device: torch.device) -> AbstractContextManager[Any]:
+        """Return the context for forward passes on `device`."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(device.type, dtype=_PRECISIONS[self.autocast])
+
+    def parts(self, batch: Batch) -> list[tuple[Batch, float]]:
+        """Return the parts of a batch, each with the divisor of its mean loss.
+
+        Parts differ by one sample at most. A loss divided by (samples of the batch / samples of the part) makes
+        gradients those of the mean over the batch: for equal parts the division by `accumulate` that DDP users write.
+        A batch of fewer samples than parts has a part for each sample.
+        """
+        if self.accumulate == 1:
+            return [(batch, 1.0)]
+        count = samples_in(batch)
+        pieces = split(batch, min(self.accumulate, count), count)
+        return [(piece, count / samples_in(piece)) for piece in pieces]
+
+    def before_update(self, task: object, model: nn.Module) -> None:
+        """Clip the summed gradients, then let the task's `before_step(model)` have them."""
+        if self.clip_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), self.clip_norm)
+        if self.clip_value is not None:
+            nn.utils.clip_grad_value_(model.parameters(), self.clip_value)
+        if hasattr(task, "before_step"):
+            task.before_step(model)
+
+
+def split(value: Any, parts: int, samples: int) -> list[Any]:
+    """Return `parts` consecutive parts of a batch; every tensor in it has `samples` as its first axis.
+
+    TypeError for what is no tensor and cannot be cut.
+    """
+    if isinstance(value, Tensor):
+        if value.dim() == 0 or len(value) != samples:
+            raise TypeError(
+                f"a tensor of shape {tuple(value.shape)} in a batch of {samples} samples cannot be cut into {parts} "
+                "parts: its first axis must count samples; leave `accumulate` out or mend the data set's collation"
+            )
+        return list(value.tensor_split(parts))
+    if isinstance(value, Mapping):
+        columns = {key: split(item, parts, samples) for key, item in value.items()}
+        return [{key: column[i] for key, column in columns.items()} for i in range(parts)]
+    if isinstance(value, (tuple, list)):
+        items = [split(item, parts, samples) for item in value]
+        make = getattr(value, "_make", type(value))  # of a named tuple
+        return [make(item[i] for item in items) for i in range(parts)]
+    raise TypeError(f"a {type(value).__name__} in a batch cannot be cut into {parts} parts; leave `accumulate` out")
