@@ -16,7 +16,7 @@ from preprocess import Ring, RingShape, SampleLayout, lane_bytes
 __all__ = ["BATCH", "HandOver", "hand_over", "memcpy_seconds"]
 
 BATCH = 256
-_SLOT = 64
+_SLOT = 128
 _LAYOUT = SampleLayout((224, 224, 3), "uint8")
 _AHEAD = 2  # batches that the lane holds
 _SECONDS = 60.0

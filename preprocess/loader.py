@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import SpecError
 from preprocess.layout import Array
@@ -22,7 +23,7 @@ from preprocess.stream import DatasetSpec, SourceSpec
 
 __all__ = ["SharedLoader"]
 
-_MOST_SLOT_SAMPLES = 64
+_MOST_SLOT_SAMPLES = 128
 
 
 class SharedLoader:
@@ -61,6 +62,10 @@ class SharedLoader:
         patience: seconds that a loader waits at an epoch's start for those that it shared the last one with.
         linger: seconds for which the service stays when the last loader has gone.
         timeout: seconds that a batch may take.
+
+    Attributes:
+        skipped: samples for which others were taken while this loader read, where the data say `on_corrupt: skip`;
+            a warning tells of each.
 
     Raises:
         SpecError: something of the above is not usable.
@@ -101,7 +106,8 @@ class SharedLoader:
         def connect() -> Channel:
             return find_or_start(place, settings, dataset, timeout)
 
-        self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout)
+        self.skipped: list[SkippedSample] = []
+        self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
         if held_out and not self._stream.held_out:
             raise SpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
 
@@ -177,6 +183,10 @@ class SharedLoader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _note_skip(self, sample: SkippedSample) -> None:
+        self.skipped.append(sample)
+        warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
 
     @property
     def _samples(self) -> int:

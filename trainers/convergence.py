@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Stop", "converged", "is_better"]
+__all__ = ["Stop", "converged", "is_better", "lower_is_better"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,17 @@ class Stop:
             raise ValueError(f"minimum_improvement is {self.minimum_improvement}, it must not be negative")
 
 
+_LOWER_IS_BETTER = frozenset({"loss", "error", "errors", "mse", "rmse", "mae", "nll", "perplexity"})
+
+
+def lower_is_better(metric: str) -> bool:
+    """Return whether less of a metric is better, by the words of its name: loss, error, mse and their like."""
+    return not _LOWER_IS_BETTER.isdisjoint(re.split(r"[^a-z]+", metric.lower()))
+
+
 def is_better(metric: str, value: float, reference: float) -> bool:
-    """Return whether `value` is better than `reference`: lower where the metric's name holds "loss", else higher."""
-    return value < reference if "loss" in metric else value > reference
+    """Return whether `value` is better than `reference`."""
+    return value < reference if lower_is_better(metric) else value > reference
 
 
 def converged(history: Sequence[Mapping[str, float]], stop: Stop) -> str | None:
@@ -66,7 +75,7 @@ def _reached(metrics: Mapping[str, float], name: str, value: float) -> bool:
 
 
 def _epochs_without_improvement(history: Sequence[Mapping[str, float]], stop: Stop) -> int:
-    margin = -stop.minimum_improvement if "loss" in stop.monitor else stop.minimum_improvement
+    margin = -stop.minimum_improvement if lower_is_better(stop.monitor) else stop.minimum_improvement
     best, best_epoch = _metric(history[0], stop.monitor), 0
     for epoch, metrics in enumerate(history):
         value = _metric(metrics, stop.monitor)

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from preprocess.corrupt import SkippedSample, Stage
+
 __all__ = [
     "Assigned",
     "Channel",
@@ -23,6 +25,7 @@ __all__ = [
     "OpenLane",
     "Read",
     "Refused",
+    "Skipped",
     "Welcome",
 ]
 
@@ -127,7 +130,33 @@ class LaneFailed:
     type: Literal["lane_failed"] = "lane_failed"
 
 
-Message = Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed
+@dataclass(frozen=True)
+class Skipped:
+    """A sample could not be made and another was taken; the fields are those of `SkippedSample`."""
+
+    data: str
+    kind: str
+    sample: int
+    substitute: int
+    epoch: int
+    reason: str
+    stage: Stage
+    type: Literal["skipped"] = "skipped"
+
+    @classmethod
+    def of(cls, sample: SkippedSample) -> Skipped:
+        """Return the message about a sample."""
+        return cls(**vars(sample))
+
+    @property
+    def content(self) -> SkippedSample:
+        """The sample."""
+        values = dict(vars(self))
+        del values["type"]
+        return SkippedSample(**values)
+
+
+Message = Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed | Skipped
 
 _MOST_BYTES = 2**20
 

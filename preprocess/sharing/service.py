@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterable
 from selectors import EVENT_READ, DefaultSelector
 
+from preprocess.corrupt import CorruptSamples
 from preprocess.dataset import Dataset
+from preprocess.errors import CorruptLimitError
 from preprocess.order import HELD_OUT
 from preprocess.ring import Ring
 from preprocess.sharing.messages import (
@@ -23,6 +25,7 @@ from preprocess.sharing.messages import (
     OpenLane,
     Read,
     Refused,
+    Skipped,
     Welcome,
 )
 from preprocess.sharing.openings import Openings, first_place
@@ -55,6 +58,10 @@ class Service:
         self._staff = Staff(self._ring, dataset, self._close_in_children)
         self._groups = ReadingGroups(settings.patience, self._places)
         self._loaders: dict[int, Channel] = {}
+        limit = settings.data.corrupt_limit if settings.data else 0
+        self._corrupt = CorruptSamples(
+            dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped.of(sample))
+        )
         self._newcomers: list[Channel] = []
         self._openings = Openings(self._ring, dataset, settings.lane_samples)
         self._idle_since = time.monotonic()
@@ -67,8 +74,8 @@ class Service:
         while not self._may_end():
             for key, _ in self._selector.select(_TICK_SECONDS):
                 key.data()
-            for failure in self._staff.hear():
-                self._fail(failure)
+            for said in self._staff.hear():
+                self._note_skip(said) if isinstance(said, Skipped) else self._fail(said)
             to_open = self._groups.form(time.monotonic(), self._openings.present_places())
             if self._staff.replace_the_dead():
                 to_open = self._groups.form_anew(self._openings.present_places())
@@ -170,6 +177,13 @@ class Service:
         readers = self._openings.readers_of(failure.lane, failure.generation)
         self._staff.order(CloseLane(failure.lane))
         self._tell(readers, Failed(failure.reason))
+
+    def _note_skip(self, skipped: Skipped) -> None:
+        """Tell all loaders of a sample that was skipped, and count it: there may be too many in all."""
+        try:
+            self._corrupt.add(skipped.content)
+        except CorruptLimitError as error:
+            self._tell(self._loaders, Failed(str(error)))
 
     def _tell(self, readers: Iterable[int], message: Message) -> None:
         for reader in readers:

@@ -9,11 +9,23 @@ from collections.abc import Callable
 import numpy as np
 
 from preprocess.control import RingShape
+from preprocess.corrupt import SkippedSample
 from preprocess.errors import RingTimeout, ServiceError, WriterLost
 from preprocess.lane_reader import LaneReader
 from preprocess.layout import Array, SampleLayout
 from preprocess.ring import Ring
-from preprocess.sharing.messages import Assigned, Channel, ChannelClosed, Failed, Hello, Left, Read, Refused, Welcome
+from preprocess.sharing.messages import (
+    Assigned,
+    Channel,
+    ChannelClosed,
+    Failed,
+    Hello,
+    Left,
+    Read,
+    Refused,
+    Skipped,
+    Welcome,
+)
 
 __all__ = ["SharedStream"]
 
@@ -28,6 +40,7 @@ class SharedStream:
         connect: finds the service, or starts it.
         hello: how this loader introduces itself.
         timeout: seconds that a wait for samples, or for the service, may take.
+        on_skip: called with each sample that the service skipped while this loader was there.
 
     Attributes:
         layout: of the samples.
@@ -36,8 +49,10 @@ class SharedStream:
         seconds_waited: time spent waiting for samples and for other loaders.
     """
 
-    def __init__(self, connect: Callable[[], Channel], hello: Hello, timeout: float) -> None:
-        self._connect, self._hello, self._timeout = connect, hello, timeout
+    def __init__(
+        self, connect: Callable[[], Channel], hello: Hello, timeout: float, on_skip: Callable[[SkippedSample], None]
+    ) -> None:
+        self._connect, self._hello, self._timeout, self._on_skip = connect, hello, timeout, on_skip
         self._reader: LaneReader | None = None
         self._read: Read | None = None
         self._first_place = 0
@@ -120,6 +135,8 @@ class SharedStream:
             while (message := self._channel.receive(0.0)[0]) is not None:
                 if isinstance(message, Failed):
                     self._failure = message.reason
+                elif isinstance(message, Skipped):
+                    self._on_skip(message.content)
                 elif isinstance(message, Assigned) and self._read is not None:
                     self._move(message)
         except ChannelClosed:

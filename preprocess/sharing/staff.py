@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from preprocess.dataset import Dataset
 from preprocess.ring import Ring
-from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message
+from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message, Skipped
 from preprocess.sharing.worker import Worker
 
 __all__ = ["Staff", "StaffLost"]
@@ -60,13 +60,13 @@ class Staff:
                 continue  # it is dead, and will be replaced
             self._ring.control.bells.ring(index)
 
-    def hear(self) -> list[LaneFailed]:
+    def hear(self) -> list[LaneFailed | Skipped]:
         """Return what the preprocessors have said."""
-        said = []
+        said: list[LaneFailed | Skipped] = []
         for member in self._members.values():
             try:
                 while (message := member.channel.receive(0.0)[0]) is not None:
-                    if isinstance(message, LaneFailed):
+                    if isinstance(message, (LaneFailed, Skipped)):
                         said.append(message)
             except ChannelClosed:
                 continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from preprocess.dataset import Dataset
-from preprocess.errors import SampleError
+from preprocess.errors import CorruptLimitError, SampleError
 from preprocess.order import HELD_OUT, TRAIN
 from preprocess.preprocessor import Preprocessor
 from preprocess.process import use_one_thread
 from preprocess.ring import Ring
-from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane
+from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane, Skipped
 from preprocess.stream import LaneSpec
 
 __all__ = ["Worker"]
@@ -31,6 +31,7 @@ class Worker:
         self._channel = channel
         self._preprocessor = Preprocessor(ring, index, {dataset.name: dataset})
         self._lanes: dict[int, LaneSpec] = {}
+        dataset.report_skips(lambda sample: channel.send(Skipped.of(sample)))
 
     def run(self) -> None:
         """Make samples until the service closes the channel."""
@@ -56,15 +57,15 @@ class Worker:
     def _step(self) -> bool:
         try:
             return self._preprocessor.step()
-        except SampleError as error:
+        except (SampleError, CorruptLimitError) as error:
             self._give_up(error)
             return True
 
-    def _give_up(self, error: SampleError) -> None:
-        """Fill no more lanes that carry the sample, and say why."""
+    def _give_up(self, error: SampleError | CorruptLimitError) -> None:
+        """Fill no more lanes that carry the sample, or none at all if there were too many, and say why."""
         for spec in list(self._lanes.values()):
             kind = HELD_OUT if spec.itinerary.first_place == spec.itinerary.places else TRAIN
-            if (kind, spec.stream.epoch) == (error.kind, error.epoch):
+            if isinstance(error, CorruptLimitError) or (kind, spec.stream.epoch) == (error.kind, error.epoch):
                 self._channel.send(LaneFailed(spec.lane, spec.generation, str(error)))
                 self._close(spec.lane)
 

@@ -72,6 +72,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         "search-space",
         "port-a-ddp-script",
         "convert-data",
+        "share-a-loader",
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
     ],

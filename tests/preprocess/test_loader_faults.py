@@ -126,6 +126,22 @@ def test_sample_that_cannot_be_read_is_named(loader_folder: Path) -> None:
         list(loader)
 
 
+def test_skipped_sample_is_told(loader_folder: Path) -> None:
+    data = counted(loader_folder, broken=7) | {"on_corrupt": "skip"}
+    told = pytest.warns(UserWarning, match=r"train sample 7 \(OSError: bad sector\)")
+    with SharedLoader(data, 8, workers=2, linger=0.0) as loader, told:
+        targets = [int(target) for _, targets in loader for target in targets]
+        (skipped,) = loader.skipped
+    assert len(targets) == 103 and set(targets) == set(range(103)) - {7}
+    assert targets.count(skipped.substitute) == 2
+
+
+def test_too_many_skipped_samples_are_an_error(loader_folder: Path) -> None:
+    data = counted(loader_folder, broken=7) | {"on_corrupt": "skip", "corrupt_limit": 0}
+    with SharedLoader(data, 8, linger=0.0) as loader, pytest.warns(UserWarning), pytest.raises(ServiceError, match="7"):
+        list(loader)
+
+
 def test_data_that_cannot_be_opened_is_named(loader_folder: Path) -> None:
     values = {"name": "lost", "train": {"source": "hdf5", "arguments": {"path": "lost.h5"}}}
     with pytest.raises(ServiceError, match=r"lost\.h5.*there is no such file"):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import Stop, converged
+from trainers.convergence import is_better
 
 
 def test_the_last_epoch_ends_a_job() -> None:
@@ -55,3 +56,19 @@ def test_wrong_conditions_are_named() -> None:
         Stop(0)
     with pytest.raises(KeyError, match="no metric is called 'acuracy'; this job has accuracy"):
         converged([{"accuracy": 0.5}], Stop(5, target={"acuracy": 0.9}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"),
+    [
+        ("test_loss", True),
+        ("loss", True),
+        ("top5_error", True),
+        ("RMSE", True),
+        ("accuracy", False),
+        ("glossiness", False),
+    ],
+)
+def test_less_of_losses_and_errors_is_better(metric: str, lower: bool) -> None:
+    assert is_better(metric, 0.1, 0.2) == lower
+    assert converged([{metric: 0.1}], Stop(9, target={metric: 0.2})) == ("target" if lower else None)
