@@ -19,7 +19,7 @@ from benchmarks.feeding import Cost, Networks, NoAnswer, networks, ways_here
 from benchmarks.handing_over import hand_over, memcpy_seconds
 from benchmarks.pictures import write_pictures
 from benchmarks.preparing import BareLoop, OnePreprocessor, randomness_share
-from benchmarks.ring_memory import memory_of
+from benchmarks.ring_memory import memory_of, memory_of_feed
 from benchmarks.three_hosts import measure as measure_hosts
 
 IMAGES = 1024
@@ -135,7 +135,9 @@ def _memory(data: Path, repetitions: int, result: Figures) -> None:
     one, eight = memory_of(1, data), memory_of(8, data)
     ratio = eight.ring / one.ring
     _bar(result, "ring for 8 networks, of the ring for 1", [ratio], "<= 1.02", ratio <= 1.02)
-    _bar(result, "a network's own memory for samples, batches", [eight.private], "< 2", eight.private < 2)
+    _bar(result, "a script's own memory for samples, batches", [eight.private], "< 2", eight.private < 2)
+    trainer = memory_of_feed(data)
+    _bar(result, "a trainer's own memory for samples, batches", [trainer], "< 2", trainer < 2)
 
 
 def _between_hosts(data: Path, repetitions: int, result: Figures) -> None:

@@ -11,12 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import torch
 
 from benchmarks.pictures import pictures
+from fleet.feed import Feed, Reading, Share, StepBatches
+from preprocess import (
+    Dataset,
+    Itinerary,
+    LaneSpec,
+    Preprocessor,
+    Ring,
+    RingShape,
+    SharedLoader,
+    StreamKey,
+    lane_bytes,
+)
+from trainers import BatchPlan
 
-__all__ = ["Memory", "memory_of"]
+__all__ = ["Memory", "memory_of", "memory_of_feed"]
 
-BATCH = 256
+BATCH, SLOT = 256, 64
 MOST_BATCHES = 6
 
 
@@ -47,6 +61,16 @@ def memory_of(networks: int, data: Path) -> Memory:
     return Memory(ring, max(private))
 
 
+def memory_of_feed(data: Path, workers: int = 4) -> float:
+    """Return the most that a trainer holds of its own while its virtual workers take their batches, in batches.
+
+    A batch is what all of them take together in a step, 256 images.
+    """
+    command = [sys.executable, "-m", "benchmarks.ring_memory", json.dumps({"data": str(data), "workers": workers})]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, stdin=subprocess.DEVNULL)
+    return float(done.stdout)
+
+
 def _line(process: subprocess.Popen[bytes]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().decode()
@@ -64,8 +88,6 @@ def _private_bytes() -> int:
 
 def _take_part(arguments: dict[str, Any]) -> None:
     """Be one network: print the most batches that were held, and stay until standard input ends."""
-    from preprocess import SharedLoader
-
     spec, networks = pictures(Path(arguments["data"])), arguments["networks"]
     with SharedLoader(spec, BATCH, readers=networks, name=arguments["name"], buffer=2) as loader:
         before, most = 0, 0
@@ -78,10 +100,39 @@ def _take_part(arguments: dict[str, Any]) -> None:
         sys.stdin.read()
 
 
+def _feed(arguments: dict[str, Any]) -> None:
+    """Be one trainer and its preprocessor: print the most batches that were held beside the ring."""
+    dataset = Dataset(pictures(Path(arguments["data"])))
+    workers = arguments["workers"]
+    plan = BatchPlan(dataset.length, workers, BATCH // workers)
+    itinerary = Itinerary(dataset.length, plan.padded - dataset.length)
+    size = lane_bytes(dataset.layout, 2 * BATCH, SLOT, 1)
+    ring = Ring.forked(RingShape(1, -(-size // 4096) * 4096, SLOT, 1, 1))  # shared pages: not counted
+    lane = ring.lanes[0]
+    lane.open(dataset.layout, [0], 1)
+    preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})
+    preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), itinerary, dataset.layout, ((0,),)))
+    while preprocessor.step():  # the ring is full
+        pass
+    share = Share(plan, range(workers), 0, 1, BATCH)
+    reader = lane.reader(0, dataset.layout, 1)
+    feed = Feed(reader, itinerary, share, 0, 0, torch.device("cpu"), Reading(), timeout=60.0)
+    before, most = _private_bytes(), 0
+    for _ in range(2):
+        step = feed.next()
+        assert isinstance(step, StepBatches)
+        for read in step.batches:
+            batch = read() if callable(read) else read
+            most = max(most, _private_bytes() - before)
+            del batch
+    print(most / (BATCH * dataset.layout.input_bytes))
+
+
 def _endlessly(loader: Any) -> Any:
     while True:
         yield from loader
 
 
 if __name__ == "__main__":
-    _take_part(json.loads(sys.argv[1]))
+    given = json.loads(sys.argv[1])
+    _feed(given) if "workers" in given else _take_part(given)
