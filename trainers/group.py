@@ -173,6 +173,11 @@ class Group:
         self.barrier()
         self._transport.close()
 
+    def become(self, other: Group) -> None:
+        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.resize`)."""
+        self._transport, self.ranks = other._transport, other.ranks
+        self.index, self.size = other.index, other.size
+
     def __enter__(self) -> Group:
         return self
 
