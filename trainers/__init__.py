@@ -6,10 +6,12 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
 from trainers.convergence import Stop, converged
-from trainers.determinism import ConsistencyWarning, PinsDiffer, pin, pins
+from trainers.determinism import ConsistencyWarning, Level, PinsDiffer, level_of, pin, pins
 from trainers.group import Group, blocks_of
+from trainers.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.plan import BatchPlan
 from trainers.reduce.transport import PeerFailed, PeerSilent
+from trainers.scan import Scan, scan
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients
 from trainers.virtual_worker import VirtualWorker
@@ -24,10 +26,14 @@ __all__ = [
     "Diverged",
     "ForwardBackward",
     "Group",
+    "InstructionSetError",
+    "Level",
     "PeerFailed",
     "PeerSilent",
     "PinsDiffer",
+    "PinsTooLate",
     "Saved",
+    "Scan",
     "Stop",
     "Sums",
     "Task",
@@ -38,9 +44,11 @@ __all__ = [
     "converged",
     "file_name",
     "latest_good",
+    "level_of",
     "pin",
     "pins",
     "prune",
     "read",
+    "scan",
     "write",
 ]

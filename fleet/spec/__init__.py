@@ -21,6 +21,7 @@ from fleet.spec.references import ReferenceProblem, importable, resolve
 from fleet.spec.sections import (
     Checkpoints,
     Data,
+    Determinism,
     Normalise,
     Policy,
     Profile,
@@ -40,6 +41,7 @@ __all__ = [
     "ABSENT",
     "Checkpoints",
     "Data",
+    "Determinism",
     "Difference",
     "EnsembleSpec",
     "InputPreparation",

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
-from fleet.spec.sections import Checkpoints, Data, Policy, Profile, Rehearse, Resources
+from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse, Resources
 from fleet.spec.values import Name, Section, Seed
 
 
@@ -38,6 +38,9 @@ class EnsembleSpec(Section):
     )
     resources: Resources = Field(
         default_factory=Resources, description="What the run may use of the machine.", examples=[{"trainers": 3}]
+    )
+    determinism: Determinism = Field(
+        default_factory=Determinism, description="What results do not depend on.", examples=["D2"]
     )
     policy: Policy = Field(
         default_factory=Policy, description="Who gets which devices, and when.", examples=[{"name": "flotilla"}]

@@ -22,6 +22,7 @@ from fleet.spec.job import Job, Stop
 from fleet.spec.sections import (
     Checkpoints,
     Data,
+    Determinism,
     Normalise,
     Policy,
     Profile,
@@ -46,6 +47,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Distribution,
     Blocks,
     Resources,
+    Determinism,
     Policy,
     Checkpoints,
     Profile,

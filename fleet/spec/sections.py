@@ -204,6 +204,34 @@ class Resources(Section):
         return self
 
 
+class Determinism(Section):
+    """What results do not depend on (EasyScale, SC'23, 3.3); one level for all jobs, as it holds for processes."""
+
+    level: Literal["D0", "D1", "D2"] = Field(
+        default="D1",
+        description="`D0`: bits repeat on the same devices with the same history. `D1`: on any number of devices, "
+        "moved and restarted at will. `D2`: on devices of different kinds, too; kernels are then limited to those that "
+        "all have.",
+        examples=["D2"],
+    )
+    instruction_set: Literal["avx2", "sse4"] = Field(
+        default="avx2",
+        description="Of `D2`: what CPU kernels are limited to. `sse4` is slower, for machines of which some have no "
+        "AVX2.",
+        examples=["sse4"],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _level_alone(cls, value: Any) -> Any:
+        return {"level": value} if isinstance(value, str) else value
+
+    @property
+    def pinned_to(self) -> str | None:
+        """The instruction set that processes must be started with; None below D2."""
+        return self.instruction_set if self.level == "D2" else None
+
+
 class Policy(Section):
     """Who gets which devices, and when."""
 
