@@ -82,12 +82,13 @@ class Trainer:
         group: Group,
         device: torch.device | str = "cpu",
         compute: Compute | None = None,
+        level: str = "D1",
     ) -> None:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
-        Every member of `group` does the same. Sets the process's determinism (see `trainers.determinism`).
+        Every member of `group` does the same. Sets the process's determinism to `level` (see `trainers.determinism`).
         """
-        determinism.pin()
+        self.level = determinism.pin(level=level, device=device)
         self.task, self.name = task, tasks.name_of(task)
         self.virtual_workers, self.group, self.device = virtual_workers, group, torch.device(device)
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
@@ -237,7 +238,7 @@ class Trainer:
         self.optimizer.load_state_dict(saved.optimizer)
         if self.schedule is not None and saved.schedule is not None:
             self.schedule.load_state_dict(saved.schedule)
-        self._lay_out(Layout.from_tree(saved.layout))
+        self._lay_out(self._kept(Layout.from_tree(saved.layout)))
         self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
         self.history = saved.history
 
@@ -245,7 +246,7 @@ class Trainer:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.group, self.workers = group, workers
         self._ring = VirtualRing(blocks_of(self.virtual_workers, group.size), group.index, group)
-        self._lay_out(self._buckets.layout)
+        self._lay_out(self._kept(self._buckets.layout))
 
     # The parts of a step, in the order in which `step` uses them.
 
@@ -322,6 +323,10 @@ class Trainer:
         if not trainable:
             raise ValueError(f"job {self.name}: the model has no parameter that requires a gradient")
         return [name for name, _ in trainable], [parameter for _, parameter in trainable]
+
+    def _kept(self, layout: Layout) -> Layout:
+        """Return the layout after a restart or a move: at D0 DDP begins anew."""
+        return layout if self.level.keeps_layout else Layout.first(self._parameters)
 
     def _lay_out(self, layout: Layout) -> None:
         self._buckets = Buckets(self._parameters, layout)
