@@ -141,6 +141,10 @@ def _launch(options: RunOptions) -> int:
     from fleet.launch import inside_launcher
 
     if inside_launcher():
+        from fleet.pinning import pin_rank
+
+        with _people():
+            pin_rank(options)
         from fleet.run import run_rank
 
         return run_rank(options)
@@ -151,13 +155,17 @@ def _start_ranks(options: RunOptions) -> int:
     """Check what can be checked without ranks, then start them."""
     from fleet.devices import local_trainers
     from fleet.launch import LaunchError, LocalLaunch
+    from fleet.pinning import variables_of
 
-    resources = _load(options.spec, list(options.overrides)).resources
+    spec = _load(options.spec, list(options.overrides))
+    with _people():
+        variables = variables_of(spec)
+    resources = spec.resources
     trainers = resources.trainers if resources.trainers is not None else local_trainers(resources.device)
     terminal = shutil.get_terminal_size() if sys.stdout.isatty() else None
     size = (terminal.columns, terminal.lines) if terminal else None
     try:
-        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size)
+        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size, variables)
     except LaunchError as error:
         _bad_input(str(error))
     return launch.run()

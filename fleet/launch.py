@@ -104,8 +104,16 @@ class LocalLaunch:
     of the grace time, ends the ranks at once.
     """
 
-    def __init__(self, ranks: int, arguments: Sequence[str], terminal: tuple[int, int] | None) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        terminal: tuple[int, int] | None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        """`variables` are set for the ranks, on top of this process's environment."""
         self._launcher = find_mpiexec()
+        self._variables = dict(variables or {})
         self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments])
         self._terminal = terminal
         self._signals = 0
@@ -132,7 +140,7 @@ class LocalLaunch:
         more.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         if self._terminal is not None:
             more[TERMINAL] = "{}x{}".format(*self._terminal)
-        return {**os.environ, **self._launcher.environment(), **more}
+        return {**os.environ, **self._launcher.environment(), **more, **self._variables}
 
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""

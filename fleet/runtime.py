@@ -83,6 +83,8 @@ class Runtime:
         )
         layout = self.data_of(name).layout
         everything = [parts, layout.to_json(), device.split(":")[0], self.spec.resources.threads]
+        if self.spec.determinism.level == "D2":
+            everything.append(self.spec.determinism.pinned_to)  # its kernels are slower
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

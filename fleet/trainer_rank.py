@@ -31,7 +31,7 @@ from fleet.rehearsal import RehearsedCompute
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
-from trainers import CheckpointError, Group, PeerFailed, Trainer, latest_good
+from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -170,7 +170,9 @@ class TrainerRank:
             rate = order.fitted[group.size - 1]
             largest = -(-job.virtual_workers // group.size)
             compute = RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
-        trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, compute)
+        level = self.runtime.spec.determinism.level
+        trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, compute, level)
+        check_group(group, order.members, self.device)
         return trainer, compute
 
     def _restore(self, order: StartGroup, group: Group, trainer: Trainer) -> list[CheckpointError]:
@@ -195,7 +197,8 @@ class TrainerRank:
     def _profile(self, order: ProfileGroup) -> Left:
         job = self.runtime.job(order.job)
         with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
-            trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device)
+            level = self.runtime.spec.determinism.level
+            trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, level=level)
             layout = self.runtime.data_of(order.job).layout
             timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
             if group.is_master:

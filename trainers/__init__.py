@@ -6,7 +6,7 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
 from trainers.convergence import Stop, converged
-from trainers.determinism import ConsistencyWarning, Level, PinsDiffer, level_of, pin, pins
+from trainers.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
 from trainers.group import Group, blocks_of
 from trainers.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.plan import BatchPlan
@@ -41,6 +41,7 @@ __all__ = [
     "UnevenGradients",
     "VirtualWorker",
     "blocks_of",
+    "check_group",
     "converged",
     "file_name",
     "latest_good",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from trainers.group import Group
 from trainers.instruction_sets import INSTRUCTION_SETS, PinsTooLate, lacking, mend, pinned, processor, started_with
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "ConsistencyWarning",
     "Level",
     "PinsDiffer",
+    "check_group",
     "check_members",
     "compare_pins",
     "level_of",
@@ -175,6 +177,16 @@ def check_members(members: Sequence[Mapping[str, str]], names: Sequence[object])
             ConsistencyWarning,
             stacklevel=2,
         )
+
+
+def check_group(group: Group, names: Sequence[object], device: torch.device) -> None:
+    """Hold the pins of a group's members against each other, on the master; all members call it.
+
+    names: who they are, in the group's order. PinsDiffer, ConsistencyWarning: see `check_members`.
+    """
+    everyone = group.gather_trees(pins(device))
+    if everyone:
+        check_members(everyone, names)
 
 
 def _differing(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:

@@ -83,13 +83,21 @@ def instruction_set(name: str) -> InstructionSet:
     return found
 
 
-def environment(name: str, threads: int = 1) -> dict[str, str]:
+def environment(name: str, threads: int = 1, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables with which to start a process that keeps to an instruction set and a number of threads.
 
-    InstructionSetError as `instruction_set`.
+    inherited: the environment to which they will be added. InstructionSetError as `instruction_set`, and if one of them
+    was set to something else on purpose.
     """
+    wanted = instruction_set(name)
+    for variable, value in lacking(wanted, inherited or {}).items():
+        if inherited and inherited.get(variable):
+            raise InstructionSetError(
+                f"{variable} is {inherited[variable]}, and the instruction set {name} needs {value}; unset {variable}, "
+                "or choose the instruction set that it belongs to"
+            )
     return {
-        **instruction_set(name).pins,
+        **wanted.pins,
         "OMP_NUM_THREADS": str(threads),
         "MKL_DYNAMIC": "FALSE",
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
@@ -122,22 +130,15 @@ def restart(name: str, threads: int = 1) -> None:
     """Start this process's program anew with the pins of an instruction set; return if it has them already.
 
     For ranks that a launcher started: the process keeps its number, its place in the job and its open files, so it must
-    not have started MPI, threads or children. InstructionSetError as `instruction_set`, and if a variable was set to
-    something else on purpose; PinsTooLate if MPI has started.
+    not have started MPI, threads or children. InstructionSetError as `environment`; PinsTooLate if MPI has started.
     """
     wanted, start = instruction_set(name), started_with()
-    missing = lacking(wanted, start)
-    if not missing:
+    if not lacking(wanted, start):
         return
-    for variable, value in missing.items():
-        if start.get(variable):
-            raise InstructionSetError(
-                f"{variable} is {start[variable]}, and the instruction set {name} needs {value}; unset {variable}, or "
-                "choose the instruction set that it belongs to"
-            )
+    variables = environment(name, threads, start)
     if "mpi4py.MPI" in sys.modules:
         raise PinsTooLate(f"MPI has started, so this process cannot begin again; {mend(wanted)}")
-    _begin_again({**os.environ, **environment(name, threads)})
+    _begin_again({**os.environ, **variables})
 
 
 def mend(wanted: InstructionSet) -> str:
