@@ -1,4 +1,4 @@
-"""The command line: `fleet run`, `plan`, `profile`, `report`, `convert`."""
+"""The command line: `fleet run`, `plan`, `profile`, `report`, `train`, `compare`, `trace-tensors`, `convert`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from typing import Annotated, NoReturn
 import typer
 
 import fleet
+from fleet.compare_command import compare
 from fleet.convert_command import convert
 from fleet.options import RunOptions
+from fleet.trace_command import trace_tensors
+from fleet.train_command import train
 
 app = typer.Typer(
     help="Train an ensemble of different networks in one MPI job, each with the bits it would have had alone.",
@@ -133,6 +136,9 @@ def report(
     print(write_report(directory))
 
 
+app.command()(train)
+app.command()(compare)
+app.command("trace-tensors")(trace_tensors)
 app.command()(convert)
 
 

@@ -1,0 +1,213 @@
+"""One trainer's part in `fleet train`: alone, or as one rank of several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from fleet.launch import launch_folder, launched_by_us, leave
+from fleet.leftovers import made_by_mpi, sweep, write_note
+from fleet.signals import StopFlag
+from fleet.spec.references import ReferenceProblem, resolve
+from fleet.train_command import BAD_INPUT, DONE, FAILED, STOPPED, failed, trace_header
+from fleet.train_options import TrainError, TrainOptions, too_many_trainers
+from fleet.train_view import TrainView
+from trainers import (
+    CheckpointError,
+    Diverged,
+    ForwardBackward,
+    Group,
+    PeerFailed,
+    PeerSilent,
+    PinsDiffer,
+    Trainer,
+    UnevenGradients,
+    determinism,
+    read,
+    write,
+)
+from trainers.instruction_sets import PinsTooLate
+from trainers.single_job import News, NoSamples, SingleJob, TaskData
+from trainers.step_options import StepOptions
+from trainers.tensor_trace import GroupTrace, TracedCompute, TraceError, TraceFile
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+
+#: What a person can have got wrong; it is told without a traceback.
+MENDABLE = (TrainError, ReferenceProblem, CheckpointError, PinsDiffer, PinsTooLate, NoSamples, TraceError)
+#: What can come of a job that was started well; its text says all.
+TOLD = (Diverged, UnevenGradients, PeerFailed, PeerSilent)
+_TAG = 2
+
+
+def train_alone(options: TrainOptions) -> int:
+    """Train in this process, without MPI; return the exit code."""
+    stop = StopFlag()
+    stop.install()
+    return _guarded(options, stop, Group.alone, 0)
+
+
+def train_in_world(options: TrainOptions) -> int:
+    """Train as one of the ranks that a launcher started; return this rank's exit code."""
+    sweep()  # before MPI starts, which needs the room
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    note = write_note([*made_by_mpi(), *launch_folder()])
+    stop = StopFlag()
+    stop.install()
+    if world.rank == 0:
+        leave("pid", os.getpid())
+    local = world.Split_type(MPI.COMM_TYPE_SHARED).rank
+    code = _guarded(options, stop, lambda: _join(options, world), local)
+    if world.rank == 0:
+        leave("code", code)
+    note.remove()
+    return 0 if launched_by_us() else code
+
+
+def _join(options: TrainOptions, world: MPI.Intracomm) -> Group:
+    if options.trainers not in (None, world.size):
+        raise TrainError(
+            f"--trainers {options.trainers}, but the launcher started {world.size} ranks; leave --trainers out"
+        )
+    if world.size > options.virtual_workers:
+        raise TrainError(too_many_trainers(world.size, options.virtual_workers))
+    return Group.form(world, range(world.size), _TAG)
+
+
+def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int) -> int:
+    """Turn whatever happens into an exit code, and tell of it once."""
+    speaks = True
+    try:
+        with join() as group:
+            speaks = group.is_master
+            return _train(options, stop, group, local)
+    except MENDABLE as error:
+        if speaks:
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    except TOLD as error:
+        if speaks or not isinstance(error, PeerFailed):
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    except Exception:
+        return failed()
+
+
+def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
+    device = _device(options.device, local)
+    task = _agreed(group, lambda: _task(options.task))
+    compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
+    _agreed(group, lambda: determinism.pin(options.threads, options.level, device))
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level)
+    data = _agreed(group, lambda: TaskData(task))
+    if options.resume is not None:
+        trainer.restore(_saved(options) if group.is_master else None)
+    trace = _trace(options, trainer, compute)
+    with TrainView(trainer.name, options.steps) if group.is_master else _Silent() as view:
+        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
+        finished = job.run(options.steps)
+        if trace is not None:
+            trace.close()
+        _save(options, trainer, view)
+        if not finished:
+            where = f"; go on with --resume {options.checkpoint}" if options.checkpoint else ""
+            view.say(f"stopped after step {trainer.steps} of {options.steps}{where}")
+        return DONE if finished else STOPPED
+
+
+def _task(reference: str) -> Any:
+    task = resolve(reference)()
+    try:
+        StepOptions.of(task)
+    except ValueError as error:
+        raise TrainError(f"{reference}: {error}") from error
+    return task
+
+
+def _saved(options: TrainOptions) -> Any:
+    """The checkpoint to go on from. Raises CheckpointError, TrainError."""
+    assert options.resume is not None
+    saved = read(options.resume)
+    if saved.steps > options.steps:
+        raise TrainError(
+            f"--steps {options.steps}: {options.resume} has done {saved.steps} steps already, and steps count from the "
+            f"job's first; give at least {saved.steps}, or an earlier checkpoint"
+        )
+    return saved
+
+
+def _trace(options: TrainOptions, trainer: Trainer, compute: TracedCompute | None) -> GroupTrace | None:
+    if options.trace is None or compute is None:
+        return None
+    file = TraceFile(options.trace, **trace_header(options)) if trainer.group.is_master else None
+    return GroupTrace(trainer, compute, file)
+
+
+def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
+    snapshot = trainer.snapshot()
+    if snapshot is None or options.checkpoint is None:
+        return
+    try:
+        saved = write(options.checkpoint, snapshot)
+    except CheckpointError as error:
+        raise RuntimeError(str(error)) from error
+    view.say(f"{trainer.steps} steps, {trainer.epoch} epochs: {saved.path}, {saved.bytes / 1e6:.1f} MB")
+
+
+def _device(kind: str, local: int) -> torch.device:
+    """The device of the `local`-th trainer of this machine."""
+    if kind == "auto":
+        kind = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+    kind = torch.device(kind).type
+    if kind == "cpu":
+        return torch.device("cpu")
+    count = torch.get_device_module(kind).device_count()
+    if local >= count:
+        raise TrainError(f"trainer {local} of this machine has no {kind} device of its own: there are {count}")
+    device = torch.device(kind, local)
+    torch.get_device_module(device).set_device(device)
+    return device
+
+
+def _agreed(group: Group, find: Callable[[], T]) -> T:
+    """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
+    said, found = "", None
+    try:
+        found = find()
+    except MENDABLE as error:
+        said = str(error)
+    told = [part.decode() for part in group.gather_bytes(said.encode())]
+    first = next((f"rank {rank}: {text}" if rank else text for rank, text in zip(group.ranks, told) if text), "")
+    first = group.bcast_bytes(first.encode()).decode()
+    if first:
+        raise TrainError(first)
+    return found  # type: ignore[return-value]
+
+
+class _Silent:
+    """The view of those that are not the master."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def __call__(self, news: News) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        return
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,203 @@
+"""One job alone: trained by a group on the task's own data set, by a plain loop and without preprocessors.
+
+Each virtual worker gets what torch's DataLoader with a shuffling DistributedSampler would give its process; samples are
+drawn under the worker's own random state, as such a loader without worker processes does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+
+from trainers.random_state import seed_everything
+from trainers.task import Batch, Task, batch_size_of, name_of, seed_of
+from trainers.trainer import Trainer
+
+__all__ = ["EpochDone", "News", "NoSamples", "SingleJob", "StepsDone", "TaskData"]
+
+_SECONDS_BETWEEN_DECISIONS = 0.1
+"""About how often a group agrees on whether to go on."""
+_MOST_STEPS_BETWEEN_DECISIONS = 1000
+_SECONDS_BETWEEN_NEWS = 1.0
+
+
+class NoSamples(ValueError):
+    """A task has nothing to train on."""
+
+
+@dataclass(frozen=True)
+class StepsDone:
+    """Where a job stands, about once a second.
+
+    steps: done since the job began. epoch: finished ones; step: steps done since, of `steps_per_epoch`.
+    loss: virtual worker 0's at the last step. rate: samples a second of all workers.
+    """
+
+    steps: int
+    epoch: int
+    step: int
+    steps_per_epoch: int
+    loss: float
+    rate: float
+
+
+@dataclass(frozen=True)
+class EpochDone:
+    """An epoch is finished. epoch: how many are; steps: done since the job began; metrics: the epoch's."""
+
+    epoch: int
+    steps: int
+    metrics: Mapping[str, float]
+
+
+News = StepsDone | EpochDone
+
+
+class TaskData:
+    """The data sets of a task.
+
+    train: map-style data set; held_out: another, or None.
+    """
+
+    def __init__(self, task: Task) -> None:
+        """Build both under the job's seed, so that what they draw is the same in every process. NoSamples if empty."""
+        seed_everything(seed_of(task))
+        self.train = task.dataset(True)
+        self.held_out = task.dataset(False)
+        self._seed, self._batch_size = seed_of(task), batch_size_of(task)
+        if not len(self.train):
+            raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """Return the epoch's order of the training samples, int64: that of DistributedSampler before it pads."""
+        return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(self._seed + epoch))
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return these training samples as one batch."""
+        return _collated(self.train, indices)
+
+    def held_out_batches(self, first: int = 0, every: int = 1) -> Iterator[tuple[int, Batch]]:
+        """Yield (index, batch) of every `every`-th held-out batch from `first` on; each drawn under the job's seed."""
+        samples = 0 if self.held_out is None else len(self.held_out)
+        starts = range(0, samples, self._batch_size)
+        for index in range(first, len(starts), every):
+            seed_everything(self._seed)
+            yield index, _collated(self.held_out, range(starts[index], min(starts[index] + self._batch_size, samples)))
+
+
+class SingleJob:
+    """Trains a job up to a step.
+
+    trainer: this member's. data: the task's. tell: takes the news, on the master alone. is_asked_to_stop: whether this
+    process got a signal; any member's ends the training of all at the same step boundary.
+    after_step: called on every member after every step.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        data: TaskData,
+        tell: Callable[[News], None],
+        is_asked_to_stop: Callable[[], bool],
+        after_step: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._trainer, self._data, self._group = trainer, data, trainer.group
+        self._tell, self._is_asked_to_stop, self._after_step = tell, is_asked_to_stop, after_step
+        self._plan = trainer.plan(len(data.train))
+        self._order: tuple[int, torch.Tensor] | None = None
+        self._pace = Pace()
+        self._next_decision = 0  # in steps since the job began
+
+    def run(self, until: int) -> bool:
+        """Train until the job has done `until` steps; return False if a signal came before."""
+        trainer = self._trainer
+        while trainer.steps < until:
+            if trainer.steps >= self._next_decision and self._is_to_stop():
+                return False
+            self._step()
+            if trainer.step_in_epoch == self._plan.steps_per_epoch:
+                self._end_epoch()
+        return True
+
+    def _step(self) -> None:
+        trainer = self._trainer
+        begin = time.perf_counter()
+        order = self._epoch_order()
+        chosen = [order[self._plan.positions(w.rank, trainer.step_in_epoch)].tolist() for w in trainer.workers]
+        losses = trainer.step([partial(self._data.batch, indices) for indices in chosen])
+        self._after_step()
+        self._pace.count(time.perf_counter() - begin)
+        if self._group.is_master and self._pace.is_time_for_news():
+            rate = trainer.virtual_workers * trainer.batch_size / self._pace.seconds_a_step
+            place = (trainer.steps, trainer.epoch, trainer.step_in_epoch, self._plan.steps_per_epoch)
+            self._tell(StepsDone(*place, losses[0] / len(chosen[0]), rate))
+
+    def _epoch_order(self) -> torch.Tensor:
+        if self._order is None or self._order[0] != self._trainer.epoch:
+            self._order = (self._trainer.epoch, self._data.order(self._trainer.epoch))
+        return self._order[1]
+
+    def _end_epoch(self) -> None:
+        trainer = self._trainer
+        metrics: dict[str, float] = {}
+        if self._data.held_out is not None:
+            sums = trainer.evaluate(self._data.held_out_batches(self._group.index, self._group.size))
+            metrics = trainer.reduce_sums(sums)
+        metrics = trainer.finish_epoch(metrics)
+        if self._group.is_master:
+            self._tell(EpochDone(trainer.epoch, trainer.steps, metrics))
+
+    def _is_to_stop(self) -> bool:
+        """Whether any member was asked to stop; the master's word also says before which step to ask again."""
+        wishes = self._group.gather_bytes(b"\1" if self._is_asked_to_stop() else b"\0")
+        verdict = 2 * (self._trainer.steps + self._pace.steps_in(_SECONDS_BETWEEN_DECISIONS)) + (b"\1" in wishes)
+        verdict = self._group.agree(verdict)
+        self._next_decision = verdict // 2
+        return bool(verdict % 2)
+
+
+class Pace:
+    """How long steps take, and when news are due."""
+
+    def __init__(self) -> None:
+        self._steps, self._seconds = 0, 0.0
+        self._last_news = time.monotonic()
+
+    def count(self, seconds: float) -> None:
+        """Take note of a step."""
+        self._steps += 1
+        self._seconds += seconds
+
+    @property
+    def seconds_a_step(self) -> float:
+        """The mean of the steps since the last news; of none, one second."""
+        return max(self._seconds / self._steps, 1e-9) if self._steps else 1.0
+
+    def steps_in(self, seconds: float) -> int:
+        """How many steps fit, at least 1; only 1 before the first has shown how long it takes."""
+        if not self._steps:
+            return 1
+        return max(1, min(_MOST_STEPS_BETWEEN_DECISIONS, int(seconds / self.seconds_a_step)))
+
+    def is_time_for_news(self) -> bool:
+        """Whether a second has gone by since it was so last."""
+        now = time.monotonic()
+        due = now - self._last_news >= _SECONDS_BETWEEN_NEWS
+        if due:
+            self._last_news = now
+        return due
+
+
+def _collated(dataset: Any, indices: Sequence[int]) -> Batch:
+    """Return a batch as DataLoader makes it."""
+    if callable(getattr(dataset, "__getitems__", None)):
+        batch: Batch = default_collate(dataset.__getitems__(list(indices)))
+    else:
+        batch = default_collate([dataset[index] for index in indices])
+    return batch
