@@ -1,0 +1,10 @@
+"""Traces of jobs: read in the formats that schedulers' papers use, made at random, and written in fleet's own."""
+
+from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.native import write_trace
+from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.reading import FORMATS, read_trace
+from fleet.simulator.traces.trace import Trace
+
+__all__ = ["FORMATS", "JobColumns", "Trace", "TraceError", "TraceJob", "TraceProblem", "read_trace", "write_trace"]

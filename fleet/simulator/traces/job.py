@@ -1,0 +1,72 @@
+"""One job of a trace."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class TraceJob:
+    """What a trace says of one job. None: it does not say.
+
+    Attributes:
+        name: unique in the trace.
+        arrival: seconds since the first arrival of the trace.
+        devices: that it asks for: the size of its gang, where it is not elastic.
+        model: the application; a table of rates knows it by this name.
+        batch_size: samples of one step of the whole job.
+        work: steps at that batch size.
+        samples: work x batch_size.
+        deadline: seconds, on the scale of `arrival`.
+        duration: seconds of training on `devices`.
+        limit: most devices that it can use.
+        workers: virtual workers N; a step on m devices takes ceil(N / m) turns.
+        epochs: of training.
+        priority: the larger goes first.
+        kind: of device that it prefers.
+        mixed: whether devices of several kinds may train it at once.
+        stream: jobs of the same stream can share samples; empty: it shares with nobody.
+        tenant: for whom it runs: a user, a virtual cluster.
+        outcome: how it ended when the trace was taken.
+        line: of the trace's file, from 1.
+
+    Raises:
+        ValueError: a number that no job can have.
+    """
+
+    name: str
+    arrival: float
+    devices: int
+    model: str = ""
+    batch_size: int | None = None
+    work: float | None = None
+    samples: float | None = None
+    deadline: float | None = None
+    duration: float | None = None
+    limit: int | None = None
+    workers: int | None = None
+    epochs: float | None = None
+    priority: int = 0
+    kind: str = ""
+    mixed: bool = True
+    stream: str = ""
+    tenant: str = ""
+    outcome: str = ""
+    line: int | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.arrival) and self.arrival >= 0):
+            raise ValueError(f"job {self.name}: arrival is {self.arrival} s; it must be 0 or more, and finite")
+        if self.deadline is not None and not self.deadline >= self.arrival:
+            raise ValueError(
+                f"job {self.name}: the deadline {self.deadline} s lies before its arrival {self.arrival} s"
+            )
+        for name in ("devices", "batch_size", "limit", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"job {self.name}: {name} is {value}; it must be 1 or more")
+        for name in ("work", "samples", "duration", "epochs"):
+            value = getattr(self, name)
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ValueError(f"job {self.name}: {name} is {value}; it must be above 0, and finite")

@@ -1,0 +1,31 @@
+"""The workloads of Pollux (Qiao et al., OSDI'21)."""
+
+from __future__ import annotations
+
+from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.table import Table
+from fleet.simulator.traces.trace import Trace
+
+FORMAT = "pollux"
+COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
+
+
+def read_pollux(table: Table) -> Trace:
+    """Read columns named as COLUMNS; `batch_size` is that of the whole job.
+
+    How much there is to do is not in the file: a job ends when its application's last epoch does
+    (`fleet.simulator.pollux_rates.PolluxTable.work`).
+
+    Raises:
+        TraceError: with every cell that is wrong.
+    """
+    table.require(COLUMNS, FORMAT)
+    columns = {
+        "name": table.names("name"),
+        "arrival": table.numbers("time", least=0),
+        "model": table.texts("application"),
+        "devices": table.numbers("num_replicas", least=1, whole=True),
+        "batch_size": table.numbers("batch_size", least=1, whole=True),
+    }
+    table.finish()
+    return Trace.of(JobColumns.of(**columns, line=table.lines), table.file, FORMAT)

@@ -1,0 +1,153 @@
+"""The journal of a run, read as a trace: what was trained, and how fast each network was measured to be."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleet.journal import read_journal
+from fleet.scheduling.rates import RateCurve
+from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.trace import Trace
+
+FORMAT = "journal"
+JOURNAL = "journal.jsonl"
+
+Event = Mapping[str, Any]
+
+
+def read_run(path: Path) -> Trace:
+    """Read a run directory, or its journal.
+
+    Every network is a job. Those that the run knew before its first round arrive at 0, the others when they were
+    announced. There is to do what the network did: its epochs until it was done, whatever ended it; for one that is not
+    done, the epochs that its spec allows. `devices` is the count on which most of its epochs were trained, `duration`
+    the time for all of them there, at the last measured rates. `curves` holds these. `model` is the job's name:
+    networks of one model differ in their rates where their virtual workers do.
+
+    Raises:
+        TraceError: there is no journal, or no job in it could be trained again.
+    """
+    journal = path / JOURNAL if path.is_dir() else path
+    run = _Run()
+    for event in read_journal(journal):
+        try:
+            run.read(event)
+        except (KeyError, TypeError, ValueError) as error:
+            kind = event.get("event")
+            rule = f"an event {kind!r} of it cannot be understood: {type(error).__name__}: {error}"
+            raise _useless(journal, rule, "name the journal of a run that this version of fleet wrote") from error
+    if not run.jobs:
+        there = "there is no job in it" if journal.is_file() else "there is no such file"
+        raise _useless(journal, there, f"name the directory of a run: it holds {JOURNAL}")
+    curves = {name: job.curve(run.per_node) for name, job in run.jobs.items() if job.measured}
+    jobs = [made for name, job in run.jobs.items() if (made := job.made(name, curves.get(name)))]
+    if not jobs:
+        raise _useless(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
+    notes = tuple(f"{name}: no rates or no epochs are known; it was left out" for name in _left_out(run, jobs))
+    return Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves)
+
+
+@dataclass
+class _Job:
+    """What the journal says of one network."""
+
+    arrival: float
+    samples: int | None
+    batch: int
+    workers: int
+    allowed: int | None
+    data: str
+    measured: dict[int, float] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
+    steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
+    outcome: str = ""
+
+    def curve(self, per_node: int) -> RateCurve:
+        """r(m), samples/s, from the last measurements."""
+        return RateCurve(self.measured, per_node, workers=self.workers)
+
+    def made(self, name: str, curve: RateCurve | None) -> TraceJob | None:
+        """The job of the trace; None where there are no rates, or it is not known how much there is to do."""
+        epochs = max(self.counts, default=0) if self.outcome == "done" else self.allowed or max(self.counts, default=0)
+        if curve is None or not epochs or not self.samples:
+            return None
+        devices = Counter(self.counts.values()).most_common(1)[0][0] if self.counts else 1
+        samples, batch = float(epochs * self.samples), self.batch * self.workers
+        return TraceJob(
+            name,
+            self.arrival,
+            devices,
+            model=name,
+            batch_size=batch,
+            work=self._work(epochs, batch),
+            samples=samples,
+            duration=samples / curve(devices),
+            limit=self.workers,
+            workers=self.workers,
+            epochs=float(epochs),
+            stream=self.data,
+            outcome=self.outcome,
+        )
+
+    def _work(self, epochs: int, batch: int) -> float:
+        """Steps of so many epochs: those counted, or as many as DDP's sampler, which pads, makes of an epoch."""
+        counted = self.steps.get(epochs)
+        return float(counted) if counted else float(epochs * math.ceil((self.samples or 0) / batch))
+
+
+@dataclass
+class _Run:
+    jobs: dict[str, _Job] = field(default_factory=dict)
+    per_node: int = 1
+    planned: bool = False
+
+    def read(self, event: Event) -> None:
+        """Take one event."""
+        kind = event["event"]
+        if kind == "cluster":
+            self.per_node = max((int(count) for count in event["devices_per_node"]), default=1)
+        elif kind == "planned":
+            self.planned = True
+        elif kind == "job":
+            self._announce(event)
+        elif kind in ("rates", "epoch", "done", "failed") and event["job"] in self.jobs:
+            self._learn(kind, self.jobs[event["job"]], event)
+
+    def _announce(self, event: Event) -> None:
+        """A job is announced by every session; the first tells when it arrived."""
+        if event["job"] not in self.jobs:
+            samples, allowed = event.get("samples"), event.get("max_epochs")
+            self.jobs[str(event["job"])] = _Job(
+                arrival=float(event["t"]) if self.planned else 0.0,
+                samples=None if samples is None else int(samples),
+                batch=int(event["batch_size"]),
+                workers=int(event["virtual_workers"]),
+                allowed=None if allowed is None else int(allowed),
+                data=str(event.get("data") or ""),
+            )
+
+    @staticmethod
+    def _learn(kind: str, job: _Job, event: Event) -> None:
+        if kind == "rates":
+            job.measured = {int(count): float(rate) for count, rate in event["measured"].items()}
+        elif kind == "epoch":
+            job.counts[int(event["epoch"])] = len(event["devices"])
+            job.steps[int(event["epoch"])] = int(event.get("step") or 0)
+        else:
+            job.outcome = kind
+
+
+def _left_out(run: _Run, jobs: list[TraceJob]) -> list[str]:
+    kept = {job.name for job in jobs}
+    return [name for name in run.jobs if name not in kept]
+
+
+def _useless(path: Path, rule: str, mend: str) -> TraceError:
+    return TraceError([TraceProblem(str(path), rule, mend)])

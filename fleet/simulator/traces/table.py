@@ -1,0 +1,233 @@
+"""A comma-separated file as columns of text, and its cells as numbers: every cell that is wrong is told of."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.simulator.traces.columns import Floats
+from fleet.simulator.traces.problem import TraceError, TraceProblem
+
+WHOLE_LIMIT = 2**53
+"""Counts from here on are not exact as floating-point numbers."""
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Table:
+    """The cells of a file, and what was found wrong with them so far.
+
+    Attributes:
+        file: as the user named it.
+        columns: name -> cells, each without a value where its line ends early.
+        lines: line of each row, from 1; the header is the first.
+        problems: collected by `numbers` and its like; `finish` raises them.
+    """
+
+    file: str
+    columns: dict[str, list[str]]
+    lines: list[int]
+    problems: list[TraceProblem] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def has(self, column: str | None) -> bool:
+        """Whether there is such a column."""
+        return column is not None and column in self.columns
+
+    def texts(self, column: str, default: str | None = None) -> list[str]:
+        """The cells of a column; `default` where there is none. Without a default an empty cell is a problem."""
+        cells = self.columns.get(column)
+        if cells is None:
+            return [default or ""] * len(self)
+        if default is None:
+            for row in [row for row, cell in enumerate(cells) if not cell.strip()]:
+                self.blame(row, column, "this cell is empty", "every job needs one")
+        return cells
+
+    def names(self, column: str) -> list[str]:
+        """The cells of a column that tells the jobs apart; two that agree are a problem."""
+        cells = self.texts(column)
+        first: dict[str, int] = {}
+        for row, cell in enumerate(cells):
+            earlier = first.setdefault(cell, row)
+            if earlier != row and cell.strip():
+                rule = f"line {self.lines[earlier]} has the same; every job needs a name of its own"
+                self.blame(row, column, rule, "rename one of them")
+        return cells
+
+    def numbers(
+        self, column: str, least: float = -math.inf, whole: bool = False, above: bool = False, optional: bool = False
+    ) -> Floats:
+        """A column as numbers; NaN where there is none.
+
+        Args:
+            least: no number is smaller.
+            whole: all are whole numbers.
+            above: `least` itself is too small.
+            optional: the column, or a cell, may be missing.
+        """
+        if column not in self.columns:
+            return np.full(len(self), np.nan)
+        cells = self.columns[column]
+        empty = np.fromiter((not cell.strip() for cell in cells), np.bool_, len(cells))
+        values, unread = _parsed(cells, empty)
+        wrong = ~np.isfinite(values) | ((values <= least) if above else (values < least))
+        if whole:
+            wrong |= (np.abs(values) >= WHOLE_LIMIT) | (values != np.floor(values))
+        wrong = (wrong & ~empty) | unread | (empty & (not optional))
+        if wrong.any():
+            self._blame_numbers(column, np.flatnonzero(wrong), _range(least, whole, above))
+            values[wrong] = np.nan
+        return values
+
+    def times(self, column: str) -> Floats:
+        """A column of seconds, or of dates such as 2017-10-07 01:12:09, as seconds; dates count from 1970 (UTC)."""
+        cells = self.columns.get(column, [])
+        if not any(as_date(cell) is not None for cell in cells[:1]):
+            return self.numbers(column, least=0)
+        values = np.full(len(cells), np.nan)
+        for row, cell in enumerate(cells):
+            seconds = as_date(cell)
+            if seconds is None:
+                self.blame(row, column, "this is no date", "write it as the first line does, as 2017-10-07 01:12:09")
+            else:
+                values[row] = seconds
+        return values
+
+    def check(self, right: Flags, column: str, rule: str, mend: str) -> None:
+        """Tell of the rows where `right` is false."""
+        for row in np.flatnonzero(~right).tolist():
+            self.blame(row, column, rule, mend)
+
+    def blame(self, row: int, column: str, rule: str, mend: str) -> None:
+        """Tell of one cell."""
+        value = self.columns[column][row] if column in self.columns else None
+        self.problems.append(TraceProblem(self.file, rule, mend, self.lines[row], column or "(no name)", value))
+
+    def require(self, columns: Iterable[str], format: str) -> None:
+        """Every one of these columns is there, or `finish` says so.
+
+        Raises:
+            TraceError: one is missing; nothing can be said about the rows then.
+        """
+        missing = [column for column in columns if column not in self.columns]
+        there = ", ".join(name or "(no name)" for name in self.columns)
+        for column in missing:
+            rule = f"there is no such column, and a trace of format {format} needs it; there are: {there}"
+            self.problems.append(TraceProblem(self.file, rule, "add it, or name another format", 1, column))
+        if missing:
+            self.finish()
+
+    def finish(self) -> None:
+        """Raise what was found.
+
+        Raises:
+            TraceError: something was.
+        """
+        if self.problems:
+            raise TraceError(self.problems)
+
+    def _blame_numbers(self, column: str, rows: npt.NDArray[np.int64], rule: str) -> None:
+        for row in rows.tolist():
+            self.blame(row, column, rule, "correct it, or leave the job out")
+
+
+def read_table(path: Path) -> Table:
+    """Read a comma-separated file whose first line names the columns. Blank lines are passed over.
+
+    Raises:
+        TraceError: it cannot be read, is empty or not comma-separated text, or a row has more cells than the header.
+    """
+    header, rows, lines = _read(path)
+    file = str(path)
+    names = [name.strip() for name in header]
+    problems = [_repeated(file, name) for name in {name for name in names if names.count(name) > 1}]
+    for row, line in zip(rows, lines):
+        if len(row) > len(names):
+            rule = f"this line has {len(row)} cells, but the header names {len(names)} columns"
+            problems.append(TraceProblem(file, rule, "quote cells that hold a comma", line))
+    if problems:
+        raise TraceError(problems)
+    if not rows:
+        raise _useless(path, "there is a header, but not one job", "name a file with jobs")
+    width = len(names)
+    full = [row if len(row) == width else row + [""] * (width - len(row)) for row in rows]
+    columns = {name: list(cells) for name, cells in zip(names, zip(*full))}
+    return Table(file, columns, lines)
+
+
+def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            start = 1
+            for row in reader:
+                if any(cell.strip() for cell in row):
+                    rows.append(row)
+                    lines.append(start)
+                start = reader.line_num + 1
+    except OSError as error:
+        raise _useless(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8") from error
+    if not rows:
+        raise _useless(path, "the file is empty", "name a file with jobs")
+    if any("\0" in cell for cell in rows[0]):
+        raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8")
+    return rows[0], rows[1:], lines[1:]
+
+
+def _useless(path: Path, rule: str, mend: str) -> TraceError:
+    return TraceError([TraceProblem(str(path), rule, mend)])
+
+
+def _repeated(file: str, name: str) -> TraceProblem:
+    return TraceProblem(file, "two columns have this name", "rename one of them", 1, name or "(no name)")
+
+
+def _parsed(cells: Sequence[str], empty: Flags) -> tuple[Floats, Flags]:
+    """The cells as numbers, and which of them are none."""
+    texts = [cell if cell.strip() else "nan" for cell in cells] if empty.any() else list(cells)
+    try:
+        values = np.array([float(text) for text in texts], dtype=np.float64)
+        return values, np.fromiter(("_" in text for text in texts), np.bool_, len(texts))
+    except ValueError:
+        read = [_number(text) for text in texts]
+        unread = np.fromiter((number is None for number in read), np.bool_, len(read))
+        return np.array([np.nan if number is None else number for number in read]), unread
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def _range(least: float, whole: bool, above: bool) -> str:
+    kind = "a whole number" if whole else "a finite number"
+    if least == -math.inf:
+        return f"it must be {kind}"
+    return f"it must be {kind} above {least:g}" if above else f"it must be {kind}, {least:g} or more"
+
+
+def as_date(text: str) -> float | None:
+    """Seconds since 1970 of a date; a time zone's name after it is passed over, as all dates of a trace have the same."""
+    parts = text.replace("T", " ").split()
+    try:
+        moment = datetime.strptime(" ".join(parts[:2]), "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=timezone.utc).timestamp()

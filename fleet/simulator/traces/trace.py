@@ -1,0 +1,51 @@
+"""A trace: jobs in the order of their arrival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fleet.scheduling.rates import RateCurve
+from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.job import TraceJob
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Jobs by arrival, which begins at 0; those that arrive together stand in the order of the file.
+
+    Attributes:
+        jobs: a sequence of `TraceJob`, and the same as columns.
+        file: that it was read from, as the user named it; empty if it was made.
+        format: name of the file's format.
+        offset: what the file counts from its own origin to the first arrival, seconds: added to `arrival` and
+            `deadline` of a job it gives the file's numbers.
+        notes: what of the file was left out or changed, and why; for people.
+        curves: job -> its rate curve, samples/s, where a run measured it.
+    """
+
+    jobs: JobColumns
+    file: str = ""
+    format: str = ""
+    offset: float = 0.0
+    notes: tuple[str, ...] = ()
+    curves: Mapping[str, RateCurve] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, columns: JobColumns, file: str = "", format: str = "", notes: tuple[str, ...] = ()) -> Trace:
+        """A trace of columns in any order whose times count from any origin."""
+        offset = float(columns.arrival.min()) if len(columns) else 0.0
+        ordered = columns.take(np.argsort(columns.arrival, kind="stable"))
+        return cls(ordered.shifted(-offset), file, format, offset, notes)
+
+    def with_curves(self, curves: Mapping[str, RateCurve]) -> Trace:
+        """The same, with what was measured."""
+        return replace(self, curves=dict(curves))
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+    def __iter__(self) -> Iterator[TraceJob]:
+        return iter(self.jobs)
