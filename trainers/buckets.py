@@ -9,14 +9,15 @@ EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Buckets", "Layout", "assign", "recorded_order"]
+from trainers.device_copies import DeviceCopies
+
+__all__ = ["Buckets", "Layout", "assign"]
 
 FIRST_LIMIT = 1 << 20
 LATER_LIMIT = 25 << 20
@@ -89,64 +90,41 @@ class Layout:
         return cls(tuple(tuple(bucket) for bucket in tree["buckets"]), None if used is None else tuple(used))
 
 
-@contextmanager
-def recorded_order(parameters: Sequence[Tensor]) -> Iterator[list[int]]:
-    """Give a list that fills with the parameters' indices as their gradients become ready in the last backward pass."""
-    order: list[int] = []
-
-    def note(index: int) -> None:
-        if index in order:  # another backward pass has begun
-            order.clear()
-        order.append(index)
-
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda _, index=index: note(index))
-        for index, parameter in enumerate(parameters)
-    ]
-    try:
-        yield order
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
 class Buckets:
-    """Moves gradients between `parameters` and flat vectors, one a bucket.
+    """Flat vectors with all parameters' gradients in them, one a bucket.
 
-    A dense parameter lies in its bucket in its own memory order (so channels_last stays what it is), as in DDP.
+    A dense parameter lies in its bucket in its own memory order (so channels_last stays what it is), as in DDP. The
+    vectors are on the host, pinned where the parameters are on a device.
+
+    copies: moves gradients between device and host; None where the parameters are on the CPU.
     """
 
     def __init__(self, parameters: Sequence[Tensor], layout: Layout) -> None:
         self.layout = layout
         self._parameters = list(parameters)
+        device = self._parameters[0].device
+        self.copies = None if device.type == "cpu" else DeviceCopies(device)
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""
         return [
-            self._parameters[bucket[0]].new_empty(sum(self._parameters[i].numel() for i in bucket))
+            torch.empty(
+                sum(self._parameters[index].numel() for index in bucket),
+                dtype=self._parameters[bucket[0]].dtype,
+                pin_memory=self.copies is not None,
+            )
             for bucket in self.layout.buckets
         ]
 
-    @torch.no_grad()
-    def take(self, vectors: Sequence[Tensor], factor: float) -> tuple[bool, ...]:
-        """Move the parameters' gradients, times `factor`, into `vectors`; a missing one counts as zero.
-
-        DDP scales before it sums, by a multiplication with 1/N. Returns which parameters had a gradient.
-        """
-        used = [parameter.grad is not None for parameter in self._parameters]
-        for index, view in self._views(vectors):
-            gradient = self._parameters[index].grad
-            if gradient is None:
-                view.zero_()
-            elif gradient.is_sparse:
-                raise TypeError("a sparse gradient cannot be summed in order; build the embedding with sparse=False")
-            else:
-                torch.mul(gradient, factor, out=view)
-                self._parameters[index].grad = None
-        return tuple(used)
+    def views(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return each parameter's part of the vectors, in the parameters' order and with their shapes."""
+        by_index = dict(self._views(vectors))
+        return [by_index[index] for index in range(len(self._parameters))]
 
     def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
         """Make the vectors' parts the gradients of the used parameters."""
+        if self.copies is not None:
+            vectors = self.copies.give(vectors)
         for index, view in self._views(vectors):
             self._parameters[index].grad = view if used[index] else None
 

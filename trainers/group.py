@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.reduce.transport import Alone, PeerFailed, Transport
+from trainers.reduce.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.tree import decode, encode, flatten, unflatten
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Group", "blocks_of"]
+__all__ = ["Beside", "Group", "blocks_of"]
 
 TIMEOUT_SECONDS = 300.0
 
@@ -41,6 +41,7 @@ class Group:
     """The members 0 .. size-1 of a group, from inside one of them.
 
     ranks: the members' ranks in the job; index: this member's place; size: how many there are.
+    waited: seconds that this member's work stood still for its peers so far.
     A group is a context: it closes at the end, and tells the others when an error leaves it.
     After a failure it is of no use; the survivors form a new one. Its communicator is then left unfreed, as
     messages may still be in it.
@@ -51,6 +52,7 @@ class Group:
         self.ranks = tuple(ranks)
         self.index = transport.index
         self.size = transport.size
+        self.waited = 0.0
 
     @classmethod
     def alone(cls) -> Group:
@@ -87,21 +89,17 @@ class Group:
         return self.index == 0
 
     @property
-    def waited(self) -> float:
-        """Seconds spent waiting for peers so far."""
-        return self._transport.waited
+    def any_thread(self) -> bool:
+        """Whether another thread may talk to the members, while the one that formed the group does not."""
+        return self._transport.any_thread
 
     def block(self, virtual_workers: int) -> range:
         """Return the virtual ranks of this member (see `blocks_of`)."""
         return blocks_of(virtual_workers, self.size)[self.index]
 
-    def pass_on(self, outgoing: Tensor, incoming: Tensor) -> None:
-        """Send a flat tensor to the previous member while filling another from the next one; either may be empty."""
-        landing = _landing(incoming)
-        self._transport.exchange(
-            [((self.index - 1) % self.size, _bytes(outgoing))], [((self.index + 1) % self.size, landing)]
-        )
-        _land(landing, incoming)
+    def neighbours(self) -> Beside:
+        """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
+        return Beside(self._transport)
 
     def bcast(self, tensor: Tensor) -> None:
         """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
@@ -128,13 +126,13 @@ class Group:
         own = np.frombuffer(data, dtype=np.uint8)
         length = np.array([own.size], dtype=np.int64)
         if not self.is_master:
-            self._transport.exchange([(0, length.view(np.uint8)), (0, own)], [])
+            self._exchange([(0, length.view(np.uint8)), (0, own)], [])
             return []
         peers = range(1, self.size)
         lengths = [length.copy() for _ in peers]
-        self._transport.exchange([], [(peer, cell.view(np.uint8)) for peer, cell in zip(peers, lengths)])
+        self._exchange([], [(peer, cell.view(np.uint8)) for peer, cell in zip(peers, lengths)])
         parts = [np.empty(int(cell[0]), dtype=np.uint8) for cell in lengths]
-        self._transport.exchange([], list(zip(peers, parts)))
+        self._exchange([], list(zip(peers, parts)))
         return [data, *(part.tobytes() for part in parts)]
 
     def bcast_tree(self, tree: Any = None) -> Any:
@@ -164,6 +162,10 @@ class Group:
         """Raise PeerFailed if another member gave up; for members that wait for something else than their peers."""
         self._transport.check()
 
+    def interrupt(self) -> None:
+        """End the waits of this member's other threads, now and from now on: it is about to give up."""
+        self._transport.interrupt()
+
     def abort(self, text: str) -> None:
         """Tell the others that this member gives up; their next wait raises PeerFailed with `text`."""
         self._transport.abort(text)
@@ -187,14 +189,44 @@ class Group:
         elif not isinstance(error, PeerFailed):  # the peer that failed has told everyone
             self.abort(f"{type(error).__name__}: {error}")
 
+    def _exchange(self, sends: Sequence[Parcel], receives: Sequence[Parcel]) -> None:
+        self.waited += exchange(self._transport, sends, receives)
+
     def _down(self, memory: np.ndarray) -> None:
         """Fill `memory` from the master: member i hears from i without its lowest bit, then tells its own subtree."""
         lowest = self.index & -self.index
         if lowest:
-            self._transport.exchange([], [(self.index - lowest, memory)])
+            self._exchange([], [(self.index - lowest, memory)])
         steps = [1 << bit for bit in range(self.size.bit_length()) if not lowest or 1 << bit < lowest]
         children = [self.index + step for step in reversed(steps) if self.index + step < self.size]
-        self._transport.exchange([(child, memory) for child in children], [])
+        self._exchange([(child, memory) for child in children], [])
+
+
+class Beside:
+    """The two members beside this one in a ring: sends go to the one before it, receives come from the one after it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._before = (transport.index - 1) % transport.size
+        self._after = (transport.index + 1) % transport.size
+        self._waited = 0.0
+
+    def send(self, outgoing: Tensor) -> Pending:
+        """Begin to send a flat tensor on the CPU."""
+        return self._transport.send(self._before, _bytes(outgoing))
+
+    def receive(self, incoming: Tensor) -> Pending:
+        """Begin to fill a flat tensor on the CPU."""
+        return self._transport.receive(self._after, _bytes(incoming))
+
+    def wait(self, pending: Sequence[Pending]) -> None:
+        """Return once all are complete. PeerFailed, PeerSilent, Interrupted."""
+        self._waited += self._transport.wait(pending)
+
+    def take_waited(self) -> float:
+        """Return the seconds spent in `wait` since the last call."""
+        waited, self._waited = self._waited, 0.0
+        return waited
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -17,11 +18,14 @@ from torch import Tensor, nn
 
 from trainers import determinism
 from trainers import task as tasks
-from trainers.buckets import Buckets, Layout, recorded_order
+from trainers.buckets import Buckets, Layout
 from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.gradients import Filling, Gradients
 from trainers.group import Group, blocks_of
+from trainers.operators import named_operators
 from trainers.plan import BatchPlan
 from trainers.random_state import seed_everything
+from trainers.reduce.overlap import Reduction
 from trainers.reduce.ring import VirtualRing
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
@@ -43,7 +47,10 @@ class Compute(Protocol):
     """What fills the parameters' gradients for one batch of one virtual worker."""
 
     def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor | float:
-        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss."""
+        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss.
+
+        The trainer takes each as soon as it is whole: while `trainer.accumulating` is False, from inside `backward`.
+        """
 
 
 class ForwardBackward:
@@ -61,6 +68,19 @@ class ForwardBackward:
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What one worker's turn gave.
+
+    loss: mean over its samples. used, order: see `trainers.gradients.Turn`.
+    """
+
+    loss: Tensor | float
+    samples: int
+    used: tuple[bool, ...]
+    order: list[int]
 
 
 class Trainer:
@@ -90,10 +110,10 @@ class Trainer:
         """
         self.level = determinism.pin(level=level, device=device)
         self.task, self.name = task, tasks.name_of(task)
-        self.virtual_workers, self.group, self.device = virtual_workers, group, torch.device(device)
+        self.virtual_workers, self.device = virtual_workers, torch.device(device)
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
-        self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, group)
-        self._compute: Compute = compute or ForwardBackward()
+        self._join(group)
+        self.compute: Compute = compute or ForwardBackward()
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
@@ -103,6 +123,7 @@ class Trainer:
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
         self._names, self._parameters = self._trainable()
+        self._gradients = Gradients(self._names, self._parameters, lambda: self.accumulating)
         self._lay_out(Layout.first(self._parameters))
         self.epoch = self.step_in_epoch = self.steps = 0
         self.history: list[dict[str, float]] = []
@@ -121,17 +142,12 @@ class Trainer:
         with self._clock():
             batches = self._one_a_worker(batches)
             buffers = self._first_workers_buffers()
-            losses, uses, ready = [], [], []
-            for worker, batch in zip(self.workers, batches):
-                worker.buffers = [buffer.clone() for buffer in buffers]
-                with worker.active(self.model), self._recorder(worker) as order:
-                    loss, count = self._turn(worker, batch)
-                    uses.append(self._buckets.take(worker.gradients, 1.0 / self.virtual_workers))
-                losses.append((loss, count))
-                ready += order
-            sums = self._count(losses)
-            layout = self._agree_on_layout(uses, ready)
-            self._buckets.give(self._reduce(), layout.used or ())
+            with Reduction(self._ring, self._beside, self.group.interrupt) as reduction:
+                turns = [self._turn(worker, batch, buffers, reduction) for worker, batch in zip(self.workers, batches)]
+                sums = self._count(turns)
+                layout = self._agree_on_layout(turns)
+                totals = self._finish(reduction)
+            self._buckets.give(totals, layout.used or ())
             self.options.before_update(self.task, self.model)
             self.optimizer.step()
             if self.schedule is not None:
@@ -244,8 +260,8 @@ class Trainer:
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
-        self.group, self.workers = group, workers
-        self._ring = VirtualRing(blocks_of(self.virtual_workers, group.size), group.index, group)
+        self.workers = workers
+        self._join(group)
         self._lay_out(self._kept(self._buckets.layout))
 
     # The parts of a step, in the order in which `step` uses them.
@@ -259,46 +275,76 @@ class Trainer:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
         buffers = self.workers[0].buffers
         if self.group.size == 1 or not buffers:
-            return buffers
+            return [buffer.clone() for buffer in buffers]
         flat = torch.cat([buffer.contiguous().view(-1).view(torch.uint8) for buffer in buffers])
         self.group.bcast(flat)
         parts = flat.split([buffer.numel() * buffer.element_size() for buffer in buffers])
         return [part.clone().view(buffer.dtype).view(buffer.shape) for part, buffer in zip(parts, buffers)]
 
-    def _recorder(self, worker: VirtualWorker) -> Any:
-        if worker.rank == 0 and not self._buckets.layout.is_rebuilt:
-            return recorded_order(self._parameters)
-        return nullcontext([])
+    def _turn(self, worker: VirtualWorker, batch: Any, buffers: Sequence[Tensor], reduction: Reduction) -> _Turn:
+        """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
+        worker.begin(buffers)
+        filling = self._filling(reduction) if worker is self.workers[-1] else None
+        factor, layout = 1.0 / self.virtual_workers, self._buckets.layout
+        with (
+            worker.active(self.model),
+            self._gradients.turn(worker.views, factor, self._buckets.copies, filling) as turn,
+        ):
+            if self.step_in_epoch == 0:
+                worker.open_loader()
+            batch = tasks.move(batch() if callable(batch) else batch, self.device)
+            with named_operators(self.model, self.name):
+                loss = self.compute.gradients(self, worker, batch)
+        if layout.used is not None:
+            self._check_use([tuple(turn.used)], layout.used, worker.rank)
+        if filling is not None:
+            filling.finish()
+        return _Turn(loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 
-    def _turn(self, worker: VirtualWorker, batch: Any) -> tuple[Tensor | float, int]:
-        """Leave a worker's gradients in the model; return its mean loss and the number of its samples."""
-        if self.step_in_epoch == 0:
-            worker.open_loader()
-        batch = tasks.move(batch() if callable(batch) else batch, self.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        return self._compute.gradients(self, worker, batch), tasks.samples_in(batch)
+    def _filling(self, reduction: Reduction) -> Filling | None:
+        """Return what begins sums as buckets fill; None in step 0, whose only bucket is full at its end."""
+        layout = self._buckets.layout
+        if layout.used is None:
+            return None
+        return Filling(layout.buckets, layout.used, lambda number: self._start(reduction, number))
 
-    def _count(self, losses: Sequence[tuple[Tensor | float, int]]) -> list[float]:
-        values = [float(loss) for loss, _ in losses]
+    def _start(self, reduction: Reduction, number: int) -> None:
+        vectors = [worker.gradients[number] for worker in self.workers]
+        if self._buckets.copies is None:
+            reduction.start(vectors)
+        else:
+            reduction.start(vectors, self._buckets.copies.mark())
+
+    def _finish(self, reduction: Reduction) -> list[Tensor]:
+        """Return the sum over all virtual workers' gradients, one vector a bucket."""
+        if not self._buckets.layout.is_rebuilt:
+            for number in range(len(self._buckets.layout.buckets)):
+                self._start(reduction, number)
+        totals, seconds = reduction.finish()
+        waited = self._neighbours.take_waited()
+        self.group.waited += min(seconds, waited) if self._beside else waited
+        return totals
+
+    def _count(self, turns: Sequence[_Turn]) -> list[float]:
+        values = [float(turn.loss) for turn in turns]
         for worker, value in zip(self.workers, values):
             if not math.isfinite(value):
                 raise Diverged(
                     f"job {self.name} diverged: the loss of virtual worker {worker.rank} is {value} at step "
                     f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
                 )
-        return [worker.count(value, count) for worker, value, (_, count) in zip(self.workers, values, losses)]
+        return [worker.count(value, turn.samples) for worker, value, turn in zip(self.workers, values, turns)]
 
-    def _agree_on_layout(self, uses: Sequence[tuple[bool, ...]], ready: Sequence[int]) -> Layout:
+    def _agree_on_layout(self, turns: Sequence[_Turn]) -> Layout:
         """Return the buckets of the steps after this one; all members learn them from step 0."""
         layout = self._buckets.layout
         if layout.used is not None:
-            self._check_use(uses, layout.used, self.workers[0].rank)
             return layout
-        gathered = self.group.gather_trees([list(use) for use in uses])
+        gathered = self.group.gather_trees([list(turn.used) for turn in turns])
         if not self.group.is_master:
             return Layout.from_tree(self.group.bcast_tree())
-        self._check_use([tuple(use) for member in gathered for use in member], uses[0], 0)
-        layout = Layout.rebuilt(self._parameters, ready, uses[0])
+        self._check_use([tuple(use) for member in gathered for use in member], turns[0].used, 0)
+        layout = Layout.rebuilt(self._parameters, turns[0].order, turns[0].used)
         self.group.bcast_tree(layout.as_tree())
         return layout
 
@@ -314,10 +360,6 @@ class Trainer:
                         "every forward pass use the same parameters, as DDP asks by default"
                     )
 
-    def _reduce(self) -> list[Tensor]:
-        """Return the sum over all virtual workers' gradients, one vector a bucket."""
-        return [self._ring.sum(vectors) for vectors in zip(*(worker.gradients for worker in self.workers))]
-
     def _trainable(self) -> tuple[list[str], list[nn.Parameter]]:
         trainable = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
         if not trainable:
@@ -332,6 +374,13 @@ class Trainer:
         self._buckets = Buckets(self._parameters, layout)
         for worker in self.workers:
             worker.gradients = self._buckets.empty()
+            worker.views = self._buckets.views(worker.gradients)
+
+    def _join(self, group: Group) -> None:
+        self.group = group
+        self._neighbours = group.neighbours()
+        self._ring = VirtualRing(blocks_of(self.virtual_workers, group.size), group.index, self._neighbours)
+        self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
 
     def check_fit(self, checkpoint: Checkpoint | None) -> None:
         """Raise CheckpointError unless the checkpoint is this job's."""

@@ -6,7 +6,7 @@ statistics) and gradients. Parameters and the optimizer's state are shared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +23,7 @@ class VirtualWorker:
 
     rank: 0 .. N-1, fixed for the job's life.
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
-    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.buckets`).
+    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.buckets`). views: each parameter's part.
     loss_sum, samples: loss times samples, and samples, since the epoch began.
     """
 
@@ -34,10 +34,15 @@ class VirtualWorker:
         self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
         self._names = [name for name, _ in model.named_buffers()]
         self.gradients: list[Tensor] = []
+        self.views: list[Tensor] = []
         self.loss_sum = 0.0
         self.samples = 0
         seed_everything(seed + 1 + rank)
         self.random = RandomState.now(device)
+
+    def begin(self, buffers: Sequence[Tensor]) -> None:
+        """Take over values for the own buffers."""
+        _copy(self.buffers, buffers)
 
     @contextmanager
     def active(self, model: nn.Module) -> Iterator[None]:
@@ -45,15 +50,13 @@ class VirtualWorker:
         self.random.set(self.device)
         self.fill(model)
         yield
-        for own, buffer in zip(self.buffers, model.buffers()):
-            own.copy_(buffer)
+        _copy(self.buffers, list(model.buffers()))
         self.random = RandomState.now(self.device)
 
     @torch.no_grad()
     def fill(self, model: nn.Module) -> None:
         """Copy this worker's buffers into the model."""
-        for own, buffer in zip(self.buffers, model.buffers()):
-            buffer.copy_(own)
+        _copy(list(model.buffers()), self.buffers)
 
     def open_loader(self) -> None:
         """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""
@@ -81,3 +84,10 @@ class VirtualWorker:
             own.copy_(tree["buffers"][name])
         self.random = RandomState.from_tree(tree["random"])
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
+
+
+@torch.no_grad()
+def _copy(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
+    """Copy many small tensors in one call."""
+    if to:
+        torch._foreach_copy_(list(to), list(origin))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainers import Checkpoint, Group, VirtualWorker, read
-from trainers.buckets import Buckets, Layout
+from trainers.buckets import Layout
 from trainers.reduce.ring import VirtualRing
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
@@ -83,14 +83,8 @@ def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
     return Layout(Layout.first(parameters).buckets, tuple(used))
 
 
-take = Buckets.take
-
-
-def divide(self: Buckets, vectors: list[torch.Tensor], factor: float) -> tuple[bool, ...]:
-    used = take(self, vectors, 1.0)
-    for vector in vectors:
-        vector.div_(round(1 / factor))
-    return used
+def divide(gradient: torch.Tensor, factor: float, out: torch.Tensor) -> None:
+    torch.div(gradient, round(1 / factor), out=out)
 
 
 @contextmanager
@@ -108,7 +102,7 @@ def keep_own_buffers(self: Any) -> list[torch.Tensor]:
 BROKEN = {
     "the sum in rank order": ("trainers.reduce.ring.VirtualRing.sum", add_in_rank_order, "mlp"),
     "no rebuilt buckets": ("trainers.buckets.Layout.rebuilt", never_rebuild, "mlp"),
-    "a division for the multiplication": ("trainers.buckets.Buckets.take", divide, "mlp"),
+    "a division for the multiplication": ("trainers.gradients.scale", divide, "mlp"),
     "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state, "mlp"),
     "no base seed drawn by the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None, "mlp"),
     "another worker's buffers": ("trainers.trainer.Trainer._first_workers_buffers", keep_own_buffers, "cnn"),

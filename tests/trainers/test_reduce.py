@@ -5,7 +5,9 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from trainers import blocks_of
 from trainers.reduce.order import chunks, ranks_of_fold
 from trainers.reduce.ring import VirtualRing
 
@@ -21,15 +24,38 @@ sys.path.insert(0, str(Path(__file__).parent / "programs"))
 from cases import VECTOR_SIZES, vector
 
 
+class Message:
+    """A tensor that was put into a queue, or a place that waits for one."""
+
+    def __init__(self, mail: queue.Queue[Tensor], place: Tensor | None = None) -> None:
+        self._mail, self._place = mail, place
+
+    @property
+    def done(self) -> bool:
+        return self._place is None
+
+    def finish(self) -> None:
+        if self._place is not None:
+            self._place.copy_(self._mail.get(timeout=30))
+            self._place = None
+
+
 class Link:
-    """One member's place in a ring of threads: what it passes on, the previous one receives."""
+    """One member's place in a ring of threads: what it sends, the previous one receives."""
 
     def __init__(self, mail: list[queue.Queue[Tensor]], index: int) -> None:
         self._mail, self._index = mail, index
 
-    def pass_on(self, outgoing: Tensor, incoming: Tensor) -> None:
+    def send(self, outgoing: Tensor) -> Message:
         self._mail[self._index - 1].put(outgoing.clone())
-        incoming.copy_(self._mail[self._index].get(timeout=30))
+        return Message(self._mail[self._index - 1])
+
+    def receive(self, incoming: Tensor) -> Message:
+        return Message(self._mail[self._index], incoming)
+
+    def wait(self, pending: Sequence[Any]) -> None:
+        for message in pending:
+            message.finish()
 
 
 def links(members: int) -> list[Link]:
@@ -42,7 +68,7 @@ def on_threads(blocks: list[range], vectors: list[Tensor]) -> list[Tensor]:
     neighbours, results = links(len(blocks)), [torch.empty(0)] * len(blocks)
 
     def member(index: int) -> None:
-        own = [vectors[rank] for rank in blocks[index]]
+        own = [vectors[rank].clone() for rank in blocks[index]]
         results[index] = VirtualRing(blocks, index, neighbours[index]).sum(own)
 
     threads = [threading.Thread(target=member, args=(index,)) for index in range(len(blocks))]
@@ -92,10 +118,23 @@ def test_chunks_cover_the_vector_in_order(elements: int, ranks: int, element_siz
     assert [slices[0].start, *(s.stop for s in slices)] == [*(s.start for s in slices), elements]
 
 
-def test_the_input_vectors_stay_as_they_are() -> None:
+def test_the_sum_takes_the_place_of_the_first_vector() -> None:
     vectors = [vector(50, rank) for rank in range(3)]
-    VirtualRing([range(3)], 0, links(1)[0]).sum(vectors)
-    assert all(torch.equal(v, vector(50, rank)) for rank, v in enumerate(vectors))
+    total = VirtualRing([range(3)], 0, links(1)[0]).sum(vectors)
+    assert total is vectors[0] and torch.equal(total, folded([vector(50, rank) for rank in range(3)]))
+    assert all(torch.equal(vectors[rank], vector(50, rank)) for rank in (1, 2))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 5), st.integers(1, 400), st.sampled_from([16, 64, 1 << 20]))
+def test_the_size_of_segments_does_not_change_a_sum(ranks: int, members: int, elements: int, segment: int) -> None:
+    vectors = [vector(elements, rank) for rank in range(ranks)]
+    blocks = blocks_of(ranks, min(members, ranks))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainers.reduce.ring._SEGMENT", segment)
+        patch.setattr("trainers.reduce.ring._BLOCK", segment)
+        results = on_threads(blocks, vectors)
+    assert all(torch.equal(result, folded(vectors)) for result in results)
 
 
 def test_gaps_between_blocks_are_refused() -> None:

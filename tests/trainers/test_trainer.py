@@ -21,6 +21,8 @@ from trainers import (
     UnevenGradients,
     VirtualWorker,
 )
+from trainers.gradients import SparseGradient
+from trainers.operators import NonDeterministicOperator
 from trainers.random_state import RandomState, seed_everything
 from trainers.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
 
@@ -205,6 +207,36 @@ def test_parameters_that_only_some_use_are_an_error() -> None:
     one.step([batch(0), batch(1)])
     with pytest.raises(UnevenGradients, match="virtual worker 0 gave weight no gradient at step 1"):
         one.step([batch(0, 5), batch(1)])
+
+
+def test_more_trainers_than_virtual_workers_are_an_error() -> None:
+    group = Group.alone()
+    group.size = 3
+    with pytest.raises(ValueError, match="3 trainers for 2 virtual workers: give a job between 1 and 2 trainers"):
+        Trainer(Small(), 2, group)
+
+
+def test_a_sparse_gradient_is_an_error_that_names_the_parameter() -> None:
+    class Words(Small):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Flatten(), nn.Linear(8, 3))
+
+    words = torch.zeros(6, 2, dtype=torch.int64)
+    with pytest.raises(SparseGradient, match="0.weight has a sparse gradient"):
+        trainer(Words()).step([(words, batch(0)[1])] * 2)
+
+
+def test_an_operator_without_a_deterministic_form_is_named_with_its_module() -> None:
+    class Scatter(nn.Module):
+        def forward(self, input: Tensor) -> Tensor:
+            return torch.zeros_like(input).put_(torch.arange(input.numel()), input)
+
+    class Odd(Small):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(4, 3), Scatter())
+
+    with pytest.raises(NonDeterministicOperator, match="job Odd: module 1 uses put_, which has no deterministic form"):
+        trainer(Odd()).step([batch(0), batch(1)])
 
 
 def test_a_loss_that_is_not_finite_names_job_step_and_epoch() -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["Alone", "PeerFailed", "PeerSilent", "Parcel", "Transport"]
+__all__ = ["Alone", "Interrupted", "Parcel", "PeerFailed", "PeerSilent", "Pending", "Transport", "exchange"]
 
 Parcel = tuple[int, np.ndarray]
 """(index of the peer, contiguous uint8 array to send from or receive into)."""
@@ -34,27 +34,55 @@ class PeerSilent(TimeoutError):
         self.ranks = tuple(ranks)
 
 
+class Interrupted(RuntimeError):
+    """A wait was ended by `Transport.interrupt`."""
+
+
+class Pending(Protocol):
+    """A message under way. Its memory stays in use until `Transport.wait` has returned for it."""
+
+    @property
+    def done(self) -> bool:
+        """Whether it is known to have ended; a look helps it on, and never waits."""
+
+
 class Transport(Protocol):
     """Messages between the members 0 .. size-1 of a group.
 
-    waited: seconds spent waiting for peers so far.
+    any_thread: whether another thread than that which made it may use it, one at a time.
     """
 
     index: int
     size: int
-    waited: float
+    any_thread: bool
 
-    def exchange(self, sends: Sequence[Parcel], receives: Sequence[Parcel]) -> None:
-        """Complete all sends and receives. PeerSilent after the time-out, PeerFailed when a peer has aborted."""
+    def send(self, peer: int, memory: np.ndarray) -> Pending:
+        """Begin to send; nothing goes out for an empty array. Messages to a peer arrive in the order of the calls."""
+
+    def receive(self, peer: int, memory: np.ndarray) -> Pending:
+        """Begin to fill `memory`; both sides know its size."""
+
+    def wait(self, pending: Sequence[Pending]) -> float:
+        """Return, once all are complete, the seconds that it took. PeerFailed, PeerSilent; Interrupted."""
+
+    def interrupt(self) -> None:
+        """End the waits of other threads, now and from now on: this member is about to give up."""
 
     def check(self) -> None:
-        """Raise PeerFailed if a peer has aborted."""
+        """Raise PeerFailed if another member has given up."""
 
     def abort(self, text: str) -> None:
-        """Tell every peer that this member gave up."""
+        """Tell the others that this member gives up, and why."""
 
     def close(self) -> None:
-        """Release what the transport holds; nothing is exchanged afterwards."""
+        """Let go of the network; no message is under way."""
+
+
+def exchange(transport: Transport, sends: Sequence[Parcel], receives: Sequence[Parcel]) -> float:
+    """Complete all sends and receives; return the seconds waited."""
+    pending = [transport.receive(peer, memory) for peer, memory in receives]
+    pending += [transport.send(peer, memory) for peer, memory in sends]
+    return transport.wait(pending)
 
 
 class Alone:
@@ -62,11 +90,19 @@ class Alone:
 
     index = 0
     size = 1
-    waited = 0.0
+    any_thread = True
 
-    def exchange(self, sends: Sequence[Parcel], receives: Sequence[Parcel]) -> None:
-        if sends or receives:
-            raise ValueError(f"a group of one has no peers, got sends {sends} and receives {receives}")
+    def send(self, peer: int, memory: np.ndarray) -> Pending:
+        raise ValueError(f"a group of one has no peers, got a message for member {peer}")
+
+    def receive(self, peer: int, memory: np.ndarray) -> Pending:
+        raise ValueError(f"a group of one has no peers, got a wait for member {peer}")
+
+    def wait(self, pending: Sequence[Pending]) -> float:
+        return 0.0
+
+    def interrupt(self) -> None:
+        return
 
     def check(self) -> None:
         return

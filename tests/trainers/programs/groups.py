@@ -15,7 +15,9 @@ from mpi4py import MPI
 
 import trainers.reduce.mpi
 from trainers import Group, PeerFailed, PeerSilent, blocks_of
+from trainers.group import Beside
 from trainers.reduce.ring import VirtualRing
+from trainers.reduce.transport import Pending
 
 WORLD = MPI.COMM_WORLD
 ORDER = [2, 0, 3, 1]
@@ -41,13 +43,13 @@ def traffic(group: Group, virtual_workers: int, elements: int) -> dict[str, int]
     """Sum vectors over the ring; count the bytes that this member sends."""
     sent = 0
 
-    class Counted:
-        def pass_on(self, outgoing: torch.Tensor, incoming: torch.Tensor) -> None:
+    class Counted(Beside):
+        def send(self, outgoing: torch.Tensor) -> Pending:
             nonlocal sent
             sent += outgoing.numel() * outgoing.element_size()
-            group.pass_on(outgoing, incoming)
+            return super().send(outgoing)
 
-    ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, Counted())
+    ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, Counted(group._transport))
     total = ring.sum([torch.full((elements,), float(rank)) for rank in group.block(virtual_workers)])
     return {"sent": sent, "right": bool((total == sum(range(virtual_workers))).all())}
 

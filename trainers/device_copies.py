@@ -1,0 +1,58 @@
+"""Gradients between a device and pinned host memory, on a side stream, beside the computation.
+
+EasyScale, SC'23, 3.2: a worker's gradients leave the device while the next worker computes, so that device memory does
+not grow with the number of workers. For any accelerator that torch knows; a CPU needs none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["DeviceCopies"]
+
+
+class DeviceCopies:
+    """Copies between `device` and the host, all in order on one stream of their own."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._module: Any = torch.get_device_module(device)
+        self._side = self._module.Stream(device=device)
+        self._landing: list[Tensor] = []
+
+    def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
+        """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
+
+        `gradient` is used up.
+        """
+        gradient.mul_(factor)
+        self._side.wait_stream(self._module.current_stream(self._device))
+        with self._module.stream(self._side):
+            view.copy_(gradient, non_blocking=True)
+        gradient.record_stream(self._side)
+
+    def zero(self, view: Tensor) -> None:
+        """Zero `view`, in pinned memory, once no earlier copy uses it."""
+        self._side.synchronize()
+        view.zero_()
+
+    def mark(self) -> Callable[[], None]:
+        """Return a function that sleeps until the copies begun so far are complete."""
+        event = torch.Event(self._device, blocking=True)
+        event.record(self._side)
+        return event.synchronize
+
+    def give(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the vectors on the device, in the same memory each step; later work on the device waits for them."""
+        if [len(vector) for vector in self._landing] != [len(vector) for vector in vectors]:
+            self._landing = [torch.empty_like(vector, device=self._device) for vector in vectors]
+        self._side.wait_stream(self._module.current_stream(self._device))
+        with self._module.stream(self._side):
+            for landing, vector in zip(self._landing, vectors):
+                landing.copy_(vector, non_blocking=True)
+        self._module.current_stream(self._device).wait_stream(self._side)
+        return self._landing
