@@ -75,7 +75,10 @@ class JobColumns(Sequence[TraceJob]):
 
     def shifted(self, seconds: float) -> JobColumns:
         """The same jobs, all their times moved by so much."""
-        moved = {"arrival": _frozen(self.arrival + seconds), "deadline": _frozen(self.deadline + seconds)}
+        moved: dict[str, Any] = {
+            "arrival": _frozen(self.arrival + seconds),
+            "deadline": _frozen(self.deadline + seconds),
+        }
         return replace(self, **moved)
 
     def renamed(self, names: Iterable[str]) -> JobColumns:

@@ -78,9 +78,15 @@ def _trace(table: Table, names: list[str], jobs: JobColumns, format: str) -> Tra
 
 
 def _numbered(names: list[str]) -> list[str]:
-    seen: dict[str, int] = {}
+    seen = dict.fromkeys(names, 0)
     told = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        told.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
+        seen[name] += 1
+        told.append(name if seen[name] == 1 else _unused(name, seen))
     return told
+
+
+def _unused(name: str, seen: dict[str, int]) -> str:
+    while (numbered := f"{name}#{seen[name]}") in seen:
+        seen[name] += 1
+    return numbered

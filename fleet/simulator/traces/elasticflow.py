@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.table import Table
 from fleet.simulator.traces.trace import Trace
@@ -29,7 +31,7 @@ def read_elasticflow(table: Table) -> Trace:
     table.check(~(deadline < arrival), due, "the deadline lies before the arrival", "correct one of the two")
     work = table.numbers(iterations, least=0, above=True)
     batch_size = table.numbers(batch, least=1, whole=True)
-    columns = {
+    columns: dict[str, Any] = {
         "name": table.names(job),
         "model": table.texts(model),
         "devices": table.numbers(devices, least=1, whole=True),

@@ -59,9 +59,7 @@ class TraceJob:
         if not (math.isfinite(self.arrival) and self.arrival >= 0):
             raise ValueError(f"job {self.name}: arrival is {self.arrival} s; it must be 0 or more, and finite")
         if self.deadline is not None and not self.deadline >= self.arrival:
-            raise ValueError(
-                f"job {self.name}: the deadline {self.deadline} s lies before its arrival {self.arrival} s"
-            )
+            raise ValueError(f"job {self.name}: deadline {self.deadline} s lies before arrival {self.arrival} s")
         for name in ("devices", "batch_size", "limit", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:

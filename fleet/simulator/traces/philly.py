@@ -36,7 +36,7 @@ def read_philly(table: Table) -> Trace:
     name, model, tenant, status = (_first(table, names) for names in (NAMES, MODELS, TENANTS, STATUS))
     submitted, devices = _first(table, TIMES) or TIMES[0], _first(table, DEVICES) or DEVICES[0]
     table.require((submitted, devices, "duration"), FORMAT)
-    columns = {
+    columns: dict[str, Any] = {
         "name": table.names(name) if name else [f"job-{line}" for line in table.lines],
         "arrival": table.times(submitted),
         "devices": table.numbers(devices, least=1, whole=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.table import Table
 from fleet.simulator.traces.trace import Trace
@@ -20,7 +22,7 @@ def read_pollux(table: Table) -> Trace:
         TraceError: with every cell that is wrong.
     """
     table.require(COLUMNS, FORMAT)
-    columns = {
+    columns: dict[str, Any] = {
         "name": table.names("name"),
         "arrival": table.numbers("time", least=0),
         "model": table.texts("application"),

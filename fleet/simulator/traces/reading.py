@@ -59,11 +59,11 @@ def read_trace(path: str | Path, format: str | None = None) -> Trace:
     path = Path(path)
     if format is not None and format not in FORMATS:
         raise ValueError(f"format {format!r} is not known; {nearest(format, FORMATS)}")
-    chosen = format or _by_name(path)
-    if chosen in FILES:
-        return FILES[chosen](path)
+    format = format or _by_name(path)
+    if format in FILES:
+        return FILES[format](path)
     table = read_table(path)
-    return TABLES[chosen or _by_columns(table)](table)
+    return TABLES[format or _by_columns(table)](table)
 
 
 def _by_name(path: Path) -> str | None:

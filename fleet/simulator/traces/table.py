@@ -224,10 +224,9 @@ def _range(least: float, whole: bool, above: bool) -> str:
 
 
 def as_date(text: str) -> float | None:
-    """Seconds since 1970 of a date; a time zone's name after it is passed over, as all dates of a trace have the same."""
-    parts = text.replace("T", " ").split()
+    """Seconds since 1970 of a date. The name of a time zone after it is passed over: one trace has one zone."""
     try:
-        moment = datetime.strptime(" ".join(parts[:2]), "%Y-%m-%d %H:%M:%S")
+        moment = datetime.fromisoformat(text.strip()[:19])
     except ValueError:
         return None
     return moment.replace(tzinfo=timezone.utc).timestamp()
