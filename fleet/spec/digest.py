@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.job import STEP_OPTIONS
 from fleet.spec.problem import ABSENT, Path, shown, written
 
 _NO_RESULT = frozenset({"deadline", "priority", "arrival"})  # of a job: they decide when it trains, not what comes out
@@ -25,7 +26,7 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     """
     values = spec.to_mapping()
     used = {job.data for job in spec.jobs}
-    jobs = {job["name"]: {key: value for key, value in job.items() if key not in _NO_RESULT} for job in values["jobs"]}
+    jobs = {job["name"]: {key: value for key, value in job.items() if _counts(key, value)} for job in values["jobs"]}
     data = {
         name: {key: value for key, value in section.items() if key not in _NO_SAMPLE}
         for name, section in values["data"].items()
@@ -34,6 +35,11 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     level = spec.determinism.level
     set_to = {"level": level, "instruction_set": spec.determinism.pinned_to} if level != "D1" else None
     return {"data": data, "jobs": jobs} | ({"determinism": set_to} if set_to else {})
+
+
+def _counts(key: str, value: Any) -> bool:
+    """Whether a key of a job counts; what is not asked of a step was no key when the first runs were made."""
+    return key not in _NO_RESULT and not (key in STEP_OPTIONS and value is None)
 
 
 def spec_hash(spec: EnsembleSpec) -> str:

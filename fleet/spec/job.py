@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -25,7 +25,8 @@ from fleet.spec.values import (
 
 NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
 NEEDED_WITH_MODEL = ("data", "optimizer")
-NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics")
+STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value")
+NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
 
 
 class Stop(Section):
@@ -34,8 +35,8 @@ class Stop(Section):
     epochs: Count = Field(description="The most epochs to train, 1 or more.", examples=[8])
     target: Mapping[Text, Real] = Field(
         default_factory=dict,
-        description="Metrics and values at which the job is done, all of them together: at most the value for a loss, "
-        "at least the value for any other metric.",
+        description="Metrics and values at which the job is done, all of them together: at most the value for a loss "
+        "or an error, at least the value for any other metric.",
         examples=[{"accuracy": 0.985}],
     )
     patience: Count | None = Field(
@@ -114,6 +115,28 @@ class Job(Section):
         examples=[2],
     )
     batch_size: Count = Field(default=32, description="Samples of one virtual worker in a step.", examples=[32])
+    accumulate: Count | None = Field(
+        default=None,
+        description="Parts in which a virtual worker's batch is worked on, one after the other; gradients add up, so "
+        "less memory is needed. null: the whole batch at once.",
+        examples=[4],
+    )
+    autocast: Literal["bfloat16"] | None = Field(
+        default=None,
+        description="`bfloat16`: operations that torch's autocast deems safe compute in it; weights and gradients stay "
+        "as they are. null: the precision of the model.",
+        examples=["bfloat16"],
+    )
+    clip_norm: Positive | None = Field(
+        default=None,
+        description="The largest 2-norm of all gradients together, as `clip_grad_norm_` holds it; null: no limit.",
+        examples=[1.0],
+    )
+    clip_value: Positive | None = Field(
+        default=None,
+        description="The largest magnitude of an element of a gradient; null: no limit. Not together with `clip_norm`.",
+        examples=[0.5],
+    )
     stop: Stop = Field(description="When the job is done.", examples=[{"epochs": 8}])
     deadline: Positive | None = Field(
         default=None,
@@ -142,6 +165,16 @@ class Job(Section):
     def _complete(self) -> Job:
         for key, rule, mend in incomplete({name: getattr(self, name) for name in type(self).model_fields}):
             raise PydanticCustomError("incomplete_job", "{key}: {rule}", {"key": key, "rule": rule, "mend": mend})
+        return self
+
+    @model_validator(mode="after")
+    def _clipped_once(self) -> Job:
+        if self.clip_norm is not None and self.clip_value is not None:
+            raise PydanticCustomError(
+                "clipped_twice",
+                "clip_norm and clip_value exclude each other",
+                {"mend": "take one of them away, or clip in a task's before_step(model)"},
+            )
         return self
 
     @model_validator(mode="after")

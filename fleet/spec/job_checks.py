@@ -19,6 +19,7 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from fleet.spec.values import Named
+from trainers.step_options import StepOptions
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,10 @@ class Inspection:
             self.note(("task", "name"), named.name, f"the task has no method {name}", close, mend)
         if missing:
             return
+        try:
+            StepOptions.of(task)
+        except ValueError as error:
+            self.note(("task", "name"), named.name, f"the task's {error}")
         try:
             _without_memory(lambda: task.optimizer(task.model()))
         except (Exception, SystemExit) as error:  # the user's code may raise anything

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fleet.spec.inputs import InputPreparation
-from fleet.spec.job import Job
+from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
@@ -31,6 +31,7 @@ class SpecTask:
         name: of the job.
         batch_size: samples of one virtual worker in a step.
         seed: of the job.
+        accumulate, autocast, clip_norm, clip_value: what it asks of a step, None where nothing.
     """
 
     def __init__(self, job: Job, data: Data | None = None) -> None:
@@ -47,6 +48,10 @@ class SpecTask:
         self._job, self._data = job, data
         self._prepare = InputPreparation(data.normalise if data else None)
         self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
+        says = self._user if job.task else job
+        self.accumulate, self.autocast, self.clip_norm, self.clip_value = (
+            getattr(says, name, None) for name in STEP_OPTIONS
+        )
         self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
         self._schedule = schedule_of(job.schedule.name) if job.schedule else None
         self._loss = loss_function(job)
@@ -74,6 +79,11 @@ class SpecTask:
         if self._schedule is None or self._job.schedule is None:
             return None
         return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
+
+    def before_step(self, model: nn.Module) -> None:
+        """Let the task class have the summed gradients before each update, if it wants them."""
+        if hasattr(self._user, "before_step"):
+            self._user.before_step(model)
 
     def dataset(self, train: bool) -> Any:
         """The task class's own data set (held-out: None if it has none).

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 from torch.nn import functional
 
 from fleet.spec import Data, InputPreparation, Job, Normalise, ReferenceProblem, SpecTask, importable
+from trainers.step_options import StepOptions
 
 SOURCE = """
     import torch
@@ -48,6 +50,13 @@ SOURCE = """
         def loss(self, model, batch): return model(batch[0]).mean()
         def metrics(self, model, batch): return {"seen": (float(batch[0].dtype == torch.float32), 1.0)}
         def scheduler(self, optimizer): return torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    class Careful(Task):
+        accumulate, autocast, clip_value = 2, "bfloat16", 0.5
+        def before_step(self, model): model.calls = 100
+
+    class Careless(Task):
+        clip_norm = -1
 """
 
 
@@ -90,6 +99,25 @@ def test_what_a_job_builds() -> None:
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.05
     assert SpecTask(job(), data()).scheduler(optimizer) is None
+
+
+def test_what_a_job_asks_of_a_step() -> None:
+    assert StepOptions.of(SpecTask(job(), data())) == StepOptions()
+    asked = {"accumulate": 4, "autocast": "bfloat16", "clip_norm": 1.0}
+    assert StepOptions.of(SpecTask(job(**asked), data())) == StepOptions(4, "bfloat16", 1.0)
+    careful = SpecTask(Job.model_validate({"name": "one", "task": "nets:Careful", "stop": {"epochs": 1}}))
+    assert StepOptions.of(careful) == StepOptions(2, "bfloat16", None, 0.5)
+    model = careful.model()
+    careful.before_step(model)
+    assert model.calls == 100
+    SpecTask(job(), data()).before_step(model)
+
+
+def test_gradients_are_clipped_in_one_way() -> None:
+    with pytest.raises(ValidationError, match="clip_norm and clip_value exclude each other"):
+        job(clip_norm=1.0, clip_value=1.0)
+    with pytest.raises(ValidationError, match="clip_norm: not together with task"):
+        Job.model_validate({"name": "one", "task": "nets:Task", "clip_norm": 1.0, "stop": {"epochs": 1}})
 
 
 @pytest.mark.parametrize(

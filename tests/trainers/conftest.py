@@ -15,6 +15,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
+SUPPORT = Path(__file__).parent / "support"
+sys.path.insert(0, str(SUPPORT))
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),

@@ -44,6 +44,24 @@ def test_densenets_are_the_known_ones(blocks: tuple[int, ...], parameters: int) 
         assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
 
 
+@pytest.mark.parametrize(("blocks", "parameters"), [((1, 1, 2, 2, 2), 132_863_336), ((2, 2, 3, 3, 3), 138_357_544)])
+def test_vggs_are_the_known_ones(blocks: tuple[int, ...], parameters: int) -> None:
+    with torch.device("meta"):
+        model = zoo.VGG(blocks, (64, 128, 256, 512, 512), (4096, 4096), classes=1000, image=224)
+        assert count(model) == parameters
+        assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("widths", "parameters"), [((48, 96, 192), 1_366_792), ((116, 232, 464), 2_278_604), ((176, 352, 704), 3_503_624)]
+)
+def test_shufflenets_are_the_known_ones(widths: tuple[int, ...], parameters: int) -> None:
+    with torch.device("meta"):
+        model = zoo.ShuffleNetV2(widths=widths, **IMAGENET)
+        assert count(model) == parameters
+        assert model(torch.empty(2, 3, 224, 224)).shape == (2, 1000)
+
+
 @pytest.mark.parametrize(
     "model",
     [
@@ -51,6 +69,8 @@ def test_densenets_are_the_known_ones(blocks: tuple[int, ...], parameters: int) 
         lambda: zoo.CNN(1, (4, 8), 7, dropout=0.1, batch_norm=False),
         lambda: zoo.ResNet((1, 2), width=4, classes=7, channels=1),
         lambda: zoo.DenseNet((2, 2), growth=4, classes=7, channels=1, dropout=0.1),
+        lambda: zoo.VGG((1, 1), (4, 8), (16,), classes=7, channels=1, image=28),
+        lambda: zoo.ShuffleNetV2((1, 2), (8, 16), classes=7, channels=1, initial=4, last=16),
     ],
 )
 def test_small_networks_take_small_images_and_learn(model: object) -> None:
@@ -80,3 +100,9 @@ def test_unknown_kinds_are_named() -> None:
         zoo.ResNet((1,), block="wide")
     with pytest.raises(ValueError, match="choose imagenet or small"):
         zoo.DenseNet((1,), stem="big")
+    with pytest.raises(ValueError, match="2 blocks and 1 widths; give each block its width"):
+        zoo.VGG((1, 1), (8,))
+    with pytest.raises(ValueError, match="images of 4 pixels cannot be halved 3 times"):
+        zoo.VGG(image=4)
+    with pytest.raises(ValueError, match="must be even"):
+        zoo.ShuffleNetV2((1,), (7,))

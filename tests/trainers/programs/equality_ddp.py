@@ -1,0 +1,149 @@
+"""The yardstick as a service: stock DDP over gloo, its loop written as a user writes it.
+
+Reads requests from standard input, one JSON object a line: {"task", "ranks", "steps", "reply"}. Forks the ranks, which
+write their states after every step to `reply`.RANK; then answers with a line, "done" or what went wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from equality_states import State, state
+from equality_tasks import TASKS, EqualityTask
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+SECONDS = 200.0
+
+
+def seed(value: int) -> None:
+    random.seed(value)
+    np.random.seed(value)
+    torch.manual_seed(value)
+
+
+def cut(value: Any, parts: int) -> list[Any]:
+    if isinstance(value, Tensor):
+        return list(torch.tensor_split(value, parts))
+    if isinstance(value, dict):
+        return [dict(zip(value, columns)) for columns in zip(*(cut(item, parts) for item in value.values()))]
+    return [tuple(columns) for columns in zip(*(cut(item, parts) for item in value))]
+
+
+def length(target: Any) -> int:
+    return len(target) if isinstance(target, Tensor) else length(target[0])
+
+
+def gradients(task: EqualityTask, parallel: nn.Module, batch: Any) -> None:
+    micro_batches = [tuple(batch)]
+    if task.accumulate is not None:
+        parts = min(task.accumulate, length(batch[1]))
+        micro_batches = list(zip(cut(batch[0], parts), cut(batch[1], parts)))
+    for number, micro_batch in enumerate(micro_batches, 1):
+        last = number == len(micro_batches)
+        with nullcontext() if last else parallel.no_sync():  # type: ignore[operator]
+            with torch.autocast("cpu", torch.bfloat16) if task.autocast == "bfloat16" else nullcontext():
+                loss = task.loss(parallel, micro_batch)
+            if task.accumulate is not None:
+                loss = loss / (length(batch[1]) / length(micro_batch[1]))
+            loss.backward()
+
+
+def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
+    seed(task.seed)
+    model = task.model()
+    optimizer = task.optimizer(model)
+    schedule = task.scheduler(optimizer)
+    parallel = DistributedDataParallel(model)
+    seed(task.seed + 1 + rank)
+    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset(True), seed=task.seed)  # type: ignore[arg-type]
+    loader = DataLoader(task.dataset(True), task.batch_size, sampler=sampler)  # type: ignore[arg-type]
+    states: dict[str, State] = {}
+    epoch = 0
+    while len(states) < steps:
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            gradients(task, parallel, batch)
+            if task.clip_norm is not None:
+                nn.utils.clip_grad_norm_(parallel.parameters(), task.clip_norm)
+            if task.clip_value is not None:
+                nn.utils.clip_grad_value_(parallel.parameters(), task.clip_value)
+            if task.between is not None:
+                task.between(model)
+            optimizer.step()
+            if schedule is not None:
+                schedule.step()
+            number = str(len(states) + 1)
+            states[number] = state(model.named_parameters(), model.named_buffers(), optimizer.state_dict())
+            if len(states) == steps:
+                break
+        epoch += 1
+    return states
+
+
+def be_rank(rank: int, request: dict[str, Any]) -> None:
+    reply = Path(request["reply"])
+    store = f"file://{reply}.store"
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=request["ranks"])
+    states = train(TASKS[request["task"]], rank, request["steps"])
+    Path(f"{reply}.{rank}").write_text(json.dumps(states))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def fork(rank: int, request: dict[str, Any]) -> int:
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        be_rank(rank, request)
+        status = 0
+    except BaseException:
+        Path(f"{request['reply']}.error").write_text(traceback.format_exc())
+    finally:
+        os._exit(status)
+
+
+def serve(request: dict[str, Any]) -> str:
+    TASKS[request["task"]].model()  # imports what the ranks need, once
+    children = [fork(rank, request) for rank in range(request["ranks"])]
+    begin, failed = time.monotonic(), ""
+    while children and not failed:
+        for child in list(children):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                children.remove(child)
+                failed = failed or (f"a rank ended with status {status}" if status else "")
+        if time.monotonic() - begin > SECONDS:
+            failed = f"not done after {SECONDS:g} s"
+        time.sleep(0.005)
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    error = Path(f"{request['reply']}.error")
+    return f"{failed}: {error.read_text() if error.exists() else ''}" if failed else "done"
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for line in sys.stdin:
+        print(json.dumps(serve(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

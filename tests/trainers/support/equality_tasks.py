@@ -1,0 +1,188 @@
+"""What the tests of equality train: one small task for each kind of network, and one for each option of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from equality_data import Augmented, Columns, images, pixel_values, ratings, scenes, sentences, texts
+from equality_models import Detector, GRULanguageModel, NeuMF, TransformersModel, detection_loss
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
+
+from trainers.zoo import CNN, MLP, VGG, DenseNet, ResNet, ShuffleNetV2
+
+BATCH = 4
+SEED = 23
+
+RULES: dict[str, Callable[[Any], Optimizer]] = {
+    "sgd": lambda weights: SGD(weights, 0.05, momentum=0.9, weight_decay=1e-4),
+    "nesterov": lambda weights: SGD(weights, 0.05, momentum=0.9, nesterov=True, weight_decay=1e-3),
+    "adam": lambda weights: Adam(weights, 1e-3, weight_decay=1e-2),
+    "amsgrad": lambda weights: Adam(weights, 1e-3, amsgrad=True),
+    "adamw": lambda weights: AdamW(weights, 1e-3, weight_decay=0.05),
+}
+SCHEDULES: dict[str, Callable[[Optimizer], lr_scheduler.LRScheduler]] = {
+    "steps": lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [2, 5], 0.5),
+    "cosine": lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 12),
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=40),
+    "warm-up": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3), lr_scheduler.ExponentialLR(optimizer, 0.9)],
+        [3],
+    ),
+}
+
+
+def cross_entropy(model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+def of_each_token(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+    return functional.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten(), label_smoothing=0.1)
+
+
+def binary(model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(model(batch[0]), batch[1].float())
+
+
+def clip_by_hand(model: nn.Module) -> None:
+    """What a script may do between backward and update: clip the last layer alone, then freeze a bias."""
+    parameters = list(model.parameters())
+    nn.utils.clip_grad_norm_(parameters[-2:], 0.1)
+    parameters[1].grad = None
+
+
+@dataclass(frozen=True)
+class EqualityTask:
+    """A task; what is None in it is left out, as a user would leave it out."""
+
+    name: str
+    network: Callable[[], nn.Module]
+    samples: Callable[[], Columns]
+    criterion: Callable[..., Tensor] = cross_entropy
+    rule: str = "sgd"
+    schedule: str | None = None
+    accumulate: int | None = None
+    autocast: str | None = None
+    clip_norm: float | None = None
+    clip_value: float | None = None
+    between: Callable[[nn.Module], None] | None = None
+    needs: str | None = None
+    batch_size: int = BATCH
+    seed: int = field(default=SEED)
+
+    def model(self) -> nn.Module:
+        return self.network()
+
+    def optimizer(self, model: nn.Module) -> Optimizer:
+        return RULES[self.rule](model.parameters())
+
+    def scheduler(self, optimizer: Optimizer) -> lr_scheduler.LRScheduler | None:
+        return SCHEDULES[self.schedule](optimizer) if self.schedule else None
+
+    def dataset(self, train: bool) -> Columns | None:
+        return self.samples() if train else None
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return self.criterion(model, batch)
+
+    def before_step(self, model: nn.Module) -> None:
+        if self.between is not None:
+            self.between(model)
+
+
+def mlp() -> nn.Module:
+    return MLP(256, (800, 100), 10, dropout=0.2)  # 1.1 MiB, so that the rebuilt buckets are two
+
+
+def cnn() -> nn.Module:
+    return CNN(3, (8, 16), 10, dropout=0.3)
+
+
+def _bert(kind: str, **more: Any) -> Callable[[], nn.Module]:
+    sizes = {"vocab_size": 120, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 48, "max_position_embeddings": 16}
+    return lambda: TransformersModel(kind, **{**sizes, **more})
+
+
+def _swin() -> nn.Module:
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [2, 1], "num_heads": [2, 2]}
+    return TransformersModel("SwinForImageClassification", **sizes, window_size=4, num_labels=10, drop_path_rate=0.2)
+
+
+MODELS = [
+    EqualityTask("mlp", mlp, lambda: images("mlp", channels=1)),
+    EqualityTask("cnn", cnn, lambda: images("cnn", kind=Augmented), rule="nesterov", schedule="steps"),
+    EqualityTask("resnet", lambda: ResNet((1, 1, 1), width=8), lambda: images("resnet"), schedule="cosine"),
+    EqualityTask(
+        "densenet", lambda: DenseNet((2, 2), growth=6, dropout=0.2), lambda: images("densenet"), rule="nesterov"
+    ),
+    EqualityTask(
+        "vgg",
+        lambda: VGG((1, 1, 2), (8, 16, 32), (400, 400), image=16, batch_norm=True),
+        lambda: images("vgg"),
+        schedule="warm-up",
+    ),
+    EqualityTask(
+        "shufflenet",
+        lambda: ShuffleNetV2((2, 2), (16, 32), initial=8, last=48),
+        lambda: images("shufflenet"),
+        rule="adam",
+    ),
+    EqualityTask("detector", Detector, lambda: scenes("detector"), detection_loss, rule="adamw"),
+    EqualityTask("neumf", NeuMF, lambda: ratings("neumf"), binary, rule="adam"),
+    EqualityTask("gru", GRULanguageModel, lambda: texts("gru"), of_each_token, rule="amsgrad"),
+    EqualityTask(
+        "bert",
+        _bert("BertForSequenceClassification"),
+        lambda: sentences("bert"),
+        rule="adamw",
+        schedule="one cycle",
+        needs="transformers",
+    ),
+    EqualityTask(
+        "electra",
+        _bert("ElectraForPreTraining", embedding_size=16),
+        lambda: sentences("electra", each_token=True),
+        binary,
+        rule="adamw",
+        clip_norm=1.0,
+        needs="transformers",
+    ),
+    EqualityTask("swin", _swin, lambda: pixel_values("swin", 32), rule="adamw", needs="transformers"),
+]
+
+
+def _option(name: str, network: Callable[[], nn.Module] = cnn, **options: Any) -> EqualityTask:
+    made = (lambda: images(name, channels=1)) if network is mlp else (lambda: images(name))
+    return EqualityTask(name, network, options.pop("samples", made), **options)
+
+
+OPTIONS = [
+    *(_option(f"rule {rule}", rule=rule) for rule in RULES),
+    *(_option(f"schedule {schedule}", schedule=schedule) for schedule in SCHEDULES),
+    _option("clip norm", clip_norm=0.5),
+    _option("clip norm of two buckets", mlp, clip_norm=0.1, rule="adamw"),
+    _option("clip value", clip_value=0.01),
+    _option("before step", between=clip_by_hand),
+    _option("accumulate 2", accumulate=2),
+    _option("accumulate 3", accumulate=3, batch_size=6, rule="adam"),
+    _option("accumulate two buckets", mlp, accumulate=2),
+    _option("accumulate singly", mlp, accumulate=4, clip_norm=1.0),
+    _option("accumulate detections", Detector, samples=lambda: scenes("parts"), criterion=detection_loss, accumulate=2),
+    _option("bfloat16", autocast="bfloat16"),
+    _option("bfloat16 of two buckets", mlp, autocast="bfloat16", rule="adamw"),
+    _option(
+        "everything",
+        autocast="bfloat16",
+        accumulate=2,
+        clip_norm=0.7,
+        rule="adamw",
+        schedule="cosine",
+        samples=lambda: images("everything", kind=Augmented),
+    ),
+]
+TASKS = {task.name: task for task in (*MODELS, *OPTIONS)}
