@@ -13,6 +13,12 @@ def run(case: Case, group: Group, until: int = STEPS, checkpoint: Checkpoint | N
     trainer = Trainer(case, case.virtual_workers, group)
     if begin:
         trainer.restore(checkpoint)
+    advance(trainer, case, until)
+    return trainer
+
+
+def advance(trainer: Trainer, case: Case, until: int) -> None:
+    """Train up to step `until`, through the ends of epochs."""
     inputs, targets = case.dataset(True).tensors
     plan = trainer.plan(SAMPLES)
     while trainer.steps < until:
@@ -21,7 +27,6 @@ def run(case: Case, group: Group, until: int = STEPS, checkpoint: Checkpoint | N
         trainer.step([(inputs[indices], targets[indices]) for indices in chosen])
         if trainer.step_in_epoch == plan.steps_per_epoch:
             trainer.finish_epoch(evaluate(trainer, case))
-    return trainer
 
 
 def evaluate(trainer: Trainer, case: Case) -> dict[str, float]:

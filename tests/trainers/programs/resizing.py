@@ -1,0 +1,80 @@
+"""Jobs that move between trainers again and again, without a file. Argument: folder. Under mpiexec with 4 ranks.
+
+Each history ends in a checkpoint; its last segment's master writes it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from cases import STEPS, Case
+from drive import advance
+from mpi4py import MPI
+
+from trainers import Group, Trainer, write
+from trainers.resize import joining, resize
+
+RANKS = 4
+CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]
+CASES += [Case("cnn", "sgd", 8), Case("mlp", "adam", 8)]
+EACH = 4
+
+
+@dataclass(frozen=True)
+class History:
+    """Where a job trains up to which step: (step, ranks), the master first."""
+
+    case: Case
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.case.name}-history-{self.index}"
+
+    @property
+    def segments(self) -> list[tuple[int, list[int]]]:
+        """Random draws: seed path ("resize", name). A segment may have no step; the last ends at STEPS."""
+        draw = random.Random(f"resize/{self.name}")
+        ends = sorted(draw.randrange(STEPS) for _ in range(draw.randint(2, 5)))
+        most = min(RANKS, self.case.virtual_workers)
+        return [(end, draw.sample(range(RANKS), draw.randint(1, most))) for end in [*ends, STEPS]]
+
+
+HISTORIES = [History(case, index) for case in CASES for index in range(EACH)]
+
+
+def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path) -> None:
+    """Go through one history; ranks that have no part in a segment wait at the next that they are in."""
+    case, trainer, old = history.case, None, None
+    for number, (until, ranks) in enumerate(history.segments):
+        tags = tag + 4 * number
+        mine = world.rank in ranks
+        if old is None:
+            if mine:
+                trainer = Trainer(case, case.virtual_workers, Group.form(world, ranks, tags, timeout=60))
+        elif mine or trainer is not None:
+            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank))
+            if not resize(trainer, world, old, ranks, tags, timeout=60):
+                trainer = None
+        if trainer is not None:
+            advance(trainer, case, until)
+        old = ranks
+    if trainer is not None:
+        checkpoint = trainer.snapshot()
+        if checkpoint is not None:
+            write(folder / f"{history.name}.h5", checkpoint)
+        trainer.group.close()
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    for number, history in enumerate(HISTORIES):
+        follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,93 @@
+"""Jobs that move in place: no bit tells of it, and a member that goes missing in the middle is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainers import Checkpoint, Group, read
+from trainers.resize import Move, joining
+from trainers.tree import flatten
+
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
+from drive import run
+from resizing import CASES, HISTORIES, History
+
+
+@pytest.fixture(scope="module")
+def moved(mpi: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the checkpoints at the ends of all histories."""
+    folder = tmp_path_factory.mktemp("resizing")
+    mpi(4, "resizing.py", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def still() -> dict[str, Checkpoint]:
+    """What each case comes to on one trainer that never moves."""
+    checkpoints = {}
+    for case in CASES:
+        checkpoint = run(case, Group.alone()).snapshot()
+        assert checkpoint is not None
+        checkpoints[case.name] = checkpoint
+    return checkpoints
+
+
+def differing(got: Checkpoint, wanted: Checkpoint) -> list[str]:
+    """The paths of what is not the same to the last bit; "" stands for everything that is no array."""
+    (structure, arrays), (expected, others) = (flatten(checkpoint.as_tree()) for checkpoint in (got, wanted))
+    assert arrays.keys() == others.keys()
+    found = [path for path, array in arrays.items() if array.tobytes() != others[path].tobytes()]
+    return found if structure == expected else ["", *found]
+
+
+@pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
+def test_a_moved_job_equals_one_that_never_moved(history: History, moved: Path, still: dict[str, Checkpoint]) -> None:
+    assert not differing(read(moved / f"{history.name}.h5"), still[history.case.name]), history.segments
+
+
+def test_the_comparison_can_fail(moved: Path) -> None:
+    case = CASES[0]
+    checkpoint = run(case, Group.alone(), until=13).snapshot()
+    assert checkpoint is not None
+    found = differing(read(moved / f"{case.name}-history-0.h5"), checkpoint)
+    assert "" in found and any("random" in path for path in found) and any("parameters" in path for path in found)
+
+
+def test_the_histories_hold_every_kind_of_move() -> None:
+    moves = [
+        (history.case.virtual_workers, before, after)
+        for history in HISTORIES
+        for (_, before), (_, after) in zip(history.segments, history.segments[1:])
+    ]
+    assert any(not set(before) & set(after) for _, before, after in moves), "disjoint"
+    assert any(len(before) < len(after) for _, before, after in moves)
+    assert any(len(before) > len(after) for _, before, after in moves)
+    assert any(workers % len(after) for workers, _, after in moves), "uneven"
+    assert any(before[0] != after[0] and before[0] in after for _, before, after in moves), "another master"
+
+
+def test_newcomers_stand_in_chains_behind_the_old_trainers() -> None:
+    move = Move((4, 2), (2, 0, 1, 3))
+    assert move.newcomers == (0, 1, 3)
+    assert {rank: move.neighbours(rank) for rank in move.everyone} == {
+        4: (None, 0), 0: (4, 3), 3: (0, None), 2: (None, 1), 1: (2, None),
+    }  # fmt: skip
+
+
+def test_each_worker_has_one_old_and_one_new_owner() -> None:
+    assert Move((0,), (1, 0, 2)).owners(8) == [(0, 1)] * 3 + [(0, 0)] * 3 + [(0, 2)] * 2
+    with pytest.raises(ValueError, match="4 trainers for 3 virtual workers: give a job between 1 and 3 trainers"):
+        Move((0,), (0, 1, 2, 3)).owners(3)
+
+
+def test_a_trainer_that_has_not_joined_yet_says_so() -> None:
+    group = joining([3, 1], 1)
+    assert (group.index, group.size, group.block(5)) == (1, 2, range(3, 5))
+    with pytest.raises(RuntimeError, match=r"call trainers\.resize\.resize first"):
+        group.agree()
+    with pytest.raises(ValueError, match=r"rank 2 cannot join a group of ranks \[3, 1\]"):
+        joining([3, 1], 2)
