@@ -60,8 +60,9 @@ def read_trace(path: str | Path, format: str | None = None) -> Trace:
     if format is not None and format not in FORMATS:
         raise ValueError(f"format {format!r} is not known; {nearest(format, FORMATS)}")
     format = format or _by_name(path)
-    if format in FILES:
-        return FILES[format](path)
+    whole = FILES.get(format or "")
+    if whole is not None:
+        return whole(path)
     table = read_table(path)
     return TABLES[format or _by_columns(table)](table)
 
