@@ -5,6 +5,18 @@ from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.native import write_trace
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.reading import FORMATS, read_trace
+from fleet.simulator.traces.synthetic import Synthetic, synthetic_trace
 from fleet.simulator.traces.trace import Trace
 
-__all__ = ["FORMATS", "JobColumns", "Trace", "TraceError", "TraceJob", "TraceProblem", "read_trace", "write_trace"]
+__all__ = [
+    "FORMATS",
+    "JobColumns",
+    "Synthetic",
+    "Trace",
+    "TraceError",
+    "TraceJob",
+    "TraceProblem",
+    "read_trace",
+    "synthetic_trace",
+    "write_trace",
+]

@@ -88,8 +88,9 @@ def _cells(values: Any) -> Sequence[Any]:
     if values.dtype == np.bool_:
         return ["yes" if value else "no" for value in values.tolist()]
     if values.dtype == np.int64:
-        whole: list[int] = values.tolist()
-        return whole
+        return list(values.tolist())
+    if (values == np.floor(values)).all():
+        return list(values.astype(np.int64).tolist())
     return ["" if value != value else int(value) if value.is_integer() else value for value in values.tolist()]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,18 @@ from fleet.simulator.traces.problem import TraceError, TraceProblem
 WHOLE_LIMIT = 2**53
 """Counts from here on are not exact as floating-point numbers."""
 
+ROWS_AT_ONCE = 10_000
+
 Flags = npt.NDArray[np.bool_]
+
+
+class Reader(Protocol):
+    """What csv.reader gives."""
+
+    @property
+    def line_num(self) -> int: ...
+
+    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 @dataclass
@@ -49,7 +62,7 @@ class Table:
         cells = self.columns.get(column)
         if cells is None:
             return [default or ""] * len(self)
-        if default is None:
+        if default is None and not all(map(str.strip, cells)):
             for row in [row for row, cell in enumerate(cells) if not cell.strip()]:
                 self.blame(row, column, "this cell is empty", "every job needs one")
         return cells
@@ -57,6 +70,8 @@ class Table:
     def names(self, column: str) -> list[str]:
         """The cells of a column that tells the jobs apart; two that agree are a problem."""
         cells = self.texts(column)
+        if len(set(cells)) == len(cells):
+            return cells
         first: dict[str, int] = {}
         for row, cell in enumerate(cells):
             earlier = first.setdefault(cell, row)
@@ -78,9 +93,7 @@ class Table:
         """
         if column not in self.columns:
             return np.full(len(self), np.nan)
-        cells = self.columns[column]
-        empty = np.fromiter((not cell.strip() for cell in cells), np.bool_, len(cells))
-        values, unread = _parsed(cells, empty)
+        values, unread, empty = _parsed(self.columns[column])
         wrong = ~np.isfinite(values) | ((values <= least) if above else (values < least))
         if whole:
             wrong |= (np.abs(values) >= WHOLE_LIMIT) | (values != np.floor(values))
@@ -148,45 +161,52 @@ def read_table(path: Path) -> Table:
     Raises:
         TraceError: it cannot be read, is empty or not comma-separated text, or a row has more cells than the header.
     """
-    header, rows, lines = _read(path)
-    file = str(path)
-    names = [name.strip() for name in header]
-    problems = [_repeated(file, name) for name in {name for name in names if names.count(name) > 1}]
-    for row, line in zip(rows, lines):
-        if len(row) > len(names):
-            rule = f"this line has {len(row)} cells, but the header names {len(names)} columns"
-            problems.append(TraceProblem(file, rule, "quote cells that hold a comma", line))
-    if problems:
-        raise TraceError(problems)
-    if not rows:
-        raise _useless(path, "there is a header, but not one job", "name a file with jobs")
-    width = len(names)
-    full = [row if len(row) == width else row + [""] * (width - len(row)) for row in rows]
-    columns = {name: list(cells) for name, cells in zip(names, zip(*full))}
-    return Table(file, columns, lines)
-
-
-def _read(path: Path) -> tuple[list[str], list[list[str]], list[int]]:
-    rows: list[list[str]] = []
-    lines: list[int] = []
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
-            start = 1
-            for row in reader:
-                if any(cell.strip() for cell in row):
-                    rows.append(row)
-                    lines.append(start)
-                start = reader.line_num + 1
+            table = _read(str(path), csv.reader(file))
     except OSError as error:
         raise _useless(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8") from error
-    if not rows:
+    if not table.columns:
         raise _useless(path, "the file is empty", "name a file with jobs")
-    if any("\0" in cell for cell in rows[0]):
+    if any("\0" in name for name in table.columns):
         raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8")
-    return rows[0], rows[1:], lines[1:]
+    table.finish()
+    if not table.lines:
+        raise _useless(path, "there is a header, but nothing below it", "name a file with lines below its header")
+    return table
+
+
+def _read(file: str, reader: Reader) -> Table:
+    """The columns, some thousand rows at a time: a million rows at once are too many lists."""
+    lines = _filled(reader)
+    _, header = next(lines, (1, []))
+    names = [name.strip() for name in header]
+    table = Table(file, {name: [] for name in names}, [])
+    table.problems += [_repeated(file, name) for name in table.columns if names.count(name) > 1]
+    while not table.problems and (part := list(islice(lines, ROWS_AT_ONCE))):
+        table.lines += [line for line, _ in part]
+        rows = [_padded(table, line, row, len(names)) for line, row in part]
+        for name, cells in zip(names, zip(*rows)):
+            table.columns[name] += cells
+    return table
+
+
+def _filled(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+    """The rows that hold anything, each with the line on which it begins."""
+    line = 1
+    for row in reader:
+        if any(row) and any(map(str.strip, row)):
+            yield line, row
+        line = reader.line_num + 1
+
+
+def _padded(table: Table, line: int, row: list[str], width: int) -> list[str]:
+    if len(row) > width:
+        rule = f"this line has {len(row)} cells, but the header names {width} columns"
+        table.problems.append(TraceProblem(table.file, rule, "quote cells that hold a comma", line))
+    return row if len(row) == width else (row + [""] * width)[:width]
 
 
 def _useless(path: Path, rule: str, mend: str) -> TraceError:
@@ -197,16 +217,18 @@ def _repeated(file: str, name: str) -> TraceProblem:
     return TraceProblem(file, "two columns have this name", "rename one of them", 1, name or "(no name)")
 
 
-def _parsed(cells: Sequence[str], empty: Flags) -> tuple[Floats, Flags]:
-    """The cells as numbers, and which of them are none."""
-    texts = [cell if cell.strip() else "nan" for cell in cells] if empty.any() else list(cells)
+def _parsed(cells: Sequence[str]) -> tuple[Floats, Flags, Flags]:
+    """The cells as numbers, which of them are none, and which are empty."""
+    nowhere = np.zeros(len(cells), np.bool_)
     try:
-        values = np.array([float(text) for text in texts], dtype=np.float64)
-        return values, np.fromiter(("_" in text for text in texts), np.bool_, len(texts))
+        if "_" not in "".join(cells):  # Python reads 1_000 as a number
+            return np.array(list(map(float, cells)), dtype=np.float64), nowhere, nowhere
     except ValueError:
-        read = [_number(text) for text in texts]
-        unread = np.fromiter((number is None for number in read), np.bool_, len(read))
-        return np.array([np.nan if number is None else number for number in read]), unread
+        pass
+    empty = np.array([not cell.strip() for cell in cells], dtype=np.bool_)
+    read = [_number(cell) for cell in cells]
+    unread = np.array([number is None for number in read], dtype=np.bool_) & ~empty
+    return np.array([np.nan if number is None else number for number in read]), unread, empty
 
 
 def _number(text: str) -> float | None:

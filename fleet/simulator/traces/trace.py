@@ -37,8 +37,9 @@ class Trace:
     def of(cls, columns: JobColumns, file: str = "", format: str = "", notes: tuple[str, ...] = ()) -> Trace:
         """A trace of columns in any order whose times count from any origin."""
         offset = float(columns.arrival.min()) if len(columns) else 0.0
-        ordered = columns.take(np.argsort(columns.arrival, kind="stable"))
-        return cls(ordered.shifted(-offset), file, format, offset, notes)
+        if (np.diff(columns.arrival) < 0).any():
+            columns = columns.take(np.argsort(columns.arrival, kind="stable"))
+        return cls(columns.shifted(-offset) if offset else columns, file, format, offset, notes)
 
     def with_curves(self, curves: Mapping[str, RateCurve]) -> Trace:
         """The same, with what was measured."""

@@ -1,0 +1,167 @@
+"""Traces drawn at random: arrivals, durations, sizes, models and deadlines, each from a seed path of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Literal, Protocol
+
+import numpy as np
+
+from fleet.simulator.traces.columns import Counts, Floats, JobColumns
+from fleet.simulator.traces.table import Flags
+from fleet.simulator.traces.trace import Trace
+
+FORMAT = "synthetic"
+SIZES: Mapping[int, float] = {1: 0.83, 2: 0.03, 4: 0.03, 8: 0.10, 16: 0.01}
+"""Devices and their share of the jobs, as in the trace generator of pkusys/ElasticFlow."""
+
+_WORD = 2**64
+
+
+class MeasuredRates(Protocol):
+    """What is asked of a table of rates: `fleet.simulator.rate_tables.RateTable`."""
+
+    @property
+    def models(self) -> tuple[str, ...]: ...
+
+    def batches(self, model: str) -> tuple[int, ...]: ...
+
+    def rates(self, model: str, batch: int, limit: int) -> Floats: ...
+
+    def peak(self, model: str, batch: int) -> int: ...
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """How jobs are drawn.
+
+    Attributes:
+        jobs: how many.
+        gap: mean seconds between two arrivals.
+        arrivals: "poisson"; or "bursty": bursts of geometrically many jobs, whose starts are Poisson.
+        burst: mean jobs of a burst.
+        burst_gap: mean seconds between two jobs of a burst, as a part of `gap`.
+        duration: median seconds of training.
+        spread: standard deviation of the logarithm of the duration.
+        sizes: devices -> weight; a job gets no more than its model's measured peak.
+        mix: (model, global batch size) -> weight; None: all that the table holds, alike.
+        tightness: bounds of lambda, which is uniform; the deadline is the arrival + lambda * duration
+            (ElasticFlow, ASPLOS'23, 6.1: 0.5 to 1.5).
+        with_deadline: part of the jobs that have one.
+
+    Raises:
+        ValueError: a number that makes no trace.
+    """
+
+    jobs: int
+    gap: float
+    arrivals: Literal["poisson", "bursty"] = "poisson"
+    burst: float = 10.0
+    burst_gap: float = 0.1
+    duration: float = 3600.0
+    spread: float = 1.5
+    sizes: Mapping[int, float] = field(default_factory=lambda: dict(SIZES))
+    mix: Mapping[tuple[str, int], float] | None = None
+    tightness: tuple[float, float] = (0.5, 1.5)
+    with_deadline: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check(self.jobs >= 1, "jobs", self.jobs, "1 or more")
+        for name in ("gap", "duration"):
+            value = getattr(self, name)
+            _check(math.isfinite(value) and value > 0, name, value, "above 0, and finite")
+        _check(self.arrivals in ("poisson", "bursty"), "arrivals", self.arrivals, "'poisson' or 'bursty'")
+        _check(math.isfinite(self.burst) and self.burst >= 1, "burst", self.burst, "1 or more")
+        _check(0 <= self.burst_gap <= 1, "burst_gap", self.burst_gap, "between 0 and 1")
+        _check(0 <= self.spread < 20, "spread", self.spread, "0 or more, and below 20")
+        _check(0 <= self.tightness[0] <= self.tightness[1] < math.inf, "tightness", self.tightness, "0 <= low <= high")
+        _check(0 <= self.with_deadline <= 1, "with_deadline", self.with_deadline, "between 0 and 1")
+        _check(all(size >= 1 for size in self.sizes), "sizes", dict(self.sizes), "of 1 device or more each")
+        for weights in (self.sizes, {"": 1.0} if self.mix is None else self.mix):
+            right = min(weights.values(), default=0) >= 0 and 0 < sum(weights.values()) < math.inf
+            _check(right, "weights", dict(weights), "0 or more each, and not all 0")
+
+
+def synthetic_trace(spec: Synthetic, rates: MeasuredRates, seed: int = 0) -> Trace:
+    """Draw a trace. The same arguments give the same jobs; a longer trace begins with the jobs of a shorter one.
+
+    Every quantity has a generator of its own (Philox, keyed by the seed and its name), so that changing how one is
+    drawn leaves the others as they are. `work` is whole steps, at least one, and `duration` what they take.
+
+    Raises:
+        UnknownRate: `mix` names a model or a batch size that the table does not hold.
+    """
+    keys = list(spec.mix) if spec.mix else [(model, batch) for model in rates.models for batch in rates.batches(model)]
+    weights = [spec.mix[key] for key in keys] if spec.mix else [1.0] * len(keys)
+    which = _chosen(_uniform(seed, "model", spec.jobs), weights)
+    sizes = np.array(list(spec.sizes), dtype=np.int64)
+    asked = sizes[_chosen(_uniform(seed, "devices", spec.jobs), list(spec.sizes.values()))]
+    devices = np.minimum(asked, np.array([rates.peak(*key) for key in keys])[which])
+    rate = _grid(keys, rates, int(devices.max()))[which, devices - 1]
+    drawn = spec.duration * np.exp(spec.spread * _generator(seed, "duration").standard_normal(spec.jobs))
+    work = np.maximum(1.0, np.rint(drawn * rate))
+    arrival = _arrivals(spec, seed)
+    batch = np.array([batch for _, batch in keys], dtype=np.float64)[which]
+    models = [model for model, _ in keys]
+    columns = JobColumns.of(
+        name=[f"job-{i}" for i in range(spec.jobs)],
+        arrival=arrival,
+        devices=devices,
+        model=[models[i] for i in which.tolist()],
+        batch_size=batch,
+        work=work,
+        samples=work * batch,
+        duration=work / rate,
+        deadline=_deadlines(spec, seed, arrival, work / rate),
+    )
+    return Trace(columns, format=FORMAT)
+
+
+def _check(right: bool, name: str, value: object, rule: str) -> None:
+    if not right:
+        raise ValueError(f"{name} is {value}; it must be {rule}")
+
+
+def _generator(seed: int, name: str) -> np.random.Generator:
+    word = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
+    return np.random.Generator(np.random.Philox(key=np.array([seed % _WORD, word], dtype=np.uint64)))
+
+
+def _uniform(seed: int, name: str, count: int) -> Floats:
+    return _generator(seed, name).random(count)
+
+
+def _chosen(uniform: Floats, weights: Sequence[float]) -> Counts:
+    """For each number in [0, 1) the position of a weight, as often as its share says."""
+    shares = np.cumsum(weights) / math.fsum(weights)
+    last = int(np.flatnonzero(np.asarray(weights) > 0)[-1])
+    return np.minimum(np.searchsorted(shares, uniform, side="right"), last).astype(np.int64)
+
+
+def _grid(keys: Sequence[tuple[str, int]], rates: MeasuredRates, limit: int) -> Floats:
+    """Steps/s by (model and batch size, devices)."""
+    return np.stack([rates.rates(model, batch, limit) for model, batch in keys])
+
+
+def _arrivals(spec: Synthetic, seed: int) -> Floats:
+    """Seconds, the first 0."""
+    gaps = _generator(seed, "arrival").standard_exponential(spec.jobs)
+    if spec.arrivals == "poisson":
+        gaps *= spec.gap
+    else:
+        begins: Flags = _uniform(seed, "burst", spec.jobs) * spec.burst < 1
+        inside = spec.burst_gap * spec.gap
+        between = spec.gap * spec.burst - (spec.burst - 1) * inside  # so that the mean over all gaps is `gap`
+        gaps *= np.where(begins, between, inside)
+    gaps[0] = 0.0
+    return np.cumsum(gaps)
+
+
+def _deadlines(spec: Synthetic, seed: int, arrival: Floats, duration: Floats) -> Floats:
+    low, high = spec.tightness
+    tightness = low + (high - low) * _uniform(seed, "tightness", spec.jobs)
+    has = _uniform(seed, "with_deadline", spec.jobs) < spec.with_deadline
+    return np.where(has, arrival + tightness * duration, np.nan)
