@@ -1,10 +1,11 @@
 """Elastic trainers as a service, under mpiexec. Reads histories from rank 0's standard input, one JSON object a line.
 
-{"task", "virtual_workers", "folder", "reply", "every", "segments": [{"ranks", "until", "how"}, ...], "kill"}
+{"task", "virtual_workers", "folder", "reply", "every", "segments": [{"ranks", "until", "how"}, ...], "kill", "broken"}
 
 A job begins on the first segment's ranks, from the newest checkpoint in `folder` if there is one, and trains up to step
 `until`. It goes to the next segment's ranks by a checkpoint's file (how: "file") or in place ("resize"). A checkpoint
 is written every `every` steps (0: never). kill: [step, member], who is killed while it reads a batch of that step.
+broken: a rule to break (see `equality_broken_rules`), or null.
 The masters write the states after epochs and segments to `reply`.SEGMENT; then rank 0 prints a line.
 """
 
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from equality_broken_rules import broken
 from equality_states import States, state
 from equality_tasks import TASKS, EqualityTask
 from mpi4py import MPI
@@ -157,7 +159,8 @@ def main() -> None:
     tag = 10
     for request in orders():
         try:
-            History(request, tag).run()
+            with broken(request["broken"]):
+                History(request, tag).run()
         except BaseException:
             Path(f"{request['reply']}.error.{WORLD.rank}").write_text(traceback.format_exc())
             WORLD.Abort(1)

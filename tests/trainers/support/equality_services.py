@@ -148,6 +148,7 @@ class Elastic:
         every: int = 0,
         kill: tuple[int, int] | None = None,
         folder: Path | None = None,
+        broken: str | None = None,
     ) -> States:
         """Train a history; return the states that it showed. ServiceEnded, with the errors, if it came to nothing."""
         reply = self._service.reply()
@@ -159,6 +160,7 @@ class Elastic:
             "reply": str(reply),
             "every": every,
             "kill": None if kill is None else list(kill),
+            "broken": broken,
         }
         try:
             self._service.ask(request)

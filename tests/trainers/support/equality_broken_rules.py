@@ -1,0 +1,58 @@
+"""Rules of the contract, broken on purpose: if such runs still agreed, the tests of equality would show nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainers import VirtualWorker
+from trainers.buckets import Layout
+from trainers.determinism import LEVELS
+
+
+def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
+    return Layout(Layout.first(parameters).buckets, tuple(used))
+
+
+def divide(gradient: Tensor, factor: float, out: Tensor) -> None:
+    torch.div(gradient, round(1 / factor), out=out)
+
+
+@contextmanager
+def share_random_state(self: VirtualWorker, model: nn.Module) -> Iterator[None]:
+    self.fill(model)
+    yield
+    for own, buffer in zip(self.buffers, model.buffers()):
+        own.copy_(buffer)
+
+
+def last_workers_buffers(self: Any) -> list[Tensor]:
+    return list(self.workers[-1].buffers)
+
+
+BROKEN_RULES: dict[str, tuple[str, Any]] = {
+    "sum in rank order": ("trainers.reduce.ring.ranks_of_fold", lambda chunk, ranks: list(range(ranks))),
+    "no rebuilt buckets": ("trainers.buckets.Layout.rebuilt", never_rebuild),
+    "division for multiplication": ("trainers.gradients.scale", divide),
+    "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state),
+    "no base seed of the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None),
+    "buffers of another worker": ("trainers.trainer.Trainer._first_workers_buffers", last_workers_buffers),
+    "batches in one part": ("trainers.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
+    "full precision": ("trainers.step_options.StepOptions.precision", lambda self, device: nullcontext()),
+    "no clipping": ("trainers.step_options.StepOptions.before_update", lambda self, task, model: None),
+    "D0": ("trainers.determinism.LEVELS", {**LEVELS, "D1": LEVELS["D0"]}),
+}
+
+
+@contextmanager
+def broken(rule: str | None) -> Iterator[None]:
+    """Break a rule in this process, for as long as the context lasts."""
+    with pytest.MonkeyPatch.context() as patch:
+        if rule is not None:
+            patch.setattr(*BROKEN_RULES[rule])
+        yield
