@@ -62,7 +62,7 @@ class Coordinator:
             begin = thread_time()
             if self._stop_requested():
                 self._stop_all()
-                if not self.ledger.running:
+                if not self.executor.save_held() and not self.ledger.running:
                     break
             elif self._stale:
                 self._reconcile(self._plan())
@@ -103,6 +103,8 @@ class Coordinator:
         held = {device for devices in running.values() for device in devices}
         if new and not held & {device for devices in new.values() for device in devices}:
             self._start(new, allocation)
+        elif not self._leaving:
+            self.executor.save_held()  # jobs pause while others go on
 
     def _start(self, new: dict[str, tuple[int, ...]], allocation: Allocation) -> None:
         self._end_round()
@@ -118,7 +120,7 @@ class Coordinator:
             self._heard[job.name] = self.journal.seconds()
             self.journal.write(
                 "started", round=round_.index, job=job.name, devices=new[job.name], epoch=job.epoch, step=job.step,
-                lane=started.lane, stream=started.stream,
+                lane=started.lane, stream=started.stream, moved=started.moved,
             )  # fmt: skip
         self._save()
 
@@ -149,7 +151,8 @@ class Coordinator:
 
     def _record(self, event: Event) -> None:
         """Book one event and write it down."""
-        self._heard[event.job] = self.journal.seconds()
+        if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
+            self._heard[event.job] = self.journal.seconds()
         if isinstance(event, EpochEnded):
             self._record_epoch(event)
         elif isinstance(event, CheckpointWritten):

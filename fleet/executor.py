@@ -29,6 +29,7 @@ class Started:
     job: str
     lane: int
     stream: str
+    moved: bool = False  # in place: from the memory of the ranks that trained it before
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,14 @@ class Executor(Protocol):
         """
 
     def stop(self, job: str, why: StopReason) -> None:
-        """Ask a job's group to leave its devices at its next step boundary."""
+        """Ask a job's group to leave its devices at its next step boundary.
+
+        A job that a policy stops may stay in its ranks' memory until the next `start`, which moves it to its new
+        devices or has its checkpoint written.
+        """
+
+    def save_held(self) -> bool:
+        """Have checkpoints written of jobs that are in memory alone; return whether there still are such."""
 
     def next_event(self, timeout: float) -> Event | None:
         """The next thing that happened, waiting at most `timeout` seconds for it."""

@@ -11,7 +11,7 @@ from fleet.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
 from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Left, Message, Progress, StartGroup, StopGroup
 from trainers import Batch, Group, Stop, Trainer, checkpoint, converged
 
-GO_ON, LEAVE = 0, 1
+GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
 DECISION_SECONDS = 0.1  # about how often a group agrees on whether to go on
 MOST_STEPS_BETWEEN_DECISIONS = 1000
 
@@ -72,6 +72,7 @@ class JobRun:
         self._evaluates = evaluate
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
+        self._holds = False
         self._next_decision = 0  # in steps since the group was formed
         self._steps = 0
         self._training_seconds = 0.0
@@ -82,22 +83,22 @@ class JobRun:
         """Epoch after epoch; returns this member's last word."""
         while True:
             begin = time.perf_counter()
-            if self._train_epoch() == LEAVE:
+            if self._train_epoch() != GO_ON:
                 return self._leave_inside_epoch()
             metrics = self._evaluate()
             reason = converged(self._trainer.history, self._stop)
             self._report_epoch(metrics, time.perf_counter() - begin)
-            leaving = self._agree() == LEAVE
-            if reason or leaving or self._trainer.epoch % self._saving.every == 0:
+            leaving = self._agree() != GO_ON
+            if reason or (leaving and not self._holds) or self._trainer.epoch % self._saving.every == 0:
                 self._save()
             if reason or leaving:
                 return self._last_word("done" if reason else "stopped", reason or self._why)
 
     def _train_epoch(self) -> int:
-        """The epoch's steps, from where the job stands; LEAVE if the devices are wanted before its end."""
+        """The epoch's steps, from where the job stands; not GO_ON if the devices are wanted before its end."""
         while self._trainer.step_in_epoch < self._plan.steps_per_epoch:
-            if self._steps >= self._next_decision and self._agree() == LEAVE:
-                return LEAVE
+            if self._steps >= self._next_decision and (verdict := self._agree()) != GO_ON:
+                return verdict
             item = self._feed.next()
             assert isinstance(item, StepBatches) and item.step == self._trainer.step_in_epoch, item
             begin = time.perf_counter()
@@ -127,11 +128,11 @@ class JobRun:
         if self._group.is_master:
             while (message := self._asked()) is not None:
                 if isinstance(message, StopGroup) and message.job == self._job:
-                    verdict, self._why = LEAVE, message.why
-            verdict += 2 * (self._steps + self._steps_until_decision())
-        verdict = self._group.agree(verdict)
-        self._next_decision = verdict // 2
-        return verdict % 2
+                    verdict, self._why = HOLD if message.why == "policy" else LEAVE, message.why
+            verdict += 3 * (self._steps + self._steps_until_decision())
+        self._next_decision, verdict = divmod(self._group.agree(verdict), 3)
+        self._holds = verdict == HOLD
+        return verdict
 
     def _steps_until_decision(self) -> int:
         if self._training_steps == 0:
@@ -140,20 +141,14 @@ class JobRun:
         return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, int(DECISION_SECONDS / max(pace, 1e-9))))
 
     def _leave_inside_epoch(self) -> Left:
-        self._save()
+        if not self._holds:
+            self._save()
         return self._last_word("stopped", self._why)
 
     def _save(self) -> None:
-        """Write a checkpoint; all members take part, the master writes."""
-        begin = time.perf_counter()
-        snapshot = self._trainer.snapshot()
-        if snapshot is None:
-            return
-        saved = checkpoint.write(self._saving.folder / checkpoint.file_name(snapshot), snapshot)
-        checkpoint.prune(self._saving.folder, self._saving.keep)
-        seconds = time.perf_counter() - begin
-        place = (self._trainer.epoch, self._trainer.step_in_epoch)
-        self._tell(CheckpointWritten(self._job, *place, str(saved.path), saved.bytes, seconds, saved.digest))
+        written = save(self._job, self._trainer, self._saving)
+        if written is not None:
+            self._tell(written)
 
     def _report_epoch(self, metrics: dict[str, float], seconds: float) -> None:
         """The master tells what all members did."""
@@ -194,8 +189,20 @@ class JobRun:
         data, peers, computed = self._watch.read()
         return Left(
             self._job, -1, why, reason, self._trainer.epoch, self._trainer.step_in_epoch,  # type: ignore[arg-type]
-            waited_data=data, waited_peers=peers, computed=computed,
+            waited_data=data, waited_peers=peers, computed=computed, held=why == "stopped" and self._holds,
         )  # fmt: skip
+
+
+def save(job: str, trainer: Trainer, saving: Saving) -> CheckpointWritten | None:
+    """Write a checkpoint; all members take part, the master writes and says so."""
+    begin = time.perf_counter()
+    snapshot = trainer.snapshot()
+    if snapshot is None:
+        return None
+    saved = checkpoint.write(saving.folder / checkpoint.file_name(snapshot), snapshot)
+    checkpoint.prune(saving.folder, saving.keep)
+    seconds = time.perf_counter() - begin
+    return CheckpointWritten(job, snapshot.epoch, snapshot.step, str(saved.path), saved.bytes, seconds, saved.digest)
 
 
 def formed(job: str, seconds: float, rejected: list[checkpoint.CheckpointError]) -> Formed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from fleet.cluster import ClusterMap
@@ -20,15 +20,19 @@ from fleet.protocol import (
     Left,
     Mailbox,
     Message,
+    MoveGroup,
     OpenLane,
     Progress,
     SampleSkipped,
+    SaveJob,
     StartGroup,
     StopGroup,
     StopRequested,
 )
 from fleet.signals import StopFlag
 from preprocess import LaneSpec, StreamKey
+
+SAVE_SECONDS = 300.0  # those who write a checkpoint find out sooner what holds them up
 
 
 class RunError(RuntimeError):
@@ -87,21 +91,29 @@ class LiveExecutor:
         self._free = deque(range(lanes))
         self._lanes: dict[int, _OpenLane] = {}
         self._groups: dict[str, _RunningGroup] = {}
+        self._held: dict[str, tuple[int, ...]] = {}  # jobs that are in memory alone -> ranks, the master first
+        self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
+        self._waiting: deque[Event] = deque()  # events that came while something else was waited for
         self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
         self._fillers = [place.rank for place in cluster.preprocessors][:writers]
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         """Have the lanes of one allocation opened on every node, and tell the groups' members.
 
-        Nobody's answer is waited for: readers and writers wait for the lane of their generation to be open on their
-        node.
+        A job that is still in its last ranks' memory moves from there; all ranks get these orders in the same
+        sequence, so that no two moves wait for each other. Nobody's answer is waited for: readers and writers wait for
+        the lane of their generation to be open on their node.
         """
         started: list[Started] = []
+        names = [start.job for start in batch]
+        self._save(job for job in self._held if job not in names)
+        self._await_saved(names)
+        moved = {start.job for start in batch if self._move(start)}
         for starts, places in self._by_lane(batch, share):
             lane = self._open(starts, places)
             for start in starts:
-                self._form(start, lane, round_)
-                started.append(Started(start.job, lane.spec.lane, str(lane.spec.stream)))
+                self._form(start, lane, round_, start.job in moved)
+                started.append(Started(start.job, lane.spec.lane, str(lane.spec.stream), start.job in moved))
         return tuple(started)
 
     def stop(self, job: str, why: StopReason) -> None:
@@ -110,8 +122,16 @@ class LiveExecutor:
         if group is not None:
             self._mailbox.send(group.members[0], TO_TRAINER, StopGroup(job, why))
 
+    def save_held(self) -> bool:
+        """Have the jobs that wait in memory written down; they are gone from there once `next_event` says so."""
+        self._save(self._held)
+        return bool(self._saving)
+
     def next_event(self, timeout: float) -> Event | None:
         """The next event of a group; lanes are looked after on the way."""
+        return self._waiting.popleft() if self._waiting else self._new_event(timeout)
+
+    def _new_event(self, timeout: float) -> Event | None:
         deadline = time.monotonic() + timeout
         while True:
             message = self._next_message(deadline - time.monotonic())
@@ -122,12 +142,48 @@ class LiveExecutor:
                 if event is not None:
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, Progress)):
+                if isinstance(message, CheckpointWritten):
+                    self._saving.pop(message.job, None)
                 return message
             elif isinstance(message, SampleSkipped):
                 self._skipped(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
+
+    def _save(self, jobs: Iterable[str]) -> None:
+        for job in list(jobs):
+            self._saving[job] = self._held.pop(job)
+            for rank in self._saving[job]:
+                self._mailbox.send(rank, TO_TRAINER, SaveJob(job))
+
+    def _await_saved(self, jobs: Sequence[str]) -> None:
+        """A job that is not in memory any more begins with a checkpoint, which must be there by then."""
+        deadline = time.monotonic() + SAVE_SECONDS
+        while late := [job for job in jobs if job in self._saving]:
+            event = self._new_event(1.0)
+            if event is not None:
+                self._waiting.append(event)
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"waited {SAVE_SECONDS:.0f} s for the checkpoint of job {late[0]} from rank "
+                    f"{self._saving[late[0]][0]}; see what holds that rank up"
+                )
+
+    def _move(self, start: Start) -> bool:
+        """Have a job's state go from the ranks that hold it to those that will train it; whether there are any."""
+        old = self._held.pop(start.job, None)
+        if old is None:
+            return False
+        new = self._members(start)
+        order = MoveGroup(start.job, old, new, self._next_tag())
+        self._next_tag()  # the move itself takes as many tags again
+        for rank in dict.fromkeys((*old, *new)):
+            self._mailbox.send(rank, TO_TRAINER, order)
+        return True
+
+    def _members(self, start: Start) -> tuple[int, ...]:
+        return tuple(self._cluster.rank_of(device) for device in start.devices)
 
     def _by_lane(self, batch: tuple[Start, ...], share: bool) -> list[tuple[list[Start], list[StreamPlace]]]:
         """Starts that read one lane together, with their places."""
@@ -163,11 +219,12 @@ class LiveExecutor:
             raise failure
         return message
 
-    def _form(self, start: Start, lane: _OpenLane, round_: int) -> None:
-        members = tuple(self._cluster.rank_of(device) for device in start.devices)
+    def _form(self, start: Start, lane: _OpenLane, round_: int, moved: bool) -> None:
+        members = self._members(start)
         message = StartGroup(
-            start.job, members, self._next_tag(), round_, lane.spec, start.resume, start.epoch, start.step, start.fitted
-        )
+            start.job, members, self._next_tag(), round_, lane.spec, start.resume, start.epoch, start.step,
+            start.fitted, moved,
+        )  # fmt: skip
         for rank in members:
             self._mailbox.send(rank, TO_TRAINER, message)
         self._groups[start.job] = _RunningGroup(start.devices, members, lane.spec.lane)
@@ -182,6 +239,8 @@ class LiveExecutor:
             return None
         del self._groups[message.job]
         self._leave_lane(group.lane, message.job)
+        if all(left.held for left in group.left):
+            self._held[message.job] = group.members
         return _ended(group)
 
     def _leave_lane(self, number: int, job: str) -> None:

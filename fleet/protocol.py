@@ -36,7 +36,27 @@ class StartGroup:
     epoch: int
     step: int
     fitted: tuple[float, ...] = ()  # r(m), samples/s at index m - 1: what a rehearsal waits by
+    moved: bool = False  # the members hold the job already, see MoveGroup
     kind: Literal["start"] = "start"
+
+
+@dataclass(frozen=True)
+class MoveGroup:
+    """To all of `old`, who hold a job in memory, and of `new`, who are about to train it: move it there."""
+
+    job: str
+    old: tuple[int, ...]  # ranks, the master first
+    new: tuple[int, ...]
+    tag: int  # the next three are as fresh
+    kind: Literal["move"] = "move"
+
+
+@dataclass(frozen=True)
+class SaveJob:
+    """To those who hold a job in memory: write its checkpoint and forget it."""
+
+    job: str
+    kind: Literal["save"] = "save"
 
 
 @dataclass(frozen=True)
@@ -54,7 +74,10 @@ class ProfileGroup:
 
 @dataclass(frozen=True)
 class StopGroup:
-    """To a group's master: leave the devices at the next step boundary."""
+    """To a group's master: leave the devices at the next step boundary.
+
+    A job that a policy stops stays in memory, as it may go on elsewhere at once; else its checkpoint is written.
+    """
 
     job: str
     why: Literal["policy", "signal"]
@@ -233,10 +256,11 @@ class Left:
     waited_data: float = 0.0  # seconds since the last epoch end that was reported
     waited_peers: float = 0.0
     computed: float = 0.0
+    held: bool = False  # the member still has its part of the job, between two steps
     kind: Literal["left"] = "left"
 
 
-ToTrainer = StartGroup | ProfileGroup | StopGroup | Pulse
+ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | Pulse
 ToPreprocessor = OpenLane | CloseLane | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left

@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fleet.feed import Feed, FeedTimeout, Share
-from fleet.job_run import JobRun, Saving, formed
+from fleet.job_run import JobRun, Saving, formed, save
 from fleet.live import RunError
 from fleet.profiling.measure import measure
 from fleet.protocol import (
@@ -22,8 +23,10 @@ from fleet.protocol import (
     Mailbox,
     MakeRing,
     Message,
+    MoveGroup,
     Profiled,
     ProfileGroup,
+    SaveJob,
     Shutdown,
     StartGroup,
 )
@@ -32,6 +35,7 @@ from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers.resize import joining, resize
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -74,6 +78,9 @@ class TrainerRank:
     ring: Ring | None = None
     _heard: float = field(default_factory=time.monotonic)
     _fatal: str = ""  # why the run must end, as rank 0 was told
+    _held: dict[str, Trainer] = field(default_factory=dict)  # jobs in memory: those that left, those that came
+    _unmoved: dict[str, Exception] = field(default_factory=dict)  # why a job did not come
+    _move_seconds: dict[str, float] = field(default_factory=dict)
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
@@ -93,6 +100,10 @@ class TrainerRank:
                 self.ring = self.make_ring(message)
             elif isinstance(message, StartGroup):
                 self._serve(message.job, partial(self._train, message))
+            elif isinstance(message, MoveGroup):
+                self._move(message)
+            elif isinstance(message, SaveJob):
+                self._save(message)
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
 
@@ -128,14 +139,42 @@ class TrainerRank:
             f"samples really takes so long, raise resources.timeout (now {self.runtime.timeout:g} s)"
         )
 
+    def _move(self, order: MoveGroup) -> None:
+        """Give a job away, or take it; if it does not come, the order to train it tells rank 0 why."""
+        begin = time.perf_counter()
+        self._unmoved.pop(order.job, None)
+        trainer = self._held.pop(order.job, None)
+        try:
+            if trainer is None:
+                trainer = self._trainer(order.job, joining(order.new, self.world.rank))
+            if resize(trainer, self.world, order.old, order.new, order.tag, self.runtime.timeout):
+                self._held[order.job] = trainer
+        except Exception as error:
+            self._unmoved[order.job] = error
+        self._move_seconds[order.job] = time.perf_counter() - begin
+
+    def _save(self, order: SaveJob) -> None:
+        """Write down a job that is in memory alone; where that fails, the run goes back to the checkpoint before."""
+        try:
+            trainer = self._held.pop(order.job)
+            with trainer.group:
+                written = save(order.job, trainer, self._saving(order.job))
+            if written is not None:
+                self._tell(written)
+        except Exception as error:
+            word = Left(order.job, self.world.rank, "failed", error=f"{type(error).__name__}: {error}", fatal=True)
+            self._tell(replace(word, traceback=traceback.format_exc()))
+            self._fatal = word.error
+
     def _train(self, order: StartGroup) -> Left:
         begin = time.perf_counter()
         feed: Feed | None = None
         reader = self._attach(order.lane)
         try:
-            with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
-                trainer, compute = self._trainer(order, group)
-                rejected = self._restore(order, group, trainer)
+            with ExitStack() as stack:
+                trainer, rejected = self._begin(order, stack)
+                group = trainer.group
+                compute = self._rehearsed(order, group)
                 share = self._share(order, group, trainer)
                 reading = self.runtime.reading(order.job, order.lane.layout)
                 feed = Feed(
@@ -143,37 +182,61 @@ class TrainerRank:
                     self.runtime.timeout,
                 )  # fmt: skip
                 if compute is not None:
+                    trainer.compute = compute
                     compute.watch(lambda: feed.waited + group.waited)
                 if group.is_master:
-                    self._tell(formed(order.job, time.perf_counter() - begin, rejected))
-                return self._run(order, group, trainer, feed)
+                    moving = self._move_seconds.pop(order.job, 0.0)
+                    self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
+                word = self._run(order, group, trainer, feed)
+                if word.held:
+                    stack.pop_all()  # the group stays
+                    self._held[order.job] = trainer
+                return word
         finally:
             if feed is not None:
                 feed.close()
             else:
                 reader.leave()
 
+    def _begin(self, order: StartGroup, stack: ExitStack) -> tuple[Trainer, list[CheckpointError]]:
+        """The job's trainer: the one that came here, or a new one with the state of the checkpoint."""
+        held = self._held.pop(order.job, None)
+        self._held.clear()  # whatever else was held has been moved or saved, or has failed
+        if order.moved:
+            if held is None:
+                raise self._unmoved.pop(order.job)
+            check_group(stack.enter_context(held.group), order.members, self.device)
+            return held, []
+        group = Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout)
+        trainer = self._trainer(order.job, stack.enter_context(group))
+        check_group(group, order.members, self.device)
+        return trainer, self._restore(order, group, trainer)
+
+    def _saving(self, job: str) -> Saving:
+        settings = self.runtime.spec.checkpoints
+        return Saving(self.directory.checkpoints(job), settings.every, settings.keep)
+
     def _run(self, order: StartGroup, group: Group, trainer: Trainer, feed: Feed) -> Left:
         job = self.runtime.job(order.job)
-        settings = self.runtime.spec.checkpoints
-        saving = Saving(self.directory.checkpoints(order.job), settings.every, settings.keep)
+        saving = self._saving(order.job)
         stop = self.runtime.stop(order.job)
         samples = self.runtime.data_of(job.name).samples
         real = self.runtime.rehearsal is None
         return JobRun(order, group, trainer, feed, stop, saving, self._tell, self.mailbox.poll, samples, real).run()
 
-    def _trainer(self, order: StartGroup, group: Group) -> tuple[Trainer, RehearsedCompute | None]:
-        job = self.runtime.job(order.job)
-        compute: RehearsedCompute | None = None
-        rehearsal = self.runtime.rehearsal
-        if rehearsal is not None:
-            rate = order.fitted[group.size - 1]
-            largest = -(-job.virtual_workers // group.size)
-            compute = RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
+    def _trainer(self, job: str, group: Group) -> Trainer:
         level = self.runtime.spec.determinism.level
-        trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, compute, level)
-        check_group(group, order.members, self.device)
-        return trainer, compute
+        workers = self.runtime.job(job).virtual_workers
+        return Trainer(self.runtime.task(job), workers, group, self.device, level=level)
+
+    def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
+        job = self.runtime.job(order.job)
+        rehearsal = self.runtime.rehearsal
+        if rehearsal is None:
+            return None
+        rate = order.fitted[group.size - 1]
+        largest = -(-job.virtual_workers // group.size)
+        return RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
 
     def _restore(self, order: StartGroup, group: Group, trainer: Trainer) -> list[CheckpointError]:
         """Go on from the newest checkpoint that is whole; the master reads it."""
