@@ -178,7 +178,7 @@ def _table(result: Comparison) -> Any:
     table.add_column("")
     for title in ("tensors", "differ", "elements", "differ", "largest ULPs"):
         table.add_column(title, justify="right")
-    for section in result.sections:
+    for section in (section for section in result.sections if section.tensors):
         numbers = (section.tensors, section.differing_tensors, section.elements, section.differing_elements)
         ulps = "" if section.largest_ulps is None else str(section.largest_ulps)
         table.add_row(section.name, *map(str, numbers), ulps)

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from fleet.leftovers import write_note
+from fleet.signals import STOPPING
 
 # What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
 RANK_VARIABLES = (
@@ -126,12 +127,12 @@ class LocalLaunch:
             process = subprocess.Popen(
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
-            previous = [signal.signal(number, self._count) for number in (signal.SIGINT, signal.SIGTERM)]
+            previous = [signal.signal(number, self._count) for number in STOPPING]
             try:
                 code = self._wait(process, folder / "pid")
                 return int((folder / "code").read_text()) if (folder / "code").exists() else self._unsaid(code)
             finally:
-                for number, handler in zip((signal.SIGINT, signal.SIGTERM), previous):
+                for number, handler in zip(STOPPING, previous):
                     signal.signal(number, handler)
                 note.remove()
 

@@ -107,6 +107,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     task = _agreed(group, lambda: _task(options.task))
     compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
     _agreed(group, lambda: determinism.pin(options.threads, options.level, device))
+    determinism.check_group(group, [f"rank {rank}" for rank in group.ranks], device)
     trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level)
     data = _agreed(group, lambda: TaskData(task))
     if options.resume is not None:

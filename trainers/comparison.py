@@ -115,7 +115,8 @@ def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: st
     """Compare nested plain data with tensors in it; what is on one side alone is a difference."""
     ours, theirs = dict(_leaves(left, f"{prefix}{section}")), dict(_leaves(right, f"{prefix}{section}"))
     names = [*ours, *(name for name in theirs if name not in ours)]
-    differences, elements = [], 0
+    differences: list[Difference] = []
+    elements = 0
     for name in names:
         elements += max(_size(ours.get(name)), _size(theirs.get(name)))
         found = _missing(name, ours, theirs) or _compare(name, ours[name], theirs[name])
@@ -173,8 +174,8 @@ def _missing(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> D
     if name in ours and name in theirs:
         return None
     there = ours.get(name, theirs.get(name))
-    texts = [_describe(there) if name in side else "nothing" for side in (ours, theirs)]
-    return Difference(name, "missing", _size(there), _size(there), (), *texts)
+    left, right = (_describe(there) if name in side else "nothing" for side in (ours, theirs))
+    return Difference(name, "missing", _size(there), _size(there), (), left, right)
 
 
 def _compare(name: str, left: Any, right: Any) -> Difference | None:

@@ -1,0 +1,135 @@
+"""Tasks for `fleet train`: small, but with all that two runs can disagree in."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+SAMPLES = 40  # three workers with batches of 4: epochs of 4 steps, padded, the last batch of 2
+
+
+class Noisy(Dataset[tuple[Tensor, Tensor]]):
+    """Samples that are augmented by draws from torch's global generator."""
+
+    def __init__(self, count: int) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self.inputs = torch.randn(count, 1, 8, 8, generator=generator)
+        self.targets = torch.randint(0, 10, (count,), generator=generator)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index] + 0.1 * torch.randn(1, 8, 8), self.targets[index]
+
+
+class Small:
+    """BatchNorm, dropout, momentum and a schedule; two buckets, so that their rebuilding shows."""
+
+    batch_size = 4
+    seed = 3
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(),
+            nn.Linear(512, 600), nn.ReLU(), nn.Linear(600, 10),
+        )  # fmt: skip
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-4)
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+
+    def dataset(self, train: bool) -> Noisy:
+        return Noisy(SAMPLES if train else 10)
+
+
+class Parts(Small):
+    """The same with accumulation and clipping."""
+
+    name = "Small"
+    accumulate = 2
+    clip_norm = 1.0
+
+
+class Other(Small):
+    seed = 4
+
+
+class Adam(Small):
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), 1e-3)
+
+
+class Greedy(Small):
+    """The optimizer's settings are out of range."""
+
+    clip_norm = -1.0
+
+
+class Empty(Small):
+    def dataset(self, train: bool) -> Noisy:
+        return Noisy(0)
+
+
+class _Torn(Noisy):
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index == 7:
+            raise KeyError("page 7 is torn out")
+        return super().__getitem__(index)
+
+
+class Torn(Small):
+    """One sample, of the first epoch's second half, raises."""
+
+    def dataset(self, train: bool) -> Noisy:
+        return _Torn(SAMPLES)
+
+
+class _Fatal(Noisy):
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if index == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Fatal(Small):
+    """One sample ends the process that reads it."""
+
+    def dataset(self, train: bool) -> Noisy:
+        return _Fatal(SAMPLES)
+
+
+class _Tampered(nn.ReLU):
+    """Multiplies its fifth output by a little more than 1."""
+
+    calls = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(input) * (1 + 1e-6 if self.calls == 5 else 1)
+
+
+class _Plain(_Tampered):
+    calls = -1_000_000
+
+
+class Tampered(Small):
+    """In one process: virtual worker 1 of 3 is tampered with in step 1."""
+
+    relu: type[nn.Module] = _Tampered
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        assert isinstance(model, nn.Sequential)
+        model[2] = self.relu()
+        return model
+
+
+class Untampered(Tampered):
+    relu = _Plain
