@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleet.simulator.traces import easyscale, elasticflow, native, philly, pollux, run_journal
@@ -30,19 +30,21 @@ FILES: Mapping[str, Callable[[Path], Trace]] = {
 
 FORMATS = (*TABLES, *FILES)
 
-_SIGNS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (elasticflow.FORMAT, elasticflow.COLUMNS),
-    (elasticflow.FORMAT, elasticflow.SHORT_COLUMNS),
-    (easyscale.FORMAT, easyscale.COLUMNS),
-    (pollux.FORMAT, pollux.COLUMNS),
-    (native.FORMAT, native.COLUMNS),
+_PHILLY_MORE = (*philly.NAMES, *philly.TENANTS, *philly.MODELS, *philly.STATUS)
+_SIGNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (elasticflow.FORMAT, elasticflow.COLUMNS, ()),
+    (elasticflow.FORMAT, elasticflow.SHORT_COLUMNS, ()),
+    (easyscale.FORMAT, easyscale.COLUMNS, ()),
+    (pollux.FORMAT, pollux.COLUMNS, ()),
+    (native.FORMAT, native.COLUMNS, native.OTHERS),
     *(
-        (philly.FORMAT, (time, devices, "duration"))
+        (philly.FORMAT, (time, devices, "duration"), _PHILLY_MORE)
         for time in philly.TIMES
         for devices in philly.DEVICES
     ),
-)  # fmt: skip
-"""What columns say of the format; the first of which all are there, else the one of which the most are."""
+)
+"""For each format the columns that it needs, and those that it may have."""
+_SHOWN = 6
 
 
 def read_trace(path: str | Path, format: str | None = None) -> Trace:
@@ -74,14 +76,20 @@ def _by_name(path: Path) -> str | None:
 
 
 def _by_columns(table: Table) -> str:
-    """The format whose columns are all there, or the one that at least half of its columns point to."""
-    best, share = "", 0.0
-    for format, columns in _SIGNS:
-        there = sum(column in table.columns for column in columns) / len(columns)
-        if there > share:
-            best, share = format, there
-    if share >= 0.5:
-        return best
-    known = "; ".join(f"{format}: {', '.join(columns)}" for format, columns in _SIGNS[:6])
+    """The format that knows the most of the columns, and of whose own at least half are there.
+
+    Of those that know equally many, one that misses nothing.
+    """
+    ranked = [
+        (_known(table, needed + more), _known(table, needed) / len(needed), format) for format, needed, more in _SIGNS
+    ]
+    likely = [rank for rank in ranked if rank[1] >= 0.5]
+    if likely:
+        return max(likely, key=lambda rank: rank[:2])[2]
+    known = "; ".join(f"{format}: {', '.join(columns)}" for format, columns, _ in _SIGNS[:_SHOWN])
     rule = f"no format of traces has these columns: {', '.join(table.columns)}"
     raise TraceError([TraceProblem(table.file, rule, f"name the columns as one of these does - {known}", 1)])
+
+
+def _known(table: Table, columns: Sequence[str]) -> int:
+    return sum(column in table.columns for column in columns)
