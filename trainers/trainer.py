@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -344,6 +345,7 @@ class Trainer:
         if not self.group.is_master:
             return Layout.from_tree(self.group.bcast_tree())
         self._check_use([tuple(use) for member in gathered for use in member], turns[0].used, 0)
+        self._warn_of_unused(turns[0].used)
         layout = Layout.rebuilt(self._parameters, turns[0].order, turns[0].used)
         self.group.bcast_tree(layout.as_tree())
         return layout
@@ -359,6 +361,17 @@ class Trainer:
                         f"{self.steps}, though in step 0 virtual worker 0 gave it {'one' if usual else 'none'}; let "
                         "every forward pass use the same parameters, as DDP asks by default"
                     )
+
+    def _warn_of_unused(self, used: Sequence[bool]) -> None:
+        unused = [name for name, has_gradient in zip(self._names, used) if not has_gradient]
+        if unused and any(used):
+            warnings.warn(
+                f"job {self.name}: no virtual worker gives {', '.join(unused)} a gradient, so nothing trains it. Stock "
+                "DDP refuses such a model: there are no bits to agree with; freeze it with requires_grad_(False), or "
+                "use it in the loss",
+                determinism.ConsistencyWarning,
+                stacklevel=2,
+            )
 
     def _trainable(self) -> tuple[list[str], list[nn.Parameter]]:
         trainable = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]

@@ -25,7 +25,8 @@ class Columns(Dataset[Any]):
         self.columns = (inputs, targets)
 
     def __len__(self) -> int:
-        return SAMPLES
+        first = self.columns[0]
+        return len(next(iter(first.values())) if isinstance(first, dict) else first)
 
     def __getitem__(self, index: int) -> Any:
         return self._take(self.columns, index)
@@ -49,10 +50,12 @@ class Augmented(Columns):
         return image.roll(shift, -1) + 0.1 * torch.randn(image.shape), target
 
 
-def images(name: str, size: int = 16, channels: int = 3, kind: type[Columns] = Columns) -> Columns:
+def images(
+    name: str, size: int = 16, channels: int = 3, kind: type[Columns] = Columns, count: int = SAMPLES
+) -> Columns:
     draw = generator(f"images/{name}")
-    inputs = torch.randn(SAMPLES, channels, size, size, generator=draw)
-    return kind(inputs, torch.randint(0, 10, (SAMPLES,), generator=draw))
+    inputs = torch.randn(count, channels, size, size, generator=draw)
+    return kind(inputs, torch.randint(0, 10, (count,), generator=draw))
 
 
 def pixel_values(name: str, size: int) -> Columns:

@@ -84,6 +84,26 @@ class GRULanguageModel(nn.Module):
         return self.last(self.layers(self.embedding(tokens))[0])
 
 
+class Wavering(nn.Module):
+    """Two layers side by side. The second is used "never", "by some" (where the first pixel is positive), or "frozen".
+
+    A layer that some batches leave out gets gradients on some workers only.
+    """
+
+    def __init__(self, second: str) -> None:
+        super().__init__()
+        self.use = second
+        self.first, self.second, self.last = nn.Linear(256, 30), nn.Linear(256, 30), nn.Linear(30, 10)
+        self.second.requires_grad_(second != "frozen")
+
+    def forward(self, images: Tensor) -> Tensor:
+        pixels = images.flatten(1)
+        hidden = self.first(pixels)
+        if self.use == "frozen" or (self.use == "by some" and pixels[0, 0] > 0):
+            hidden = hidden + self.second(pixels)
+        return self.last(hidden.relu())
+
+
 class TransformersModel(nn.Module):
     """A network of the `transformers` package, built from its configuration; gives its logits."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from equality_data import Augmented, Columns, images, pixel_values, ratings, scenes, sentences, texts
-from equality_models import Detector, GRULanguageModel, NeuMF, TransformersModel, detection_loss
+from equality_models import Detector, GRULanguageModel, NeuMF, TransformersModel, Wavering, detection_loss
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
@@ -185,4 +186,12 @@ OPTIONS = [
         samples=lambda: images("everything", kind=Augmented),
     ),
 ]
-TASKS = {task.name: task for task in (*MODELS, *OPTIONS)}
+UNEVEN = [
+    _option("three samples", mlp, samples=lambda: images("three samples", channels=1, count=3), rule="adam"),
+    _option("one sample left over", mlp, samples=lambda: images("left over", channels=1, count=33), accumulate=3),
+    *(
+        _option(f"a layer {use}", partial(Wavering, use), samples=lambda: images("wavering", channels=1), rule="adam")
+        for use in ("frozen", "never", "by some")
+    ),
+]
+TASKS = {task.name: task for task in (*MODELS, *OPTIONS, *UNEVEN)}
