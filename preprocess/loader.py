@@ -207,6 +207,7 @@ class SharedLoader:
         finally:
             if self._now[0] == epoch:
                 self._stream.rest()
+        self._stream.check()
 
     def _batch(self, start: int, stop: int) -> Any:
         """Return the item for the places start to stop - 1 of the epoch."""

@@ -25,6 +25,7 @@ __all__ = [
     "OpenLane",
     "Read",
     "Refused",
+    "Rested",
     "Skipped",
     "Welcome",
 ]
@@ -97,6 +98,13 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Rested:
+    """The service has heard that a loader left; it has said all that concerns what the loader read."""
+
+    type: Literal["rested"] = "rested"
+
+
+@dataclass(frozen=True)
 class Failed:
     """What the loader waits for will not come."""
 
@@ -156,7 +164,9 @@ class Skipped:
         return SkippedSample(**values)
 
 
-Message = Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed | Skipped
+Message = (
+    Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed | Skipped | Rested
+)
 
 _MOST_BYTES = 2**20
 

@@ -25,6 +25,7 @@ from preprocess.sharing.messages import (
     OpenLane,
     Read,
     Refused,
+    Rested,
     Skipped,
     Welcome,
 )
@@ -74,8 +75,7 @@ class Service:
         while not self._may_end():
             for key, _ in self._selector.select(_TICK_SECONDS):
                 key.data()
-            for said in self._staff.hear():
-                self._note_skip(said) if isinstance(said, Skipped) else self._fail(said)
+            self._hear_staff()
             to_open = self._groups.form(time.monotonic(), self._openings.present_places())
             if self._staff.replace_the_dead():
                 to_open = self._groups.form_anew(self._openings.present_places())
@@ -146,6 +146,8 @@ class Service:
             self._groups.want(reader, stream, message.place, message.tail, time.monotonic())
         elif isinstance(message, Left):
             self._groups.rest(reader)
+            self._hear_staff()  # a preprocessor speaks of a sample before it hands it over
+            self._tell([reader], Rested())
         self._openings.keep(self._groups.groups)
 
     def _part_with(self, reader: int) -> None:
@@ -177,6 +179,10 @@ class Service:
         readers = self._openings.readers_of(failure.lane, failure.generation)
         self._staff.order(CloseLane(failure.lane))
         self._tell(readers, Failed(failure.reason))
+
+    def _hear_staff(self) -> None:
+        for said in self._staff.hear():
+            self._note_skip(said) if isinstance(said, Skipped) else self._fail(said)
 
     def _note_skip(self, skipped: Skipped) -> None:
         """Tell all loaders of a sample that was skipped, and count it: there may be too many in all."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from preprocess.sharing.messages import (
     Failed,
     Hello,
     Left,
+    Message,
     Read,
     Refused,
+    Rested,
     Skipped,
     Welcome,
 )
@@ -31,6 +34,9 @@ __all__ = ["SharedStream"]
 
 #: How often a loader starts again after the service has died, for one batch.
 _MOST_RETURNS = 3
+
+#: How long a loader waits for the service's last word on an epoch; without it, only news of skipped samples are late.
+_REST_SECONDS = 5.0
 
 
 class SharedStream:
@@ -70,10 +76,19 @@ class SharedStream:
         self._send(request)
 
     def rest(self) -> None:
-        """Read no more for now."""
+        """Read no more for now, and hear what there is still to say of what was read."""
         self._leave_lane()
         self._read = None
         self._send(Left())
+        deadline = time.monotonic() + _REST_SECONDS
+        with suppress(ChannelClosed):
+            while not isinstance(message := self._channel.receive(self._left(deadline))[0], Rested | None):
+                self._note(message)
+
+    def check(self) -> None:
+        """Raise ServiceError if the service has said that something failed."""
+        if self._failure:
+            raise ServiceError(self._failure)
 
     def close(self) -> None:
         """Leave the service."""
@@ -133,16 +148,18 @@ class SharedStream:
         """Do what the service has said."""
         try:
             while (message := self._channel.receive(0.0)[0]) is not None:
-                if isinstance(message, Failed):
-                    self._failure = message.reason
-                elif isinstance(message, Skipped):
-                    self._on_skip(message.content)
-                elif isinstance(message, Assigned) and self._read is not None:
-                    self._move(message)
+                self._note(message)
         except ChannelClosed:
             self._return()
-        if self._failure:
-            raise ServiceError(self._failure)
+        self.check()
+
+    def _note(self, message: Message) -> None:
+        if isinstance(message, Failed):
+            self._failure = message.reason
+        elif isinstance(message, Skipped):
+            self._on_skip(message.content)
+        elif isinstance(message, Assigned) and self._read is not None:
+            self._move(message)
 
     def _move(self, to: Assigned) -> None:
         """Go on in another lane, at the place where this loader is."""

@@ -83,7 +83,8 @@ def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
 
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
-    followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "profiling", "rehearse", "faults"}
+    followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
+    followed |= {"profiling", "rehearse", "faults"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

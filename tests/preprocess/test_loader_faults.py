@@ -122,12 +122,12 @@ def test_loader_goes_on_in_the_middle_of_an_epoch(start_loader: Start, expected:
 
 def test_sample_that_cannot_be_read_is_named(loader_folder: Path) -> None:
     told = pytest.raises(ServiceError, match=r"train sample 7, epoch 0: OSError: bad sector")
-    with SharedLoader(counted(loader_folder, broken=7), 8, linger=0.0) as loader, told:
+    with SharedLoader(counted(loader_folder, broken=[7]), 8, linger=0.0) as loader, told:
         list(loader)
 
 
 def test_skipped_sample_is_told(loader_folder: Path) -> None:
-    data = counted(loader_folder, broken=7) | {"on_corrupt": "skip"}
+    data = counted(loader_folder, broken=[7]) | {"on_corrupt": "skip"}
     told = pytest.warns(UserWarning, match=r"train sample 7 \(OSError: bad sector\)")
     with SharedLoader(data, 8, workers=2, linger=0.0) as loader, told:
         targets = [int(target) for _, targets in loader for target in targets]
@@ -137,8 +137,12 @@ def test_skipped_sample_is_told(loader_folder: Path) -> None:
 
 
 def test_too_many_skipped_samples_are_an_error(loader_folder: Path) -> None:
-    data = counted(loader_folder, broken=7) | {"on_corrupt": "skip", "corrupt_limit": 0}
-    with SharedLoader(data, 8, linger=0.0) as loader, pytest.warns(UserWarning), pytest.raises(ServiceError, match="7"):
+    data = counted(loader_folder, broken=[7, 9]) | {"on_corrupt": "skip", "corrupt_limit": 1}
+    with (
+        SharedLoader(data, 8, linger=0.0) as loader,
+        pytest.warns(UserWarning),
+        pytest.raises(ServiceError, match="the 1 of corrupt_limit"),
+    ):
         list(loader)
 
 

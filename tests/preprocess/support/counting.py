@@ -10,14 +10,14 @@ import os
 import numpy as np
 
 class Counted:
-    def __init__(self, record, broken=-1):
+    def __init__(self, record, broken=()):
         self.record, self.broken = record, broken
 
     def __len__(self):
         return 103
 
     def __getitem__(self, index):
-        if index == self.broken:
+        if index in self.broken:
             raise OSError("bad sector")
         descriptor = os.open(self.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(descriptor, bytes([index]))
