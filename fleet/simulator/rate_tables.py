@@ -170,9 +170,9 @@ def _read_model(table: Table) -> dict[int, dict[int, float]]:
     rows: dict[int, dict[int, float]] = {}
     for row, batch in enumerate(batches.tolist()):
         points = {count: rate for count, rate in zip(sorted(counts), grid[row].tolist()) if not math.isnan(rate)}
-        if not points:
+        if not any(table.columns[name][row].strip() for name in ordered):
             table.blame(row, BATCH, "no rate stands in this line", "add one, or leave the line out")
-        elif not math.isnan(batch):
+        elif points and not math.isnan(batch):
             rows[int(batch)] = points
     return rows
 
