@@ -10,7 +10,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all lint benchmarks clean
+.PHONY: help venv demo test test-all test-equality lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: venv  ## every test but the slow ones
 
 test-all: venv  ## every test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS)
+
+test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/trainers/equality
 
 lint: venv  ## style and types
 	$(BIN)/ruff check .
