@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from processes import FLEET, MPIEXEC, Ended, Running, run, started
+from settings import kept_settings
 
 from fleet.train_command import run_job
 from fleet.train_options import TrainOptions
@@ -181,16 +182,8 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
 
 @pytest.fixture
 def undisturbed() -> Iterator[None]:
-    """Gives signals and torch's settings of this process back."""
-    import torch
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)}
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    with kept_settings():
+        yield
 
 
 @pytest.mark.parametrize("what", WRONG)
