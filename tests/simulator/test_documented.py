@@ -1,0 +1,38 @@
+"""The reference of traces names every format, column and parameter that there is."""
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fleet.simulator.traces import FORMATS, Synthetic, TraceJob, easyscale, elasticflow, native, philly, pollux
+
+TEXT = (Path(__file__).parents[2] / "docs/reference/traces.md").read_text()
+
+
+def section(heading: str) -> str:
+    """The text under a heading, up to the next of any level."""
+    return re.split(r"^#+ ", TEXT.split(f"# {heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
+@pytest.mark.parametrize(
+    ("heading", "names"),
+    [
+        ("A job", [field.name for field in fields(TraceJob)]),
+        ("Formats", FORMATS),
+        ("fleet's own format", native.COLUMNS),
+        ("elasticflow", elasticflow.COLUMNS + elasticflow.SHORT_COLUMNS),
+        ("easyscale", easyscale.COLUMNS),
+        ("pollux", pollux.COLUMNS),
+        ("philly", philly.NAMES + philly.TIMES + philly.DEVICES + philly.TENANTS + philly.MODELS + philly.STATUS),
+        ("philly-log", philly.LOG_COLUMNS),
+        ("Synthetic traces", [field.name for field in fields(Synthetic)]),
+    ],
+)
+def test_every_name_is_in_its_section(heading: str, names: list[str]) -> None:
+    assert [name for name in names if f"`{name}`" not in section(heading)] == []
+
+
+def test_the_table_of_a_job_holds_nothing_else() -> None:
+    assert re.findall(r"^\| `(\w+)` \|", section("A job"), re.MULTILINE) == [field.name for field in fields(TraceJob)]
