@@ -27,6 +27,7 @@ from fleet.lanes import LaneBook, ring_plan
 from fleet.launch import TERMINAL
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
+from fleet.mixing import mixes_kinds
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
@@ -209,7 +210,16 @@ class Session:
 
     def _books(self, directory: RunDirectory) -> Ledger:
         """The books as the journal and the checkpoints leave them."""
-        jobs = [JobRecord(job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers) for job in self.spec.jobs]
+        device = self.rank.cluster.trainers[0].device_name or "cpu"
+        jobs = [
+            JobRecord(
+                job.name,
+                f"{data_key(job)}/{job.seed}",
+                job.virtual_workers,
+                mixed_kinds=mixes_kinds(self.runtime, job.name, device)[0],
+            )
+            for job in self.spec.jobs
+        ]
         ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed)
         for event in read_journal(directory.journal):
             ledger.remember(event)

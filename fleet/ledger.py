@@ -27,6 +27,7 @@ class JobRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     checkpoint: str | None = None
     error: str | None = None
+    mixed_kinds: bool = False  # whether its devices may be of different kinds
 
     @property
     def sharing_class(self) -> str:
@@ -100,7 +101,14 @@ class Ledger:
     def state(self, now: float) -> State:
         """The books as a policy sees them."""
         jobs = tuple(
-            JobState(name=job.name, rate=job.curve, limit=job.limit, epochs=job.epoch, stream=job.sharing_class)
+            JobState(
+                name=job.name,
+                rate=job.curve,
+                limit=job.limit,
+                epochs=job.epoch,
+                stream=job.sharing_class,
+                mixed_kinds=job.mixed_kinds,
+            )
             for job in self.unfinished
             if job.curve is not None
         )

@@ -62,6 +62,7 @@ class JobState:
         limit: most devices that it can use: its virtual workers.
         epochs: epochs finished so far.
         stream: sharing class; jobs with the same one read the same samples next, and pace each other.
+        mixed_kinds: whether its devices may be of different kinds.
     """
 
     name: str
@@ -69,6 +70,7 @@ class JobState:
     limit: int
     epochs: int = 0
     stream: str = ""
+    mixed_kinds: bool = False
 
     def __post_init__(self) -> None:
         if self.limit < 1:

@@ -1,0 +1,48 @@
+"""Devices of different kinds are for jobs at D2 whose models do not mind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fleet.ledger import JobRecord, Ledger
+from fleet.mixing import mixes_kinds
+from fleet.runtime import Runtime
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.state import Cluster
+from fleet.spec import EnsembleSpec
+
+
+def runtime(level: str) -> Runtime:
+    common: dict[str, Any] = {
+        "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}},
+        "data": "digits",
+        "stop": {"epochs": 1},
+    }
+    jobs = [{"name": name, "model": f"trainers.zoo:{name}", **common} for name in ("MLP", "CNN")]
+    data = {"digits": {"train": "examples.digits:Digits"}}
+    return Runtime(EnsembleSpec.from_mapping({"name": "two", "determinism": level, "data": data, "jobs": jobs}))
+
+
+@pytest.mark.parametrize("level", ["D0", "D1"])
+def test_below_d2_nobody_may(level: str) -> None:
+    may, why = mixes_kinds(runtime(level), "MLP", "cpu")
+    assert not may and f"determinism is {level}" in why
+
+
+def test_on_processors_everybody_may_at_d2() -> None:
+    assert [mixes_kinds(runtime("D2"), job, "cpu") for job in ("MLP", "CNN")] == [(True, "")] * 2
+
+
+def test_on_accelerators_a_model_with_convolutions_may_not() -> None:
+    assert mixes_kinds(runtime("D2"), "MLP", "cuda:0") == (True, "")
+    may, why = mixes_kinds(runtime("D2"), "CNN", "cuda:0")
+    assert not may and "features.0 (Conv2d): a convolution" in why
+
+
+def test_policies_are_told() -> None:
+    curve = RateCurve({1: 10.0}, 2)
+    records = [JobRecord("a", "s", 1, curve=curve, mixed_kinds=True), JobRecord("b", "s", 1, curve=curve)]
+    jobs = Ledger(Cluster((2,)), records, 0).state(0.0).jobs
+    assert [job.mixed_kinds for job in jobs] == [True, False]
