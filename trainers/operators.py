@@ -29,8 +29,8 @@ def named_operators(model: nn.Module, job: str) -> Iterator[None]:
             raise
         raise NonDeterministicOperator(
             f"job {job}: {_module(model, error.__traceback__)} uses {refused[1]}, which has no deterministic form "
-            "here, so no two runs need agree; replace it (torch.use_deterministic_algorithms lists such operators and what "
-            "to use instead)"
+            "here, so no two runs need agree; replace it (torch.use_deterministic_algorithms lists such operators and "
+            "what to use instead)"
         ) from error
 
 

@@ -138,7 +138,9 @@ class Trainer:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
 
         A batch may be a function that gives it: then it is called under the worker's random state, as a DataLoader
-        without worker processes would. Diverged if a loss is not finite; UnevenGradients; PeerFailed, PeerSilent.
+        without worker processes would. The sums over all workers begin while the last one's backward pass goes on.
+        Diverged if a loss is not finite; UnevenGradients, SparseGradient, GradientTwice, NonDeterministicOperator where
+        the model cannot be trained so; PeerFailed, PeerSilent.
         """
         with self._clock():
             batches = self._one_a_worker(batches)

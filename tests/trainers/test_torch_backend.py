@@ -14,11 +14,11 @@ import torch
 from trainers import Group, read
 from trainers.tree import encode
 
-PROGRAMS = Path(__file__).parent / "programs"
-sys.path.insert(0, str(PROGRAMS))
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
 from cases import CASES, Case
 from drive import run
 
+PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 2
 THREE = [case for case in CASES if case.virtual_workers == 3 and case.rule == "sgd"]
 

@@ -30,11 +30,12 @@ from trainers.reduce.transport import Pending
 
 __all__ = ["Neighbours", "VirtualRing"]
 
-_SEGMENT = 1 << 20
-"""Bytes of a message: few enough to stay in the cache until they are added, enough that its price does not count."""
+_SEGMENT = 4 << 20
+"""Bytes of a message: few enough that one is added while the next travels, enough that its price does not count, also
+where ranks share a core and each message costs a turn on it."""
 _BLOCK = 1 << 17
 """Bytes that one trainer alone folds at a time, so that the sum so far stays in the cache."""
-_AHEAD = 4
+_AHEAD = 3
 """Segments that may be under way to this trainer."""
 
 
