@@ -7,7 +7,7 @@ import pytest
 
 from fleet.simulator.rate_tables import RateTable
 from fleet.simulator.rates import check_rates
-from fleet.simulator.traces import JobColumns, Synthetic, synthetic_trace
+from fleet.simulator.traces import JobColumns, Synthetic, Trace, TraceJob, synthetic_trace, with_models
 
 TABLE = RateTable(
     {
@@ -110,3 +110,30 @@ def test_numbers_that_make_no_trace_are_refused(wrong: dict[str, object]) -> Non
 def test_a_mix_of_unknown_models_is_refused() -> None:
     with pytest.raises(ValueError, match="known: bert, ncf"):
         columns(replace(SPEC, mix={("vgg16", 64): 1.0}))
+
+
+def durations(count: int) -> Trace:
+    jobs = (TraceJob(f"job-{i}", 10.0 * i, 1 + i % 40, duration=100.0 + i, tenant="vc") for i in range(count))
+    return Trace(JobColumns.from_jobs(jobs))
+
+
+def test_jobs_that_have_a_duration_alone_get_a_model_and_what_it_does_in_that_time() -> None:
+    trace = with_models(durations(600), TABLE, seed=5, tightness=(1.0, 2.0))
+    check_rates(trace, TABLE)
+    for job in trace.jobs:
+        assert job.work and job.duration and job.deadline
+        assert job.work == max(1, round(job.duration * TABLE.of(job, job.devices)[-1]))
+        assert 1 <= (job.deadline - job.arrival) / job.duration <= 2
+    assert {(job.model, job.batch_size) for job in trace.jobs} == {("bert", 64), ("bert", 128), ("ncf", 32768)}
+    assert [(job.name, job.tenant, job.duration) for job in trace.jobs[:2]] == [
+        ("job-0", "vc", 100),
+        ("job-1", "vc", 101),
+    ]
+
+
+def test_models_cannot_follow_from_no_duration_or_no_weight() -> None:
+    with pytest.raises(ValueError, match="job a has no duration"):
+        with_models(Trace(JobColumns.from_jobs([TraceJob("a", 0, 1)])), TABLE)
+    for mix in ({}, {("bert", 64): 0.0}):
+        with pytest.raises(ValueError, match="not all 0"):
+            with_models(durations(2), TABLE, mix=mix)

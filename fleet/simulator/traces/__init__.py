@@ -2,6 +2,7 @@
 
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.models import with_models
 from fleet.simulator.traces.native import write_trace
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.reading import FORMATS, read_trace
@@ -18,5 +19,6 @@ __all__ = [
     "TraceProblem",
     "read_trace",
     "synthetic_trace",
+    "with_models",
     "write_trace",
 ]

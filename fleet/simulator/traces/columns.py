@@ -20,7 +20,7 @@ WHOLE = ("batch_size", "limit", "workers")
 MEASURES = ("work", "samples", "deadline", "duration", "epochs")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JobColumns(Sequence[TraceJob]):
     """One array for each attribute of `TraceJob`, all of the same length, read-only. NaN stands for None.
 
@@ -84,6 +84,9 @@ class JobColumns(Sequence[TraceJob]):
     def renamed(self, names: Iterable[str]) -> JobColumns:
         """The same jobs under other names."""
         return replace(self, name=_of_length("name", tuple(names), len(self)))
+
+    def __repr__(self) -> str:
+        return f"JobColumns({len(self)} jobs)"
 
     def __len__(self) -> int:
         return len(self.arrival)

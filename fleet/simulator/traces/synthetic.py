@@ -5,33 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
-from fleet.simulator.traces.columns import Counts, Floats, JobColumns
+from fleet.simulator.traces.columns import Floats, JobColumns
+from fleet.simulator.traces.draws import MeasuredRates, chosen, generator, models_of, uniform
 from fleet.simulator.traces.table import Flags
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "synthetic"
 SIZES: Mapping[int, float] = {1: 0.83, 2: 0.03, 4: 0.03, 8: 0.10, 16: 0.01}
 """Devices and their share of the jobs, as in the trace generator of pkusys/ElasticFlow."""
-
-_WORD = 2**64
-
-
-class MeasuredRates(Protocol):
-    """What is asked of a table of rates: `fleet.simulator.rate_tables.RateTable`."""
-
-    @property
-    def models(self) -> tuple[str, ...]: ...
-
-    def batches(self, model: str) -> tuple[int, ...]: ...
-
-    def rates(self, model: str, batch: int, limit: int) -> Floats: ...
-
-    def peak(self, model: str, batch: int) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -94,14 +79,12 @@ def synthetic_trace(spec: Synthetic, rates: MeasuredRates, seed: int = 0) -> Tra
     Raises:
         UnknownRate: `mix` names a model or a batch size that the table does not hold.
     """
-    keys = list(spec.mix) if spec.mix else [(model, batch) for model in rates.models for batch in rates.batches(model)]
-    weights = [spec.mix[key] for key in keys] if spec.mix else [1.0] * len(keys)
-    which = _chosen(_uniform(seed, "model", spec.jobs), weights)
+    keys, which = models_of(spec.mix, rates, seed, spec.jobs)
     sizes = np.array(list(spec.sizes), dtype=np.int64)
-    asked = sizes[_chosen(_uniform(seed, "devices", spec.jobs), list(spec.sizes.values()))]
+    asked = sizes[chosen(uniform(seed, "devices", spec.jobs), list(spec.sizes.values()))]
     devices = np.minimum(asked, np.array([rates.peak(*key) for key in keys])[which])
     rate = _grid(keys, rates, int(devices.max()))[which, devices - 1]
-    drawn = spec.duration * np.exp(spec.spread * _generator(seed, "duration").standard_normal(spec.jobs))
+    drawn = spec.duration * np.exp(spec.spread * generator(seed, "duration").standard_normal(spec.jobs))
     work = np.maximum(1.0, np.rint(drawn * rate))
     arrival = _arrivals(spec, seed)
     batch = np.array([batch for _, batch in keys], dtype=np.float64)[which]
@@ -125,22 +108,6 @@ def _check(right: bool, name: str, value: object, rule: str) -> None:
         raise ValueError(f"{name} is {value}; it must be {rule}")
 
 
-def _generator(seed: int, name: str) -> np.random.Generator:
-    word = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
-    return np.random.Generator(np.random.Philox(key=np.array([seed % _WORD, word], dtype=np.uint64)))
-
-
-def _uniform(seed: int, name: str, count: int) -> Floats:
-    return _generator(seed, name).random(count)
-
-
-def _chosen(uniform: Floats, weights: Sequence[float]) -> Counts:
-    """For each number in [0, 1) the position of a weight, as often as its share says."""
-    shares = np.cumsum(weights) / math.fsum(weights)
-    last = int(np.flatnonzero(np.asarray(weights) > 0)[-1])
-    return np.minimum(np.searchsorted(shares, uniform, side="right"), last).astype(np.int64)
-
-
 def _grid(keys: Sequence[tuple[str, int]], rates: MeasuredRates, limit: int) -> Floats:
     """Steps/s by (model and batch size, devices)."""
     return np.stack([rates.rates(model, batch, limit) for model, batch in keys])
@@ -148,11 +115,11 @@ def _grid(keys: Sequence[tuple[str, int]], rates: MeasuredRates, limit: int) -> 
 
 def _arrivals(spec: Synthetic, seed: int) -> Floats:
     """Seconds, the first 0."""
-    gaps = _generator(seed, "arrival").standard_exponential(spec.jobs)
+    gaps = generator(seed, "arrival").standard_exponential(spec.jobs)
     if spec.arrivals == "poisson":
         gaps *= spec.gap
     else:
-        begins: Flags = _uniform(seed, "burst", spec.jobs) * spec.burst < 1
+        begins: Flags = uniform(seed, "burst", spec.jobs) * spec.burst < 1
         inside = spec.burst_gap * spec.gap
         between = spec.gap * spec.burst - (spec.burst - 1) * inside  # so that the mean over all gaps is `gap`
         gaps *= np.where(begins, between, inside)
@@ -162,6 +129,6 @@ def _arrivals(spec: Synthetic, seed: int) -> Floats:
 
 def _deadlines(spec: Synthetic, seed: int, arrival: Floats, duration: Floats) -> Floats:
     low, high = spec.tightness
-    tightness = low + (high - low) * _uniform(seed, "tightness", spec.jobs)
-    has = _uniform(seed, "with_deadline", spec.jobs) < spec.with_deadline
+    tightness = low + (high - low) * uniform(seed, "tightness", spec.jobs)
+    has = uniform(seed, "with_deadline", spec.jobs) < spec.with_deadline
     return np.where(has, arrival + tightness * duration, np.nan)
