@@ -14,6 +14,7 @@ import typer
 from fleet.launch import LaunchError, LocalLaunch, inside_launcher
 from fleet.signals import StopFlag
 from fleet.spec.references import ReferenceProblem, importable, resolve
+from fleet.torch_world import inside_torchrun
 from fleet.train_options import TrainError, TrainOptions
 
 if TYPE_CHECKING:
@@ -89,6 +90,10 @@ def _run(options: TrainOptions) -> int:
         from fleet.train_rank import train_in_world
 
         return train_in_world(options)
+    if options.reduce == "torch" and inside_torchrun():
+        from fleet.train_rank import train_in_torchrun
+
+        return train_in_torchrun(options)
     trainers = options.trainers or _devices(options)
     if trainers > 1:
         size = shutil.get_terminal_size() if sys.stdout.isatty() else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from fleet import torch_world
 from fleet.launch import launch_folder, launched_by_us, leave
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.signals import StopFlag
@@ -65,22 +66,39 @@ def train_in_world(options: TrainOptions) -> int:
     stop.install()
     if world.rank == 0:
         leave("pid", os.getpid())
-    local = world.Split_type(MPI.COMM_TYPE_SHARED).rank
-    code = _guarded(options, stop, lambda: _join(options, world), local)
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    code = _guarded(options, stop, lambda: _join(options, world, node.size == world.size), node.rank)
     if world.rank == 0:
         leave("code", code)
     note.remove()
     return 0 if launched_by_us() else code
 
 
-def _join(options: TrainOptions, world: MPI.Intracomm) -> Group:
-    if options.trainers not in (None, world.size):
-        raise TrainError(
-            f"--trainers {options.trainers}, but the launcher started {world.size} ranks; leave --trainers out"
-        )
-    if world.size > options.virtual_workers:
-        raise TrainError(too_many_trainers(world.size, options.virtual_workers))
+def train_in_torchrun(options: TrainOptions) -> int:
+    """Train as one of the processes that torchrun started; return this one's exit code."""
+    stop = StopFlag()
+    stop.install()
+    _, size, local = torch_world.torchrun_place()
+
+    def join() -> Group:
+        _check_size(options, size)
+        return torch_world.group_of_torchrun()
+
+    return _guarded(options, stop, join, local)
+
+
+def _join(options: TrainOptions, world: MPI.Intracomm, on_one_node: bool) -> Group:
+    _check_size(options, world.size)
+    if options.reduce == "torch" and world.size > 1:
+        return torch_world.group_of_world(world, on_one_node)
     return Group.form(world, range(world.size), _TAG)
+
+
+def _check_size(options: TrainOptions, size: int) -> None:
+    if options.trainers not in (None, size):
+        raise TrainError(f"--trainers {options.trainers}, but the launcher started {size} ranks; leave --trainers out")
+    if size > options.virtual_workers:
+        raise TrainError(too_many_trainers(size, options.virtual_workers))
 
 
 def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from trainers.comparison import compare_checkpoints
 
 ROOT = Path(__file__).parents[2]
 MODULES = f"{Path(__file__).parent / 'support'}:{ROOT}"
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+NAMES = ["own ranks", "mpiexec", "torchrun"]
 STEPS = 7  # beyond the end of the first epoch
 
 
@@ -77,6 +80,16 @@ def test_held_out_samples_are_measured_alike_and_told(made: Path) -> None:
     for name in ("ddp.h5", "one.h5", "two.h5", "three.h5"):
         told = re.findall(r"epoch 1 done at step 4: .*test_loss (\S+),", (made / f"{name}.txt").read_text())
         assert told == [f"{histories[0][0]['test_loss']:.4g}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [FLEET, [*MPIEXEC, "-n", "2", *FLEET], [*TORCHRUN, "-m", "fleet"]], ids=NAMES)
+def test_torch_carries_the_same_bits(tmp_path: Path, made: Path, launcher: list[str]) -> None:
+    words = [*launcher, *train_words("Small", "x.h5", STEPS, "--trainers", 2, "--reduce", "torch")]
+    ended = run(words, tmp_path, PYTHONPATH=MODULES)
+    assert ended.code == 0, ended.output
+    result = compare_checkpoints(read(tmp_path / "x.h5"), read(made / "ddp.h5"))
+    assert result.is_equal, result.differences[0]
 
 
 @pytest.mark.slow
