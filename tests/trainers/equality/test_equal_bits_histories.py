@@ -6,9 +6,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from equality_histories import History, Kill, Stay, histories, steps_of
+from equality_histories import History, Kill, Stay, histories
 from equality_services import Elastic, StockDDP
 from equality_states import first_difference
+from equality_tasks import steps_of
 from hypothesis import HealthCheck, given, settings
 
 IN_PLACE = History("cnn", 4, (Stay((2,), 1), Stay((1, 3, 0), 2, "resize"), Stay((0, 1), 7, "resize")))

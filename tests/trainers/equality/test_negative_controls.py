@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from equality_broken_rules import BROKEN_RULES
-from equality_histories import steps_of
 from equality_services import Elastic, StockDDP
 from equality_states import States, first_difference
+from equality_tasks import steps_of
 
 TASKS_THAT_SHOW = {
     "buffers of another worker": "cnn",

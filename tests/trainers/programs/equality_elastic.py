@@ -34,7 +34,7 @@ from trainers.resize import joining, resize
 
 WORLD = MPI.COMM_WORLD
 ORDER, READY, FINISHED = 1, 2, 3  # tags of the service's own messages
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def wait(source: int, tag: int) -> Any:

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from equality_data import SAMPLES
 from equality_services import Elastic, ServiceEnded
 from equality_states import States
-from equality_tasks import TASKS
+from equality_tasks import steps_of
 from hypothesis import strategies
-
-from trainers import BatchPlan
 
 RANKS = 4
 HISTORY_TASKS = ("mlp", "cnn", "densenet", "shufflenet", "gru", "neumf", "accumulate two buckets", "everything")
@@ -63,11 +60,6 @@ class History:
     def _ask(self, elastic: Elastic, stays: tuple[Stay, ...], kill: tuple[int, int] | None, folder: Path) -> States:
         segments = [stay.as_request() for stay in stays]
         return elastic.history(self.task, self.virtual_workers, segments, every=self.every, kill=kill, folder=folder)
-
-
-def steps_of(task: str, virtual_workers: int) -> int:
-    """Return one step more than two epochs."""
-    return 2 * BatchPlan(SAMPLES, virtual_workers, TASKS[task].batch_size).steps_per_epoch + 1
 
 
 @strategies.composite

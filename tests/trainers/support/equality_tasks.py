@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from equality_data import Augmented, Columns, images, pixel_values, ratings, scenes, sentences, texts
+from equality_data import SAMPLES, Augmented, Columns, images, pixel_values, ratings, scenes, sentences, texts
 from equality_models import Detector, GRULanguageModel, NeuMF, TransformersModel, Wavering, detection_loss
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
 
+from trainers import BatchPlan
 from trainers.zoo import CNN, MLP, VGG, DenseNet, ResNet, ShuffleNetV2
 
 BATCH = 4
@@ -195,3 +196,8 @@ UNEVEN = [
     ),
 ]
 TASKS = {task.name: task for task in (*MODELS, *OPTIONS, *UNEVEN)}
+
+
+def steps_of(task: str, virtual_workers: int) -> int:
+    """Return one step more than two epochs."""
+    return 2 * BatchPlan(SAMPLES, virtual_workers, TASKS[task].batch_size).steps_per_epoch + 1
