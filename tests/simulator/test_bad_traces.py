@@ -89,6 +89,8 @@ def test_columns_of_no_known_format_are_told_what_is_known(tmp_path: Path) -> No
         ("zeros.csv", b"\0\0\n\0\0\n", "no comma-separated text"),
         ("wide.csv", b"name,arrival,devices\na,0,1,7\n", "4 cells, but the header names 3"),
         ("twice.csv", b"name,arrival,devices,name\na,0,1,b\n", "two columns have this name"),
+        ("prose.md", b"# Jobs\nfirst, second, third\none, two\n", "holds no comma"),
+        ("tabs.csv", b"name\tarrival\tdevices\na\t0\t1\n", "holds no comma"),
         ("log.json", b"{", "this is no JSON"),
         ("list.json", b"[]", "a JSON list of jobs"),
         ("journal.jsonl", b"{}\n", "there is no job in it"),

@@ -185,6 +185,9 @@ def _read(file: str, reader: Reader) -> Table:
     names = [name.strip() for name in header]
     table = Table(file, {name: [] for name in names}, [])
     table.problems += [_repeated(file, name) for name in table.columns if names.count(name) > 1]
+    if len(names) == 1 and "\0" not in names[0]:
+        rule = "the first line names the columns, and holds no comma"
+        table.problems.append(TraceProblem(file, rule, "separate the columns by commas", 1, value=names[0]))
     while not table.problems and (part := list(islice(lines, ROWS_AT_ONCE))):
         table.lines += [line for line, _ in part]
         rows = [_padded(table, line, row, len(names)) for line, row in part]
