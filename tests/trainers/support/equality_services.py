@@ -6,11 +6,11 @@ import json
 import os
 import select
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ SUPPORT = Path(__file__).parent
 PROGRAMS = SUPPORT.parent / "programs"
 ROOT = SUPPORT.parents[2]
 SECONDS = 240.0
+PATIENCE = 20.0
 
 ENVIRONMENT = {
     **os.environ,
@@ -86,12 +87,20 @@ class Service:
         return self.folder / "errors.txt"
 
     def close(self) -> None:
+        """End the program: it sees the end of its input, or else is asked to, or else is killed."""
         if self._process is None:
             return
         process, self._process = self._process, None
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        assert process.stdin is not None
+        with suppress(OSError):  # it may be gone
+            process.stdin.close()
+        for end in (lambda: None, process.terminate, process.kill):  # mpiexec ends its ranks when it is asked to
+            end()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
+                break
+        assert process.stdout is not None
+        process.stdout.close()
 
     def _start(self) -> None:
         with self.log.open("w") as log:
