@@ -48,7 +48,7 @@ class TorchTransport:
 
     def __init__(self, process_group: dist.ProcessGroup | None = None, *, tag: int = 0, timeout: float = 300.0) -> None:
         """ValueError if the process group cannot send tensors that are on the CPU."""
-        self._group: Any = process_group if process_group is not None else dist.group.WORLD
+        self._group = cast(Any, process_group if process_group is not None else dist.group.WORLD)
         backends = dist.get_backend_config(self._group)
         if "cpu:gloo" not in str(backends):
             raise ValueError(
@@ -60,7 +60,8 @@ class TorchTransport:
         self._tag = tag
         self._timeout = timeout
         self._interrupted = False
-        self._store = dist.PrefixStore(f"trainers/{self._group.group_name}/{tag}", self._group.get_group_store())
+        prefix = f"trainers/{self._group.group_name}/{tag}"
+        self._store = dist.PrefixStore(prefix, self._group.get_group_store())  # type: ignore[attr-defined]
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; an empty array is not sent."""
