@@ -74,8 +74,10 @@ def mpi() -> Callable[..., None]:
     options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
     options += ["--mca", "btl", "self,sm,tcp"]
 
-    def run(ranks: int, program: str, *arguments: str, seconds: float = 240) -> None:
-        head = [mpiexec, *(options if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
+    def run(ranks: int, program: str, *arguments: str, seconds: float = 240, outlive: bool = False) -> None:
+        """outlive: let the other ranks go on when one is killed."""
+        own = [*options, *(["--enable-recovery"] if outlive else [])]
+        head = [mpiexec, *(own if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
         _finish([_start([*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments])], seconds)
 
     return run

@@ -91,3 +91,26 @@ def test_a_trainer_that_has_not_joined_yet_says_so() -> None:
         group.agree()
     with pytest.raises(ValueError, match=r"rank 2 cannot join a group of ranks \[3, 1\]"):
         joining([3, 1], 2)
+
+
+def saw(mpi: Callable[..., None], folder: Path, what: str) -> list[list[str]]:
+    """What each rank that lived wrote: how its resize ended, and its steps and number of virtual workers."""
+    mpi(3, "interrupted_resize.py", what, str(folder), outlive=what == "killed")
+    return [path.read_text().split("\n") for path in sorted(folder.glob("rank-*.txt"))]
+
+
+def test_a_newcomer_that_gives_up_tells_the_others_why(mpi: Callable[..., None], tmp_path: Path) -> None:
+    first, second, newcomer = saw(mpi, tmp_path, "refused")
+    reason = "PeerFailed 2: MemoryError: no room for the newcomer"
+    # The old trainers are as they were; their job goes on from its last checkpoint.
+    assert first == [reason, "2 2"] and second == [reason, "2 1"]
+    assert newcomer[0] == "raised: no room for the newcomer"
+
+
+@pytest.mark.parametrize("what", ["absent", "killed"])
+def test_a_newcomer_that_never_comes_or_is_killed_is_named(what: str, mpi: Callable[..., None], tmp_path: Path) -> None:
+    """It is killed in the middle: with its contexts come, and the shared state on its way."""
+    first, second = saw(mpi, tmp_path, what)
+    assert first == ["PeerSilent [2]", "2 2"]
+    assert second[0].startswith("PeerFailed 0: PeerSilent: waited 5 s for rank 2: no message came")
+    assert second[1] == "2 1"
