@@ -185,6 +185,12 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "steps below the checkpoint's": (lambda made: {"resume": made / "ddp.h5", "steps": 5}, ("--steps 5", "7 steps")),
     "another number of workers": (lambda made: {"resume": made / "half.h5", "virtual_workers": 2}, ("3", "2")),
     "another seed": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Other"}, ("seed", "3", "4")),
+    "another optimizer": (
+        lambda made: {"resume": made / "half.h5", "task": "small_tasks:Adam"},
+        ("optimizer", "betas"),
+    ),
+    "other buckets": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Frozen"}, ("buckets", "8", "6")),
+    "other buffers": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Untracked"}, ("buffers", "1.")),
     "other threads": (lambda made: {"resume": made / "half.h5", "threads": 2}, ("threads was 1 and is 2",)),
     "stock DDP from a checkpoint": (lambda made: {"resume": made / "half.h5", "ddp": True}, ("--ddp --resume",)),
     "stock DDP on fewer trainers": (lambda _: {"ddp": True}, ("--ddp --trainers 1",)),

@@ -61,6 +61,25 @@ class Other(Small):
     seed = 4
 
 
+class Frozen(Small):
+    """The first layer is not trained."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model[0].requires_grad_(False)  # type: ignore[index]
+        return model
+
+
+class Untracked(Small):
+    """BatchNorm without running statistics."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        assert isinstance(model, nn.Sequential)
+        model[1] = nn.BatchNorm2d(8, track_running_stats=False)
+        return model
+
+
 class Adam(Small):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(model.parameters(), 1e-3)
