@@ -30,7 +30,7 @@ WORKERS, BATCH = 4, 2
 LAYERS, WIDTH = 6, 2048  # 6 * (2048 + 1) * 2048 parameters of 4 bytes: 100.7 MB
 MPI_OPTIONS = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp"
 TIMEOUT = 120.0
-STEPS_BETWEEN = 2
+STEPS_BETWEEN = 1
 MOVES = {"4 to 2": (WIDE, NARROW), "2 to 4": (NARROW, WIDE)}
 
 Bar = dict[str, Any]
