@@ -141,7 +141,7 @@ def serve(request: dict[str, Any]) -> str:
 
 def main() -> None:
     torch.set_num_threads(1)
-    for line in sys.stdin:
+    for line in iter(sys.stdin.readline, "null\n"):
         print(json.dumps(serve(json.loads(line))), flush=True)
 
 

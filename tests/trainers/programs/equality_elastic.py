@@ -146,7 +146,7 @@ def orders() -> Iterator[dict[str, Any]]:
         while (request := wait(0, ORDER)) is not None:
             yield request
         return
-    for line in iter(sys.stdin.readline, ""):
+    for line in iter(sys.stdin.readline, "null\n"):
         for rank in range(1, WORLD.size):
             WORLD.send(line, rank, ORDER)
         yield json.loads(line)

@@ -87,12 +87,13 @@ class Service:
         return self.folder / "errors.txt"
 
     def close(self) -> None:
-        """End the program: it sees the end of its input, or else is asked to, or else is killed."""
+        """End the program: it is told to, or else mpiexec is asked to end it, or else killed."""
         if self._process is None:
             return
         process, self._process = self._process, None
         assert process.stdin is not None
         with suppress(OSError):  # it may be gone
+            process.stdin.write("null\n")  # mpiexec does not pass the end of its input on
             process.stdin.close()
         for end in (lambda: None, process.terminate, process.kill):  # mpiexec ends its ranks when it is asked to
             end()
