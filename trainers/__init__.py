@@ -11,6 +11,7 @@ from trainers.group import Group, blocks_of
 from trainers.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.plan import BatchPlan
 from trainers.reduce.transport import PeerFailed, PeerSilent
+from trainers.resize import Move, joining, resize
 from trainers.scan import Scan, scan
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients
@@ -28,6 +29,7 @@ __all__ = [
     "Group",
     "InstructionSetError",
     "Level",
+    "Move",
     "PeerFailed",
     "PeerSilent",
     "PinsDiffer",
@@ -44,12 +46,14 @@ __all__ = [
     "check_group",
     "converged",
     "file_name",
+    "joining",
     "latest_good",
     "level_of",
     "pin",
     "pins",
     "prune",
     "read",
+    "resize",
     "scan",
     "write",
 ]
