@@ -70,7 +70,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
     [
         "own-data",
         "search-space",
-        "port-a-ddp-script",
+        pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
         "convert-data",
         "share-a-loader",
         pytest.param("profiling", marks=pytest.mark.slow),

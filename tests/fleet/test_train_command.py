@@ -128,6 +128,7 @@ def wait_for_first_epoch(running: Running) -> None:
     running.wait_for(lambda: "epoch 1 done" in running.output or running.process.poll() is not None, "the first epoch")
 
 
+@pytest.mark.slow
 def test_interrupted_stock_ddp_leaves_nothing(tmp_path: Path) -> None:
     words = [*FLEET, *train_words("Small", "left.h5", 10**7, "--ddp")]
     with started(words, tmp_path, PYTHONPATH=MODULES) as running:

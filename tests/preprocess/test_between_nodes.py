@@ -17,8 +17,8 @@ import pytest
     [
         (2, 1, 2, 60, 8, "self,sm,tcp"),
         (3, 3, 1, 60, 8, "self,sm,tcp"),
-        (4, 2, 3, 60, 8, "self,sm,tcp"),
-        (2, 2, 2, 300, 8, "self,sm,tcp"),
+        pytest.param(4, 2, 3, 60, 8, "self,sm,tcp", marks=pytest.mark.slow),
+        pytest.param(2, 2, 2, 300, 8, "self,sm,tcp", marks=pytest.mark.slow),
         (5, 5, 3, 30, 8, "self,sm,tcp"),
         (6, 3, 2, 30, 8, "self,sm,tcp"),
         (4, 4, 2, 30, 160, "self,tcp"),

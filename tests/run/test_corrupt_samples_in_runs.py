@@ -89,6 +89,7 @@ def test_bits_depend_on_no_ranks(skipping: Ensemble, skipped: RunFolder) -> None
     assert_same_bits(final_states(more, JOBS), final_states(skipped, JOBS))
 
 
+@pytest.mark.slow
 def test_skipped_samples_stay_skipped_when_the_run_goes_on(
     skipped: RunFolder, tmp_path: Path, skipping: Ensemble
 ) -> None:
@@ -129,6 +130,7 @@ def test_one_too_many_ends_the_run_until_the_limit_is_raised(tmp_path: Path) -> 
     assert ended.code == 1 and "the 10 of corrupt_limit" in ended.output, ended.output
 
 
+@pytest.mark.slow
 def test_run_that_ended_at_a_sample_goes_on_once_it_may_be_skipped(tmp_path: Path, skipped: RunFolder) -> None:
     ensemble = torn(tmp_path)
     ended = run(ensemble.plain("run"), tmp_path, seconds=SOON)
@@ -207,6 +209,7 @@ def test_killed_preprocessor_ends_the_run_and_the_same_command_goes_on(rank: int
     assert ensemble.left("run").summary["status"] == "done"
 
 
+@pytest.mark.slow
 def test_the_first_sample_may_be_corrupt_too(tmp_path: Path) -> None:
     """It is the one that shows what all look like, when the data is opened."""
     ensemble = torn(tmp_path, train=[0, 1, 5], on_corrupt="skip")

@@ -16,6 +16,8 @@ from processes import run, started
 
 import trainers
 
+pytestmark = pytest.mark.slow
+
 WORKERS, EPOCHS, SEED = 4, 25, 3
 SESSIONS = ("4", "2")  # trainers of each
 
