@@ -103,6 +103,7 @@ def test_nothing_is_trained(rehearsed: Path) -> None:
         assert torch.equal(saved.parameters[name], parameter.detach())
 
 
+@pytest.mark.slow
 def test_a_rehearsal_without_rates_says_where_to_get_them(tmp_path: Path) -> None:
     done = rehearse(tmp_path, "--rehearse", "--cluster", "1x2", "--set", "rehearse.rates=null")
     assert done.returncode == 2
@@ -114,6 +115,7 @@ def test_pretend_nodes_need_a_rehearsal(tmp_path: Path) -> None:
     assert done.returncode == 2 and "--rehearse" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_real_run_does_not_go_on_with_a_rehearsal(rehearsed: Path) -> None:
     command = [sys.executable, "-m", "fleet", "run", str(rehearsed / "spec.yaml"), "--out", str(rehearsed / "out")]
     done = subprocess.run([*command, "--trainers", "2"], capture_output=True, text=True, timeout=180)

@@ -170,7 +170,7 @@ STUCK: dict[str, tuple[str, str, int, bool, tuple[str, ...]]] = {
 }
 
 
-QUICK = ("rank 0 while it reads", "all of rank 0 while it is measured", "rank 1 while it opens")
+QUICK = ("rank 0 while it reads",)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ def saw(mpi: Callable[..., None], folder: Path, what: str) -> list[list[str]]:
     return [path.read_text().split("\n") for path in sorted(folder.glob("rank-*.txt"))]
 
 
+@pytest.mark.slow
 def test_a_newcomer_that_gives_up_tells_the_others_why(mpi: Callable[..., None], tmp_path: Path) -> None:
     first, second, newcomer = saw(mpi, tmp_path, "refused")
     reason = "PeerFailed 2: MemoryError: no room for the newcomer"
@@ -107,7 +108,7 @@ def test_a_newcomer_that_gives_up_tells_the_others_why(mpi: Callable[..., None],
     assert newcomer[0] == "raised: no room for the newcomer"
 
 
-@pytest.mark.parametrize("what", ["absent", "killed"])
+@pytest.mark.parametrize("what", [pytest.param("absent", marks=pytest.mark.slow), "killed"])
 def test_a_newcomer_that_never_comes_or_is_killed_is_named(what: str, mpi: Callable[..., None], tmp_path: Path) -> None:
     """It is killed in the middle: with its contexts come, and the shared state on its way."""
     first, second = saw(mpi, tmp_path, what)

@@ -64,6 +64,7 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
     return dict(json.loads((folder / f"torch-{rank}.json").read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
 def test_the_bits_do_not_depend_on_the_transport(case: Case, folder: Path) -> None:
     wanted = run(case, Group.alone()).snapshot()
@@ -72,16 +73,19 @@ def test_the_bits_do_not_depend_on_the_transport(case: Case, folder: Path) -> No
     assert encode(got.as_tree()) == encode(wanted.as_tree())
 
 
+@pytest.mark.slow
 def test_members_talk_over_torch(folder: Path) -> None:
     assert all(seen(folder, rank)["collectives"]["bytes"] == "x" * 3001 for rank in range(RANKS))
     assert seen(folder, 0)["collectives"]["gathered"] == ["", "1"]
 
 
+@pytest.mark.slow
 def test_a_member_that_raises_is_named(folder: Path) -> None:
     assert seen(folder, 1)["failing"] == "raised: the loss is nan"
     assert seen(folder, 0)["failing"] == "PeerFailed 1: ArithmeticError: the loss is nan"
 
 
+@pytest.mark.slow
 def test_a_member_that_is_silent_is_named(folder: Path) -> None:
     assert seen(folder, 0)["silent"] == "PeerSilent [1]"
 

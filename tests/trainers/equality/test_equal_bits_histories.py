@@ -26,7 +26,11 @@ def check(history: History, stock: StockDDP, elastic: Elastic) -> None:
     assert first_difference(got, wanted) is None
 
 
-@pytest.mark.parametrize("history", [IN_PLACE, SWAPPED, KILLED], ids=["resized in place", "other trainers", "killed"])
+@pytest.mark.parametrize(
+    "history",
+    [pytest.param(IN_PLACE, marks=pytest.mark.slow), pytest.param(SWAPPED, marks=pytest.mark.slow), KILLED],
+    ids=["resized in place", "other trainers", "killed"],
+)
 def test_a_history_ends_with_the_bits_of_stock_ddp(history: History, stock: StockDDP, four_trainers: Elastic) -> None:
     check(history, stock, four_trainers)
 
