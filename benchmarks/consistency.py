@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.consistency_parts import NETWORKS, WORKERS, Job
+from benchmarks.timed_processes import NETWORKS, WORKERS, Job
 
 REPETITIONS = 9
 PATIENCE = 300.0
@@ -136,7 +136,7 @@ def _peaks(network: str) -> dict[str, float]:
 
 def _children(network: str, repetitions: int, **settings: str) -> dict[str, list[dict[str, float]]]:
     """Let two processes do steps in turns."""
-    command = [sys.executable, "-m", "benchmarks.consistency_parts", "child"]
+    command = [sys.executable, "-m", "benchmarks.timed_processes", "child"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     pipes["env"] = {**_environment(), **settings}
     running = {way: subprocess.Popen([*command, way, network], **pipes) for way in ("workers", "plain")}
@@ -184,7 +184,7 @@ def _ranks(count: int, arguments: Sequence[str]) -> dict[str, list[float]]:
         "-m",
         "mpi4py",
         "-m",
-        "benchmarks.consistency_parts",
+        "benchmarks.timed_processes",
     ]
     done = subprocess.run(
         [*command, *arguments], env=_environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE

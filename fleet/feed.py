@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +14,10 @@ import torch
 
 from fleet.ahead import Ahead, TimedOut
 from preprocess import Itinerary, LaneReader
+from preprocess.tensors import tensor_in_place
 from trainers import BatchPlan
 
-GRACE_SECONDS = 2.0  # the gathering thread, whose own waits are bounded, says on whom it waited before this is over
+GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
 
 Batch = tuple[Any, torch.Tensor]
 
@@ -184,7 +184,7 @@ class Feed:
             return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
         if self._reading.in_place:
             inputs, targets = self._reader.view(start, stop, step)
-            return _tensor(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
+            return tensor_in_place(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
         inputs, targets = self._reader.take(np.arange(start, stop, step))
         return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
 
@@ -194,10 +194,3 @@ def _tensors_of(item: Item) -> Iterator[torch.Tensor]:
     for batch in batches:
         if not callable(batch):
             yield from batch
-
-
-def _tensor(inputs: np.ndarray) -> torch.Tensor:
-    """A tensor on memory that is read only, which torch cannot express and warns of, once."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(inputs)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
-from fleet.deadline import deadline
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
 from fleet.launch import launch_folder, launched_by_us, leave
@@ -32,6 +31,7 @@ from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
 from fleet.spec import EnsembleSpec, SpecError, importable, load
+from fleet.time_limit import time_limit
 from preprocess import (
     Dataset,
     NodeMap,
@@ -212,11 +212,11 @@ def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) ->
     if not cluster.places[world.rank].is_trainer:
         late = f"rank {world.rank} has been opening the data for {seconds:g} s, a source has not come back; {advice}"
         try:
-            with deadline(seconds, late):
+            with time_limit(seconds, late):
                 datasets = open_datasets(spec)
         except (SourceError, TransformError) as found:
             error = str(found)
-    with deadline(seconds + GRACE_SECONDS, f"the preprocessors have not opened the data for {seconds:g} s; {advice}"):
+    with time_limit(seconds + GRACE_SECONDS, f"the preprocessors have not opened the data for {seconds:g} s; {advice}"):
         said_by_all = gather(world, {"error": error})
     errors = {place.rank: said["error"] for place, said in zip(cluster.places, said_by_all)}
     if errors[COORDINATOR]:

@@ -12,7 +12,6 @@ from typing import Any
 from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
 from preprocess.errors import SpecError
-from preprocess.layout import Array
 from preprocess.order import HELD_OUT, TRAIN
 from preprocess.sharing.messages import Channel, Hello, Read
 from preprocess.sharing.place import ServicePlace
@@ -20,6 +19,7 @@ from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
 from preprocess.sharing.start import find_or_start
 from preprocess.stream import DatasetSpec, SourceSpec
+from preprocess.tensors import tensor_in_place
 
 __all__ = ["SharedLoader"]
 
@@ -220,7 +220,7 @@ class SharedLoader:
             if self._prepare is None:
                 items.append(tuple(torch.from_numpy(part.copy()) for part in pair))
             else:
-                items.append(self._prepare(*(_tensor(part) for part in pair)))
+                items.append(self._prepare(*(tensor_in_place(part) for part in pair)))
         self._stream.release(stop)
         return items[0] if len(items) == 1 else tuple(items)
 
@@ -246,15 +246,6 @@ def _opened(data: Any) -> Dataset:
     """Return a data set whose samples, of both kinds, are those of an object."""
     source = SourceSpec(data)
     return Dataset(DatasetSpec(type(data).__qualname__, source, source))
-
-
-def _tensor(part: Array) -> Any:
-    """Return a tensor on memory that is read only; torch warns of that once."""
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(part)
 
 
 def _check(**numbers: int) -> None:

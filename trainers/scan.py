@@ -17,6 +17,8 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from trainers.evaluation_mode import evaluating
+
 __all__ = ["Finding", "Scan", "scan"]
 
 CONVOLUTION = "a convolution: makers tune its kernels to each device (cuDNN, oneDNN)"
@@ -161,7 +163,7 @@ def _names_in(code: Any) -> Iterator[str]:
 
 def _operators_of(model: nn.Module, inputs: tuple[Any, ...]) -> dict[str, str]:
     """Run the model once; return the reason of each module that ran an operator tuned to a device."""
-    with _running_modules(model) as stack, _Watch(stack) as watch, torch.no_grad(), _evaluating(model):
+    with _running_modules(model) as stack, _Watch(stack) as watch, torch.no_grad(), evaluating(model):
         model(*inputs)
     return watch.found
 
@@ -199,14 +201,3 @@ def _running_modules(model: nn.Module) -> Iterator[list[str]]:
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

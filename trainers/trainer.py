@@ -21,6 +21,7 @@ from trainers import determinism
 from trainers import task as tasks
 from trainers.buckets import Buckets, Layout
 from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.evaluation_mode import evaluating
 from trainers.gradients import Filling, Gradients
 from trainers.group import Group, blocks_of
 from trainers.operators import named_operators
@@ -166,7 +167,7 @@ class Trainer:
 
         All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers.
         """
-        with self._clock(), torch.no_grad(), _evaluating(self.model):
+        with self._clock(), torch.no_grad(), evaluating(self.model):
             for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
                 buffer.copy_(shared)
             sums = {}
@@ -430,15 +431,3 @@ class Trainer:
         waited = self.group.waited - waited
         self.waited_seconds += waited
         self.computed_seconds += time.perf_counter() - begin - waited
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into eval mode, then each of its modules back into the mode that it had."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode

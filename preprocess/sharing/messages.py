@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from preprocess.corrupt import SkippedSample, Stage
+from preprocess.corrupt import SkippedSample
 
 __all__ = [
     "Assigned",
@@ -140,28 +140,10 @@ class LaneFailed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A sample could not be made and another was taken; the fields are those of `SkippedSample`."""
+    """A sample could not be made and another was taken."""
 
-    data: str
-    kind: str
-    sample: int
-    substitute: int
-    epoch: int
-    reason: str
-    stage: Stage
+    sample: SkippedSample
     type: Literal["skipped"] = "skipped"
-
-    @classmethod
-    def of(cls, sample: SkippedSample) -> Skipped:
-        """Return the message about a sample."""
-        return cls(**vars(sample))
-
-    @property
-    def content(self) -> SkippedSample:
-        """The sample."""
-        values = dict(vars(self))
-        del values["type"]
-        return SkippedSample(**values)
 
 
 Message = (

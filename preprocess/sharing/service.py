@@ -60,9 +60,7 @@ class Service:
         self._groups = ReadingGroups(settings.patience, self._places)
         self._loaders: dict[int, Channel] = {}
         limit = settings.data.corrupt_limit if settings.data else 0
-        self._corrupt = CorruptSamples(
-            dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped.of(sample))
-        )
+        self._corrupt = CorruptSamples(dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped(sample)))
         self._newcomers: list[Channel] = []
         self._openings = Openings(self._ring, dataset, settings.lane_samples)
         self._idle_since = time.monotonic()
@@ -187,7 +185,7 @@ class Service:
     def _note_skip(self, skipped: Skipped) -> None:
         """Tell all loaders of a sample that was skipped, and count it: there may be too many in all."""
         try:
-            self._corrupt.add(skipped.content)
+            self._corrupt.add(skipped.sample)
         except CorruptLimitError as error:
             self._tell(self._loaders, Failed(str(error)))
 

@@ -157,7 +157,7 @@ class SharedStream:
         if isinstance(message, Failed):
             self._failure = message.reason
         elif isinstance(message, Skipped):
-            self._on_skip(message.content)
+            self._on_skip(message.sample)
         elif isinstance(message, Assigned) and self._read is not None:
             self._move(message)
 

@@ -31,7 +31,7 @@ class Worker:
         self._channel = channel
         self._preprocessor = Preprocessor(ring, index, {dataset.name: dataset})
         self._lanes: dict[int, LaneSpec] = {}
-        dataset.report_skips(lambda sample: channel.send(Skipped.of(sample)))
+        dataset.report_skips(lambda sample: channel.send(Skipped(sample)))
 
     def run(self) -> None:
         """Make samples until the service closes the channel."""

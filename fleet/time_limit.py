@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def deadline(seconds: float, text: str) -> Iterator[None]:
+def time_limit(seconds: float, text: str) -> Iterator[None]:
     """End all ranks, with `text`, if the block takes longer than `seconds`."""
     timer = threading.Timer(seconds, _end_all, (text,))
     timer.daemon = True

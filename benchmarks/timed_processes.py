@@ -1,8 +1,8 @@
 """The processes that `benchmarks.consistency` times: alone (`child`), and as ranks under mpiexec (`ring`, `step`).
 
-python -m benchmarks.consistency_parts child WAY NETWORK
-mpiexec -n M python -m mpi4py -m benchmarks.consistency_parts ring MB N REPETITIONS
-mpiexec -n N python -m mpi4py -m benchmarks.consistency_parts step NETWORK REPETITIONS FOLDER
+python -m benchmarks.timed_processes child WAY NETWORK
+mpiexec -n M python -m mpi4py -m benchmarks.timed_processes ring MB N REPETITIONS
+mpiexec -n N python -m mpi4py -m benchmarks.timed_processes step NETWORK REPETITIONS FOLDER
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _in_turns(group: Group, repetitions: int, ways: dict[str, Callable[[], Any]]
     return seconds
 
 
-def main() -> None:
+def _take_part() -> None:
     """Take the part that the arguments name."""
     torch.set_num_threads(1)
     part, *arguments = sys.argv[1:]
@@ -181,4 +181,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _take_part()
