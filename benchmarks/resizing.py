@@ -22,7 +22,7 @@ from torch.utils.data import TensorDataset
 
 from trainers import Group, Trainer, latest_good, write
 from trainers.checkpoint import file_name
-from trainers.resize import joining, resize
+from trainers.move import joining, resize
 
 REPETITIONS = 5
 WIDE, NARROW = (0, 1, 2, 3), (0, 1)

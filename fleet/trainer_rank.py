@@ -35,7 +35,7 @@ from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
-from trainers.resize import joining, resize
+from trainers.move import joining, resize
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -9,9 +9,9 @@ from trainers.convergence import Stop, converged
 from trainers.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
 from trainers.group import Group, blocks_of
 from trainers.instruction_sets import InstructionSetError, PinsTooLate
+from trainers.move import Move, joining, resize
 from trainers.plan import BatchPlan
 from trainers.reduce.transport import PeerFailed, PeerSilent
-from trainers.resize import Move, joining, resize
 from trainers.scan import Scan, scan
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients

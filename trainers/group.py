@@ -181,7 +181,7 @@ class Group:
         self._transport.close()
 
     def become(self, other: Group) -> None:
-        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.resize`)."""
+        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.move`)."""
         self._transport, self.ranks = other._transport, other.ranks
         self.index, self.size = other.index, other.size
 

@@ -263,7 +263,7 @@ class Trainer:
         self.history = saved.history
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
-        """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
+        """Go on in another group, with the virtual workers of its block; see `trainers.move`."""
         self.workers = workers
         self._join(group)
         self._lay_out(self._kept(self._buckets.layout))

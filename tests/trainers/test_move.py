@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from trainers import Checkpoint, Group, read
-from trainers.resize import Move, joining
+from trainers.move import Move, joining
 from trainers.tree import flatten
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
 from drive import run
+from interrupted_resize import TIMEOUT
 from resizing import CASES, HISTORIES, History
 
 
@@ -87,7 +88,7 @@ def test_each_worker_has_one_old_and_one_new_owner() -> None:
 def test_a_trainer_that_has_not_joined_yet_says_so() -> None:
     group = joining([3, 1], 1)
     assert (group.index, group.size, group.block(5)) == (1, 2, range(3, 5))
-    with pytest.raises(RuntimeError, match=r"call trainers\.resize\.resize first"):
+    with pytest.raises(RuntimeError, match=r"call trainers\.resize first"):
         group.agree()
     with pytest.raises(ValueError, match=r"rank 2 cannot join a group of ranks \[3, 1\]"):
         joining([3, 1], 2)
@@ -111,7 +112,9 @@ def test_a_newcomer_that_gives_up_tells_the_others_why(mpi: Callable[..., None],
 @pytest.mark.parametrize("what", [pytest.param("absent", marks=pytest.mark.slow), "killed"])
 def test_a_newcomer_that_never_comes_or_is_killed_is_named(what: str, mpi: Callable[..., None], tmp_path: Path) -> None:
     """It is killed in the middle: with its contexts come, and the shared state on its way."""
-    first, second = saw(mpi, tmp_path, what)
+    lived = saw(mpi, tmp_path, what)
+    assert len(lived) == 2, lived
+    (first, second), waited = lived, f"waited {TIMEOUT[what]:g} s for rank 2: no message came"
     assert first == ["PeerSilent [2]", "2 2"]
-    assert second[0].startswith("PeerFailed 0: PeerSilent: waited 5 s for rank 2: no message came")
+    assert second[0].startswith(f"PeerFailed 0: PeerSilent: {waited}")
     assert second[1] == "2 1"
