@@ -66,10 +66,10 @@ def _timed(jobs: int, devices: int, _: float, kind: str, repetitions: int) -> li
     plans: dict[str, Allocation] = {}
     for repetition in range(repetitions):
         for name, contender in contenders.items():
-            state = State(cluster, ensemble(jobs, kind, repetition))
-            first[name].append(_seconds(lambda: contender.allocate(state)))  # noqa: B023
-            again[name].append(_seconds(lambda: contender.allocate(state)))  # noqa: B023
-            plans[name] = contender.allocate(state)
+            state = State.of(cluster, ensemble(jobs, kind, repetition))
+            first[name].append(_seconds(lambda: contender.plan(state)))  # noqa: B023
+            again[name].append(_seconds(lambda: contender.plan(state)))  # noqa: B023
+            plans[name] = contender.plan(state).allocation
             validate(plans[name], state)
     return [
         {

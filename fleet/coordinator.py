@@ -82,7 +82,7 @@ class Coordinator:
     def _plan(self) -> Allocation:
         begin, cpu = perf_counter(), thread_time()
         state = self.ledger.state(self.journal.seconds())
-        allocation = self.policy.allocate(state)
+        allocation = self.policy.plan(state).allocation
         validate(allocation, state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin

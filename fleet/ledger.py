@@ -113,7 +113,7 @@ class Ledger:
             if job.curve is not None
         )
         formed = self.rounds[-1].allocation if self.rounds else {}
-        return State(self.cluster, jobs, dict(self.running), dict(formed), seed=self._seed, time=now)
+        return State.of(self.cluster, jobs, dict(self.running), dict(formed), seed=self._seed, time=now)
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
         """A new allocation begins a new round."""

@@ -2,79 +2,20 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from typing import Any
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.free_devices import FreeDevices
+from fleet.scheduling.job_state import JobState
+
+__all__ = ["Allocation", "Cluster", "JobState", "State", "validate"]
 
 Allocation = Mapping[str, tuple[int, ...]]
 """Job -> the devices that it should have from now on, ascending; the first is the group's master."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The devices of a machine, numbered 0 .. M-1 node by node.
-
-    Raises:
-        ValueError: no node, or a node without a device.
-    """
-
-    devices_per_node: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "devices_per_node", tuple(self.devices_per_node))
-        if not self.devices_per_node or min(self.devices_per_node) < 1:
-            raise ValueError(
-                f"devices_per_node is {self.devices_per_node}; name at least one node, each with one device or more"
-            )
-
-    @property
-    def size(self) -> int:
-        """M, the number of devices."""
-        return self._ends[-1]
-
-    def node_of(self, device: int) -> int:
-        """The node that holds `device`."""
-        if not 0 <= device < self.size:
-            raise ValueError(f"device {device} is not among the cluster's 0 .. {self.size - 1}")
-        return bisect_right(self._ends, device)
-
-    def devices_of(self, node: int) -> range:
-        """The devices of `node`."""
-        return range(self._ends[node] - self.devices_per_node[node], self._ends[node])
-
-    @cached_property
-    def _ends(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.devices_per_node))
-
-
-@dataclass(frozen=True)
-class JobState:
-    """One unfinished job.
-
-    Attributes:
-        name: unique in the ensemble.
-        rate: r(m), samples/s on m devices.
-        limit: most devices that it can use: its virtual workers.
-        epochs: epochs finished so far.
-        stream: sharing class; jobs with the same one read the same samples next, and pace each other.
-        mixed_kinds: whether its devices may be of different kinds.
-    """
-
-    name: str
-    rate: RateCurve
-    limit: int
-    epochs: int = 0
-    stream: str = ""
-    mixed_kinds: bool = False
-
-    def __post_init__(self) -> None:
-        if self.limit < 1:
-            raise ValueError(f"job {self.name}: limit is {self.limit}; a job can use at least one device")
 
 
 @dataclass(frozen=True)
@@ -82,48 +23,72 @@ class State:
     """The whole of what a policy may know.
 
     Attributes:
-        jobs: the unfinished ones, in spec order.
-        running: job -> devices that it holds now, also while it has been asked to stop.
+        cluster: the machine.
+        by_name: the unfinished jobs, in spec order or that of their arrival. The driver's own books: to be read now,
+            never kept.
+        running: job -> devices that it holds now, also while it has been asked to stop; the driver's own books, too.
         formed: the allocation with which the current round began; may name jobs that are finished by now.
         unavailable: devices that nobody can be given.
         seed: root of every random draw.
         time: seconds since the run began.
-
-    Raises:
-        ValueError: two jobs of one name, a running job that is not unfinished, or a device held twice or not there.
+        changed: jobs that came, ended or stopped since the plan that left `memo`.
+        memo: of the last plan, see `Plan`; None: there is none, or more has changed than `changed` says.
     """
 
     cluster: Cluster
-    jobs: tuple[JobState, ...]
+    by_name: Mapping[str, JobState]
     running: Allocation = field(default_factory=dict)
     formed: Allocation = field(default_factory=dict)
     unavailable: frozenset[int] = frozenset()
     seed: int = 0
     time: float = 0.0
+    changed: tuple[str, ...] = ()
+    memo: Any = None
+    books: FreeDevices | None = None
 
-    def __post_init__(self) -> None:
-        names = {job.name for job in self.jobs}
-        if len(names) < len(self.jobs):
-            name, times = Counter(job.name for job in self.jobs).most_common(1)[0]
+    @classmethod
+    def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:
+        """A state of these jobs, checked; the others as to the class.
+
+        Raises:
+            ValueError: two jobs of one name, a running job that is not unfinished, or a device held twice or not there.
+        """
+        by_name = {job.name: job for job in jobs}
+        if len(by_name) < len(jobs):
+            name, times = Counter(job.name for job in jobs).most_common(1)[0]
             raise ValueError(f"job names must differ, but {name!r} occurs {times} times")
-        _check_devices(self.running, names, self.cluster.size, "running")
+        state = cls(cluster, by_name, *others, **more)
+        _check_devices(state.running, by_name, cluster.size, "running")
+        return state
+
+    @cached_property
+    def jobs(self) -> tuple[JobState, ...]:
+        """The unfinished jobs."""
+        return tuple(self.by_name.values())
 
     @property
     def staying(self) -> dict[str, tuple[int, ...]]:
-        """The running jobs that have lost no device, in spec order."""
-        held = ((job.name, self.running.get(job.name, ())) for job in self.jobs)
+        """The running jobs that have lost no device, in the order of the jobs."""
+        held = ((name, self.running.get(name, ())) for name in self.by_name)
         return {name: devices for name, devices in held if devices and self.unavailable.isdisjoint(devices)}
 
     @property
     def waiting(self) -> list[JobState]:
-        """The jobs that hold no device, in spec order."""
-        return [job for job in self.jobs if job.name not in self.running]
+        """The jobs that hold no device, in their order."""
+        return [job for name, job in self.by_name.items() if name not in self.running]
 
     @property
     def free(self) -> list[int]:
         """Devices that nobody holds and that are available, ascending."""
-        taken = self.unavailable.union(*self.running.values())
-        return [device for device in range(self.cluster.size) if device not in taken]
+        return self.free_devices().devices()
+
+    def free_devices(self) -> FreeDevices:
+        """The same, to take from."""
+        if self.books is not None:
+            return self.books.copy()
+        free = FreeDevices(self.cluster)
+        free.remove(self.unavailable.union(*self.running.values()))
+        return free
 
     @property
     def available(self) -> list[int]:
@@ -138,11 +103,11 @@ def validate(allocation: Allocation, state: State) -> None:
         ValueError: a job that is unknown, has no device or more than its limit; a device that is given twice, not there
             or unavailable.
     """
-    limits = {job.name: job.limit for job in state.jobs}
-    _check_devices(allocation, limits, state.cluster.size, "allocated")
+    _check_devices(allocation, state.by_name, state.cluster.size, "allocated")
     for name, devices in allocation.items():
-        if len(devices) > limits[name]:
-            raise ValueError(f"job {name} is given {len(devices)} devices, but can use at most {limits[name]}")
+        limit = state.by_name[name].limit
+        if len(devices) > limit:
+            raise ValueError(f"job {name} is given {len(devices)} devices, but can use at most {limit}")
         lost = state.unavailable.intersection(devices)
         if lost:
             raise ValueError(f"job {name} is given device {min(lost)}, which is unavailable")

@@ -16,15 +16,15 @@ any_policy = st.sampled_from(POLICIES)
 
 @given(any_policy, states())
 def test_allocations_are_valid(chosen: Policy, state: State) -> None:
-    validate(chosen.allocate(state), state)
+    validate(chosen.plan(state).allocation, state)
 
 
 @given(any_policy, states())
 def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy, state: State) -> None:
     before = repr(state)
-    first = chosen.allocate(state)
+    first = chosen.plan(state).allocation
     assert repr(state) == before
-    turned = State(
+    turned = State.of(
         state.cluster,
         state.jobs,
         _reversed(state.running),
@@ -33,7 +33,7 @@ def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy
         state.seed,
         99.0,
     )
-    assert list(chosen.allocate(turned).items()) == list(first.items())
+    assert list(chosen.plan(turned).allocation.items()) == list(first.items())
 
 
 def _reversed(mapping: object) -> dict[str, tuple[int, ...]]:
@@ -42,7 +42,7 @@ def _reversed(mapping: object) -> dict[str, tuple[int, ...]]:
 
 @given(st.sampled_from([p for p in POLICIES if p.name in ("local", "baseline")]), states())
 def test_running_jobs_keep_their_devices_and_free_ones_are_filled(chosen: Policy, state: State) -> None:
-    allocation = chosen.allocate(state)
+    allocation = chosen.plan(state).allocation
     assert state.staying.items() <= allocation.items()
     assert set(allocation) - set(state.staying) <= {job.name for job in state.waiting}
     idle = set(state.free).difference(*allocation.values())
@@ -50,13 +50,13 @@ def test_running_jobs_keep_their_devices_and_free_ones_are_filled(chosen: Policy
     if idle:
         assert not waiting
     held = {**state.running, **allocation}
-    after = State(state.cluster, state.jobs, held, allocation, state.unavailable, state.seed)
-    assert chosen.allocate(after) == allocation
+    after = State.of(state.cluster, state.jobs, held, allocation, state.unavailable, state.seed)
+    assert chosen.plan(after).allocation == allocation
 
 
 @given(any_policy, states(idle=True))
 def test_an_idle_machine_is_put_to_work(chosen: Policy, state: State) -> None:
-    allocation = chosen.allocate(state)
+    allocation = chosen.plan(state).allocation
     assert bool(allocation) == bool(state.jobs and state.available)
     limits = {job.name: job for job in state.jobs}
     if chosen.name in ("homogeneous", "baseline"):
@@ -72,7 +72,7 @@ def test_a_flotilla_goes_on_until_too_few_devices_work(alpha: float, literal: bo
     chosen = policy("flotilla", alpha=alpha, literal=literal)
     if not state.running:
         return
-    allocation = chosen.allocate(state)
+    allocation = chosen.plan(state).allocation
     held = sum(map(len, state.staying.values()))
     formed = sum(map(len, state.formed.values()))
     if held >= alpha * formed:
@@ -88,44 +88,47 @@ def test_the_drain_by_hand() -> None:
     cluster = Cluster((5, 5))
     unfinished = (job("a", 10, 20, 30, 40, 50, 60, 70, 80), job("w", 10), job("b", 10))
     formed = {"a": tuple(range(7)), "b": (7,), "c": (8, 9)}
-    assert policy("flotilla").allocate(State(cluster, unfinished, {"a": formed["a"], "b": (7,)}, formed)) == {
+    assert policy("flotilla").plan(State.of(cluster, unfinished, {"a": formed["a"], "b": (7,)}, formed)).allocation == {
         "a": formed["a"],
         "b": (7,),
     }
-    assert policy("flotilla").allocate(State(cluster, unfinished, {"a": formed["a"]}, formed)) == {}
-    assert policy("flotilla", alpha=0.7).allocate(State(cluster, unfinished, {"a": formed["a"]}, formed)) != {}
+    assert policy("flotilla").plan(State.of(cluster, unfinished, {"a": formed["a"]}, formed)).allocation == {}
+    assert (
+        policy("flotilla", alpha=0.7).plan(State.of(cluster, unfinished, {"a": formed["a"]}, formed)).allocation != {}
+    )
 
 
 def test_a_round_that_cannot_be_bettered_goes_on() -> None:
     # The last job is at its limit: to stop it and to start it on as many devices would win nothing.
-    state = State(Cluster((4,)), (job("a", 10),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
-    assert policy("flotilla").allocate(state) == {"a": (2,)}
-    assert policy("flotilla", literal=True).allocate(state) == {}
-    longer = State(Cluster((4,)), (job("a", 10, 20),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
-    assert policy("flotilla").allocate(longer) == {}
+    state = State.of(Cluster((4,)), (job("a", 10),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
+    assert policy("flotilla").plan(state).allocation == {"a": (2,)}
+    assert policy("flotilla", literal=True).plan(state).allocation == {}
+    longer = State.of(Cluster((4,)), (job("a", 10, 20),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
+    assert policy("flotilla").plan(longer).allocation == {}
 
 
 def test_a_homogeneous_round_waits_for_all_of_its_subset() -> None:
     ensemble = tuple(job(name, 10) for name in "abcde")
     chosen, cluster = policy("homogeneous"), Cluster((2,))
-    first = chosen.allocate(State(cluster, ensemble, seed=1))
+    first = chosen.plan(State.of(cluster, ensemble, seed=1)).allocation
     assert len(first) == 2
     last = dict(list(first.items())[1:])
     rest = tuple(member for member in ensemble if member.name in last or member.name not in first)
-    assert chosen.allocate(State(cluster, rest, last, first, seed=1)) == last
+    assert chosen.plan(State.of(cluster, rest, last, first, seed=1)).allocation == last
     new = tuple(member for member in ensemble if member.name not in first)
-    assert set(chosen.allocate(State(cluster, new, {}, first, seed=1))) <= {member.name for member in new}
+    assert set(chosen.plan(State.of(cluster, new, {}, first, seed=1)).allocation) <= {member.name for member in new}
 
 
 @pytest.mark.parametrize("name", ["homogeneous", "baseline"])
 def test_random_order_comes_from_the_seed_and_reaches_everyone(name: str) -> None:
     ensemble = tuple(job(f"job-{i}", 10) for i in range(6))
     cluster = Cluster((2,))
-    pairs = {tuple(policy(name).allocate(State(cluster, ensemble, seed=seed))) for seed in range(400)}
+    pairs = {tuple(policy(name).plan(State.of(cluster, ensemble, seed=seed)).allocation) for seed in range(400)}
     assert len(pairs) == 30  # every ordered pair of six
     backwards = tuple(reversed(ensemble))
-    assert policy(name).allocate(State(cluster, ensemble, seed=3)) == policy(name).allocate(
-        State(cluster, backwards, seed=3)
+    assert (
+        policy(name).plan(State.of(cluster, ensemble, seed=3)).allocation
+        == policy(name).plan(State.of(cluster, backwards, seed=3)).allocation
     )
 
 

@@ -23,7 +23,7 @@ def test_devices_are_numbered_node_by_node(sizes: list[int]) -> None:
 
 
 def test_who_stays_and_who_waits() -> None:
-    state = State(CLUSTER, (*JOBS, job("c", 5)), {"b": (2,), "a": (0,)}, unavailable=frozenset({2}))
+    state = State.of(CLUSTER, (*JOBS, job("c", 5)), {"b": (2,), "a": (0,)}, unavailable=frozenset({2}))
     assert state.staying == {"a": (0,)}
     assert [waiting.name for waiting in state.waiting] == ["c"]
     assert (state.free, state.available) == ([1], [0, 1])
@@ -43,14 +43,14 @@ def test_who_stays_and_who_waits() -> None:
 )
 def test_bad_allocations_are_named(allocation: dict[str, tuple[int, ...]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        validate(allocation, State(CLUSTER, JOBS, unavailable=frozenset({1})))
+        validate(allocation, State.of(CLUSTER, JOBS, unavailable=frozenset({1})))
 
 
 def test_impossible_states_are_refused() -> None:
     with pytest.raises(ValueError, match="'a' occurs 2 times"):
-        State(CLUSTER, (JOBS[0], JOBS[0]))
+        State.of(CLUSTER, (JOBS[0], JOBS[0]))
     with pytest.raises(ValueError, match="job c is running, but is not among the unfinished jobs"):
-        State(CLUSTER, JOBS, {"c": (0,)})
+        State.of(CLUSTER, JOBS, {"c": (0,)})
     with pytest.raises(ValueError, match="at least one node"):
         Cluster(())
     with pytest.raises(ValueError, match="job a: limit is 0"):

@@ -1,4 +1,4 @@
-"""Policies: pure functions from a state to an allocation, chosen by name."""
+"""Policies: pure functions from a state to a plan, chosen by name."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol
 
+from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.baseline import Baseline
+from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
-from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
 
-__all__ = ["POLICIES", "Baseline", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
+__all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline)
+POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo)
 
 
 class Policy(Protocol):
@@ -28,12 +31,18 @@ class Policy(Protocol):
     name: ClassVar[str]
     shares_streams: ClassVar[bool]
 
-    def allocate(self, state: State) -> Allocation:
+    @property
+    def trigger(self) -> Trigger:
+        """When the driver asks."""
+        ...
+
+    def plan(self, state: State) -> Plan:
         """What should run from now on; the same answer for the same state.
 
         A running job that should go on appears with the devices that it has. One that is absent, or has other devices,
-        is to stop; the driver asks again once it has, and after each other event.
+        is to stop; a driver that cannot move it at once asks again once it has stopped.
         """
+        ...
 
 
 def policy(name: str, **parameters: Any) -> Policy:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.lottery import drawn
-from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,9 @@ class Baseline:
 
     name: ClassVar[str] = "baseline"
     shares_streams: ClassVar[bool] = False
+    trigger: ClassVar[Trigger] = Trigger()
 
-    def allocate(self, state: State) -> Allocation:
+    def plan(self, state: State) -> Plan:
         """The running jobs on their devices, and random waiting ones on the free devices."""
         following = zip(drawn(state.waiting, self.name, state.seed), state.free)
-        return state.staying | {job.name: (device,) for job, device in following}
+        return Plan(state.staying | {job.name: (device,) for job, device in following})

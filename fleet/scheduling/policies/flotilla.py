@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from fleet.scheduling.formation import check_delta, form_flotilla
 from fleet.scheduling.placement import place
+from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_flag, check_share
 from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.trigger import Trigger
 
 _ROUNDING = 1e-9
 
@@ -32,6 +34,7 @@ class Flotilla:
 
     name: ClassVar[str] = "flotilla"
     shares_streams: ClassVar[bool] = True
+    trigger: ClassVar[Trigger] = Trigger()
 
     alpha: float = 0.8
     delta: float | str = "12%"
@@ -42,12 +45,12 @@ class Flotilla:
         check_delta(self.delta)
         check_flag("literal", self.literal)
 
-    def allocate(self, state: State) -> Allocation:
+    def plan(self, state: State) -> Plan:
         """What should run from now on: the round's jobs, nothing while it drains, or a new flotilla."""
         if not state.running:
-            return place(self._counts(state), state.cluster, state.available)
+            return Plan(place(self._counts(state), state.cluster, state.available))
         staying = state.staying
-        return staying if self._goes_on(state, staying) else {}
+        return Plan(staying if self._goes_on(state, staying) else {})
 
     def _counts(self, state: State) -> dict[str, int]:
         return form_flotilla(state.jobs, len(state.available), self.delta, self.literal)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fleet.scheduling.lottery import drawn
-from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,11 @@ class Homogeneous:
 
     name: ClassVar[str] = "homogeneous"
     shares_streams: ClassVar[bool] = True
+    trigger: ClassVar[Trigger] = Trigger()
 
-    def allocate(self, state: State) -> Allocation:
+    def plan(self, state: State) -> Plan:
         """The jobs that run, or a new subset when none does."""
         if state.running:
-            return state.staying
-        return {job.name: (device,) for job, device in zip(drawn(state.jobs, self.name, state.seed), state.available)}
+            return Plan(state.staying)
+        subset = zip(drawn(state.jobs, self.name, state.seed), state.available)
+        return Plan({job.name: (device,) for job, device in subset})

@@ -7,8 +7,10 @@ from typing import ClassVar
 
 from fleet.scheduling.formation import check_delta, form_flotilla
 from fleet.scheduling.placement import place
+from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Local:
 
     name: ClassVar[str] = "local"
     shares_streams: ClassVar[bool] = True
+    trigger: ClassVar[Trigger] = Trigger()
 
     delta: float | str = "12%"
     literal: bool = False
@@ -34,7 +37,7 @@ class Local:
         check_delta(self.delta)
         check_flag("literal", self.literal)
 
-    def allocate(self, state: State) -> Allocation:
+    def plan(self, state: State) -> Plan:
         """The running jobs on their devices, and waiting ones on the free devices."""
         allocation, free, waiting = state.staying, state.free, state.waiting
         while (
@@ -45,4 +48,4 @@ class Local:
             taken = {device for devices in placed.values() for device in devices}
             free = [device for device in free if device not in taken]
             waiting = [job for job in waiting if job.name not in placed]
-        return allocation
+        return Plan(allocation)

@@ -33,7 +33,7 @@ def drive(
     while any(left.values()):
         if not asked:
             state = _state(cluster, jobs, left, epochs, running, run)
-            allocation = policy.allocate(state)
+            allocation = policy.plan(state).allocation
             validate(allocation, state)
             leaving |= {job for job in running if allocation.get(job) != running[job]}
             new = {job: devices for job, devices in allocation.items() if job not in running}
@@ -68,4 +68,4 @@ def _state(
         for job in jobs
         if left[job.name]
     )
-    return State(cluster, unfinished, dict(running), run.rounds[-1] if run.rounds else {})
+    return State.of(cluster, unfinished, dict(running), run.rounds[-1] if run.rounds else {})

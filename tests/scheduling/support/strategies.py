@@ -68,4 +68,4 @@ def states(draw: st.DrawFn, idle: bool = False) -> State:
     formed = dict(running)
     if running and devices and draw(st.booleans()):
         formed["finished"] = tuple(sorted(devices))
-    return State(cluster, unfinished, running, formed, lost, seed=draw(st.integers(0, 5)))
+    return State.of(cluster, unfinished, running, formed, lost, seed=draw(st.integers(0, 5)))

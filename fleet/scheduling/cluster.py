@@ -1,0 +1,70 @@
+"""The machine as policies see it: nodes, and devices numbered through."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The devices of a machine, numbered 0 .. M-1 node by node.
+
+    Args:
+        devices_per_node: of each node.
+        kinds: the kind of each node's devices, such as "v100"; empty: all devices are alike.
+
+    Raises:
+        ValueError: no node, a node without a device, or kinds for other than all nodes.
+    """
+
+    devices_per_node: tuple[int, ...]
+    kinds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "devices_per_node", tuple(self.devices_per_node))
+        object.__setattr__(self, "kinds", tuple(self.kinds))
+        if not self.devices_per_node or min(self.devices_per_node) < 1:
+            raise ValueError(
+                f"devices_per_node is {self.devices_per_node}; name at least one node, each with one device or more"
+            )
+        if self.kinds and len(self.kinds) != len(self.devices_per_node):
+            raise ValueError(f"{len(self.kinds)} kinds for {len(self.devices_per_node)} nodes; name one for each node")
+
+    @property
+    def size(self) -> int:
+        """M, the number of devices."""
+        return self.ends[-1]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.devices_per_node)
+
+    def node_of(self, device: int) -> int:
+        """The node that holds `device`."""
+        if not 0 <= device < self.size:
+            raise ValueError(f"device {device} is not among the cluster's 0 .. {self.size - 1}")
+        return bisect_right(self.ends, device)
+
+    def devices_of(self, node: int) -> range:
+        """The devices of `node`."""
+        return range(self.ends[node] - self.devices_per_node[node], self.ends[node])
+
+    def kind_of(self, device: int) -> str:
+        """The kind of `device`; empty where all are alike."""
+        return self.kinds[self.node_of(device)] if self.kinds else ""
+
+    def counts(self) -> dict[str, int]:
+        """Kind -> how many devices of it there are, in the order of the nodes."""
+        counts: dict[str, int] = {}
+        for kind, devices in zip(self.kinds or ("",) * self.nodes, self.devices_per_node):
+            counts[kind] = counts.get(kind, 0) + devices
+        return counts
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """For each node the number after its last device."""
+        return tuple(accumulate(self.devices_per_node))

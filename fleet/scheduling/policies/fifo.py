@@ -1,0 +1,49 @@
+"""First come, first served, in gangs (the capacity scheduler of YARN, as in EasyScale, SC'23, 5.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.waiting_line import WaitingLine
+
+
+@dataclass(frozen=True)
+class Fifo:
+    """Each job gets all devices that it asks for, once those before it have theirs; nobody is stopped.
+
+    A job that asks for more than the cluster has is dropped.
+
+    Args:
+        backfill: whether a job may go before one that does not fit yet.
+    """
+
+    name: ClassVar[str] = "fifo"
+    shares_streams: ClassVar[bool] = False
+    trigger: ClassVar[Trigger] = Trigger()
+
+    backfill: bool = False
+
+    def plan(self, state: State) -> Plan:
+        """The first of the line on the devices that are free."""
+        free, line = state.free_devices(), WaitingLine.of(state)
+        placed: dict[str, tuple[int, ...]] = {}
+        dropped: dict[str, str] = {}
+        passed: list[JobState] = []
+        for job in line.take(state):
+            devices = free.take(job.gang)
+            if devices is not None:
+                placed[job.name] = devices
+            elif job.gang > state.cluster.size:
+                dropped[job.name] = f"it asks for {job.gang} devices; the cluster has {state.cluster.size}"
+            else:
+                passed.append(job)
+                if not (self.backfill and free.count):
+                    break
+        for job in passed:
+            line.back(job)
+        return Plan(placed, others_go_on=True, dropped=dropped, memo=line)

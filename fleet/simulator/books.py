@@ -1,0 +1,126 @@
+"""A simulation's books: who waits, who runs where, and what became of each job of the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.free_devices import FreeDevices
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.state import Allocation
+
+
+class BadPlan(RuntimeError):
+    """A policy gave what cannot be given; the text says what."""
+
+
+class Books:
+    """Mutable, but only by what happens: each method is named after it.
+
+    Args:
+        cluster: the machine.
+        jobs: how many the trace has; a job is known by its row, and by its name while it is unfinished.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: int) -> None:
+        self.cluster = cluster
+        self.unfinished: dict[str, JobState] = {}
+        self.running: dict[str, tuple[int, ...]] = {}
+        self.free = FreeDevices(cluster)
+        self.unavailable: frozenset[int] = frozenset()
+        self.row: dict[str, int] = {}
+        self.version = [0] * jobs  # of the job's end that was predicted last
+        self.begin, self.end, self.service = (np.full(jobs, np.nan) for _ in range(3))
+        self.admitted, self.dropped = (np.zeros(jobs, bool) for _ in range(2))
+        self.restarts = np.zeros(jobs, np.int64)
+
+    @property
+    def used(self) -> int:
+        """Devices that are held."""
+        return self.cluster.size - len(self.unavailable) - len(self.free)
+
+    def arrived(self, row: int, job: JobState) -> None:
+        """A job is there."""
+        self.unfinished[job.name] = job
+        self.row[job.name] = row
+
+    def promised(self, name: str) -> None:
+        """A job's deadline is promised."""
+        self.unfinished[name] = replace(self._job(name), admitted=True)
+        self.admitted[self.row[name]] = True
+
+    def refused(self, name: str) -> None:
+        """A job leaves and never trains again."""
+        self._job(name)
+        if name in self.running:
+            raise BadPlan(f"job {name} is dropped while it runs; stop it first")
+        row = self._gone(name)
+        self.dropped[row] = True
+
+    def given(self, name: str, devices: tuple[int, ...], now: float, delay: float, pace: float) -> float:
+        """A job gets devices, none of which anybody holds; return when it will be done, seconds."""
+        job = self._job(name)
+        if not 1 <= len(devices) <= job.limit:
+            raise BadPlan(f"job {name} is given {len(devices)} devices, but can use 1 to {job.limit}")
+        before = len(self.free)
+        self.free.remove(devices)
+        if before - len(self.free) != len(devices):
+            raise BadPlan(f"job {name} is given devices {devices}, of which some are not free")
+        row = self.row[name]
+        if np.isnan(self.begin[row]):
+            self.begin[row] = now
+        else:
+            self.restarts[row] += 1
+        ready = now + delay
+        self.running[name] = devices
+        self.unfinished[name] = replace(job, since=now, ready=ready, pace=pace, held=len(devices))
+        self.version[row] += 1
+        return ready + job.remaining / pace
+
+    def taken(self, name: str, now: float) -> None:
+        """A job loses all its devices; what it has trained stays."""
+        job = self.unfinished[name]
+        self._release(self.running.pop(name))
+        left, service = max(0.0, job.remaining_at(now)), job.attained_at(now)
+        self.unfinished[name] = replace(job, remaining=left, attained=service, since=now, ready=now, pace=0.0, held=0)
+        self.version[self.row[name]] += 1
+
+    def done(self, name: str, now: float) -> None:
+        """A job has trained all that it should."""
+        self._release(self.running.pop(name))
+        service = self.unfinished[name].attained_at(now)
+        row = self._gone(name)
+        self.end[row], self.service[row] = now, service
+
+    def lost(self, devices: frozenset[int]) -> list[str]:
+        """Devices fail; return the jobs that held some of them."""
+        self.unavailable |= devices
+        self.free.remove(devices)
+        return [name for name, held in self.running.items() if not devices.isdisjoint(held)]
+
+    def repaired(self, devices: frozenset[int]) -> None:
+        """Devices work again."""
+        self.unavailable -= devices
+        self.free.give(devices)
+
+    def changes(self, allocation: Allocation) -> Mapping[str, tuple[int, ...]]:
+        """What of an allocation is new."""
+        running = self.running
+        return {name: devices for name, devices in allocation.items() if running.get(name) != devices}
+
+    def _job(self, name: str) -> JobState:
+        if name not in self.unfinished:
+            raise BadPlan(f"job {name} is planned, but is not among the unfinished jobs")
+        return self.unfinished[name]
+
+    def _release(self, devices: tuple[int, ...]) -> None:
+        self.free.give(device for device in devices if device not in self.unavailable)
+
+    def _gone(self, name: str) -> int:
+        del self.unfinished[name]
+        row = self.row.pop(name)
+        self.version[row] += 1
+        return row

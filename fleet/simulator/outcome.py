@@ -1,0 +1,174 @@
+"""What became of a trace under a policy."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.simulator.books import Books
+from fleet.simulator.traces.columns import Flags, Floats
+from fleet.simulator.traces.trace import Trace
+
+HOUR = 3600.0
+
+
+class Timeline:
+    """What was seen at each plan, in the order of time."""
+
+    def __init__(self) -> None:
+        self._seconds, self._times, self._used, self._waiting = array("d"), array("d"), array("l"), array("l")
+
+    def planned(self, seconds: float) -> None:
+        """A plan took so long, wall time."""
+        self._seconds.append(seconds)
+
+    def drawn(self, now: float, used: int, waiting: int) -> None:
+        """From now on so many devices are held, and so many jobs wait."""
+        self._times.append(now)
+        self._used.append(used)
+        self._waiting.append(waiting)
+
+    @property
+    def plan_seconds(self) -> Floats:
+        """Wall seconds of each plan; shape (plans,)."""
+        return np.array(self._seconds)
+
+    @property
+    def times(self) -> Floats:
+        """When each plan was carried out, seconds since the first arrival; shape (plans,)."""
+        return np.array(self._times)
+
+    @property
+    def used(self) -> npt.NDArray[np.int64]:
+        """Devices held from then on; shape (plans,)."""
+        return np.array(self._used)
+
+    @property
+    def waiting(self) -> npt.NDArray[np.int64]:
+        """Jobs that hold no device from then on; shape (plans,)."""
+        return np.array(self._waiting)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What became of each job; arrays of shape (jobs,) in the order of the trace, NaN where it never came to that.
+
+    Attributes:
+        policy: its name.
+        devices: of the cluster.
+        names: of the jobs.
+        arrival, begin, end: seconds since the first arrival: when it came, first trained, and was done.
+        deadline: infinite where there is none.
+        service: device-seconds.
+        admitted: whether its deadline was promised; of a policy that promises nothing, whether it was not dropped.
+        dropped: whether the policy refused it.
+        restarts: how often it began anew on other devices.
+        timeline: what was seen at each plan.
+        seconds: wall time of the simulation, with the planning.
+    """
+
+    policy: str
+    devices: int
+    names: tuple[str, ...]
+    arrival: Floats
+    begin: Floats
+    end: Floats
+    deadline: Floats
+    service: Floats
+    admitted: Flags
+    dropped: Flags
+    restarts: npt.NDArray[np.int64]
+    timeline: Timeline
+    seconds: float
+
+    @classmethod
+    def of(cls, policy: str, trace: Trace, books: Books, timeline: Timeline, seconds: float) -> Outcome:
+        """What the books say at the end."""
+        jobs = trace.jobs
+        admitted = books.admitted if books.admitted.any() else ~books.dropped
+        deadline = np.where(np.isnan(jobs.deadline), math.inf, jobs.deadline)
+        return cls(
+            policy, books.cluster.size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service,
+            admitted, books.dropped, books.restarts, timeline, seconds,
+        )  # fmt: skip
+
+    @property
+    def finished(self) -> Flags:
+        """Which jobs were done."""
+        return ~np.isnan(self.end)
+
+    @property
+    def in_time(self) -> Flags:
+        """Which jobs with a deadline were done by then."""
+        ends: Flags = np.nan_to_num(self.end, nan=math.inf) <= self.deadline
+        return ends & np.isfinite(self.deadline)
+
+    @property
+    def jct(self) -> Floats:
+        """Job completion times of those that were done: seconds from arrival to end."""
+        done = self.finished
+        times: Floats = self.end[done] - self.arrival[done]
+        return times
+
+    @property
+    def makespan(self) -> float:
+        """Seconds from the first arrival to the last end."""
+        return float(np.nanmax(self.end)) if self.finished.any() else 0.0
+
+    @property
+    def deadline_ratio(self) -> float:
+        """Share of the jobs with a deadline that met it (ElasticFlow, ASPLOS'23, 6.1); NaN if none has one."""
+        having = int(np.isfinite(self.deadline).sum())
+        return float(self.in_time.sum()) / having if having else math.nan
+
+    @property
+    def late_admitted(self) -> int:
+        """Jobs that were admitted and missed their deadline."""
+        return int((self.admitted & np.isfinite(self.deadline) & ~self.in_time).sum())
+
+    @property
+    def utilisation(self) -> float:
+        """Share of all device-seconds until the makespan that were held."""
+        whole = self.makespan * self.devices
+        return float(np.nansum(self.service)) / whole if whole else 0.0
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, for JSON; null where there is nothing to tell."""
+        jct, plans, waits = self.jct, self.timeline.plan_seconds, (self.begin - self.arrival)[~np.isnan(self.begin)]
+        return {
+            "policy": self.policy,
+            "jobs": len(self.names),
+            "admitted": int(self.admitted.sum()),
+            "late_admitted": self.late_admitted,
+            "deadline_ratio": _told(self.deadline_ratio),
+            "avg_jct": _mean(jct),
+            "p99_jct": _percentile(jct, 99),
+            "makespan": self.makespan,
+            "finished": int(self.finished.sum()),
+            "dropped": int(self.dropped.sum()),
+            "drop_ratio": float(self.dropped.mean()) if len(self.names) else 0.0,
+            "restarts": int(self.restarts.sum()),
+            "gpu_hours": float(np.nansum(self.service)) / HOUR,
+            "utilisation": self.utilisation,
+            "avg_wait": _mean(waits),
+            "plans": len(plans),
+            "p99_plan_seconds": _percentile(plans, 99),
+            "seconds": self.seconds,
+        }
+
+
+def _mean(values: Floats) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _percentile(values: Floats, rank: float) -> float | None:
+    return float(np.percentile(values, rank)) if len(values) else None
+
+
+def _told(value: float) -> float | None:
+    return None if math.isnan(value) else value

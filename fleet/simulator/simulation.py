@@ -1,0 +1,181 @@
+"""A trace under a policy: the second driver of the same policies, beside the live coordinator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.state import State
+from fleet.simulator.books import BadPlan, Books
+from fleet.simulator.calendar import Calendar, Kind
+from fleet.simulator.machine import Machine
+from fleet.simulator.outcome import Outcome, Timeline
+from fleet.simulator.traces.trace import Trace
+
+STALLS = 1000
+"""Times in a row that a policy may ask to be woken while nothing happens."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node that fails at `time` and works again at `until`, seconds since the first arrival."""
+
+    time: float
+    node: int
+    until: float = math.inf
+
+
+class Simulation:
+    """Plays a trace on a machine under a policy.
+
+    Args:
+        trace: the jobs.
+        machine: what it plays on.
+        policy: pure; decides what runs.
+        failures: of nodes.
+        seed: root of the policy's random draws.
+        ticked: called for each job that is done.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        machine: Machine,
+        policy: Policy,
+        failures: Sequence[Failure] = (),
+        seed: int = 0,
+        ticked: Callable[[], object] | None = None,
+    ) -> None:
+        self._trace, self._machine, self._policy, self._seed = trace, machine, policy, seed
+        self._failures, self._ticked = tuple(failures), ticked
+        self._books = Books(machine.cluster, len(trace))
+        self._calendar = Calendar()
+        self._timeline = Timeline()
+        self._arrivals = trace.jobs.arrival.tolist()
+        self._next_arrival = 0
+        self._changed: list[str] = []  # since the last plan
+        self._events = 0  # since the last plan
+        self._memo: object = None
+        self._formed: dict[str, tuple[int, ...]] = {}
+        self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
+        self._stalled = 0
+
+    def run(self) -> Outcome:
+        """From the first arrival until nothing is left to happen.
+
+        Raises:
+            BadPlan: the policy gave what cannot be given.
+        """
+        begin = perf_counter()
+        self._enter_failures()
+        while (now := self._next_time()) < math.inf:
+            self._happen(now)
+            self._due = self._policy.trigger.due(now, self._events)
+            if now >= min(self._wake, self._due):
+                self._carry_out(self._ask(now), now)
+        seconds = perf_counter() - begin
+        return Outcome.of(self._policy.name, self._trace, self._books, self._timeline, seconds)
+
+    def _next_time(self) -> float:
+        """When the next thing happens; infinite when nothing can any more."""
+        arrival = self._arrivals[self._next_arrival] if self._next_arrival < len(self._arrivals) else math.inf
+        event = min(arrival, self._calendar.next)
+        if event == math.inf and not self._books.unfinished:
+            return math.inf
+        return min(event, self._wake, self._due)
+
+    def _happen(self, now: float) -> None:
+        """Everything that happens now."""
+        while self._next_arrival < len(self._arrivals) and self._arrivals[self._next_arrival] <= now:
+            self._calendar.enter(self._arrivals[self._next_arrival], Kind.ARRIVAL, self._next_arrival)
+            self._next_arrival += 1
+        while self._calendar.next <= now:
+            kind, what, version = self._calendar.take()
+            if kind == Kind.DONE:
+                self._done(what, version, now)
+            elif kind == Kind.ARRIVAL:
+                self._arrive(what)
+            elif kind == Kind.FAILURE:
+                self._fail(what, now)
+            elif kind == Kind.REPAIR:
+                self._note(())
+                self._books.repaired(self._devices_of(what))
+
+    def _ask(self, now: float) -> Plan:
+        """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
+        books = self._books
+        state = State(
+            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._seed, now,
+            tuple(self._changed), self._memo, books.free,
+        )  # fmt: skip
+        begin = perf_counter()
+        plan = self._policy.plan(state)
+        self._timeline.planned(perf_counter() - begin)
+        self._stalled = 0 if self._events else self._stalled + 1
+        self._changed, self._events, self._memo = [], 0, plan.memo
+        self._wake, self._due = plan.wake, math.inf
+        if plan.wake <= now or self._stalled > STALLS and not books.running:
+            raise BadPlan(f"policy {self._policy.name} asks to be woken again and again at {now} s and does nothing")
+        return plan
+
+    def _carry_out(self, plan: Plan, now: float) -> None:
+        """Make what runs equal to the plan: first those who leave, then those who come."""
+        books, new = self._books, self._books.changes(plan.allocation)
+        leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
+        for job in (*leaving, *(job for job in new if job in books.running)):
+            books.taken(job, now)
+        for job in plan.dropped:
+            books.refused(job)
+        for job in plan.admitted:
+            books.promised(job)
+        for job, batch in plan.batches.items():
+            books.unfinished[job] = replace(books.unfinished[job], batch=batch)
+        for job, devices in new.items():
+            self._start(job, devices, now)
+        if new and not plan.others_go_on:
+            self._formed = dict(books.running)
+        self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running))
+
+    def _start(self, job: str, devices: tuple[int, ...], now: float) -> None:
+        books = self._books
+        state = books.unfinished[job]
+        pace, delay = self._machine.pace(state, devices), self._machine.delay(state, devices)
+        end = books.given(job, devices, now, delay, pace)
+        row = books.row[job]
+        self._calendar.enter(end, Kind.DONE, row, books.version[row])
+
+    def _note(self, changed: Sequence[str]) -> None:
+        self._events += 1
+        self._changed += changed
+
+    def _arrive(self, row: int) -> None:
+        job = self._machine.arriving(self._trace.jobs[row])
+        self._books.arrived(row, job)
+        self._note([job.name])
+
+    def _done(self, row: int, version: int, now: float) -> None:
+        if self._books.version[row] == version:
+            name = self._trace.jobs.name[row]
+            self._books.done(name, now)
+            self._note([name])
+            if self._ticked is not None:
+                self._ticked()
+
+    def _fail(self, failure: int, now: float) -> None:
+        hit = self._books.lost(self._devices_of(failure))
+        for name in hit:
+            self._books.taken(name, now)
+        self._note(hit)
+
+    def _enter_failures(self) -> None:
+        for index, failure in enumerate(self._failures):
+            self._calendar.enter(failure.time, Kind.FAILURE, index)
+            if failure.until < math.inf:
+                self._calendar.enter(failure.until, Kind.REPAIR, index)
+
+    def _devices_of(self, failure: int) -> frozenset[int]:
+        return frozenset(self._machine.cluster.devices_of(self._failures[failure].node))

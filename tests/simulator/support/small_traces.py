@@ -1,0 +1,58 @@
+"""Small random traces and machines, and drivers that look over a policy's shoulder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.state import State, validate
+from fleet.scheduling.trigger import Trigger
+from fleet.simulator.traces import JobColumns, Trace, TraceJob
+
+clusters = st.builds(lambda nodes, each: Cluster((each,) * nodes), st.integers(1, 4), st.sampled_from([1, 2, 4]))
+
+
+@st.composite
+def traces(draw: st.DrawFn, most: int = 10, devices: int = 4, tightness: tuple[float, float] = (0.5, 4.0)) -> Trace:
+    """Jobs that come over 100 s, each for some seconds on its devices, some with a deadline."""
+    jobs = []
+    for index in range(draw(st.integers(1, most))):
+        arrival, duration = draw(st.sampled_from([0.0, 10.0, 10.5]) | st.floats(0, 100)), draw(st.floats(1, 50))
+        slack = draw(st.floats(*tightness) | st.none())
+        jobs.append(
+            TraceJob(
+                f"job-{index}",
+                arrival,
+                draw(st.integers(1, devices)),
+                duration=duration,
+                deadline=None if slack is None else arrival + slack * duration,
+                priority=draw(st.integers(0, 2)),
+            )
+        )
+    return Trace.of(JobColumns.from_jobs(jobs))
+
+
+class Watched:
+    """A policy whose plans are checked, and kept; `forgetful`: it never sees its memo again."""
+
+    shares_streams = False
+
+    def __init__(self, policy: Policy, forgetful: bool = False) -> None:
+        self._policy, self._forgetful = policy, forgetful
+        self.name = policy.name
+        self.plans: list[Plan] = []
+
+    @property
+    def trigger(self) -> Trigger:
+        return self._policy.trigger
+
+    def plan(self, state: State) -> Plan:
+        plan = self._policy.plan(replace(state, memo=None, changed=()) if self._forgetful else state)
+        whole = {**state.running, **plan.allocation} if plan.others_go_on else plan.allocation
+        validate({job: devices for job, devices in whole.items() if job not in plan.stopped}, state)
+        self.plans.append(plan)
+        return plan
