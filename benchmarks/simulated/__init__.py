@@ -1,0 +1,1 @@
+"""Parts of the benchmark `simulate`, one for each paper or question."""
