@@ -10,6 +10,7 @@ import numpy as np
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.free_devices import FreeDevices
 from fleet.scheduling.job_state import JobState
+from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Allocation
 
 
@@ -35,7 +36,12 @@ class Books:
         self.version = [0] * jobs  # of the job's end that was predicted last
         self.begin, self.end, self.service = (np.full(jobs, np.nan) for _ in range(3))
         self.admitted, self.dropped = (np.zeros(jobs, bool) for _ in range(2))
-        self.restarts = np.zeros(jobs, np.int64)
+        self.restarts, self.limit = (np.zeros(jobs, np.int64) for _ in range(2))
+        self.curve: list[RateCurve | None] = [None] * jobs
+        self.samples, self.single = np.zeros(jobs), [1.0] * jobs  # at the arrival; samples/s on one device
+        self.held = np.zeros(cluster.size)  # device -> seconds that jobs have held it
+        self.speedup = 0.0  # of all running jobs over one device each
+        self.alone = 0.0  # seconds that one device would have taken for all that was trained
 
     @property
     def used(self) -> int:
@@ -46,6 +52,8 @@ class Books:
         """A job is there."""
         self.unfinished[job.name] = job
         self.row[job.name] = row
+        self.curve[row], self.samples[row], self.limit[row] = job.rate, job.remaining, job.limit
+        self.single[row] = job.rate(1)
 
     def promised(self, name: str) -> None:
         """A job's deadline is promised."""
@@ -57,8 +65,9 @@ class Books:
         self._job(name)
         if name in self.running:
             raise BadPlan(f"job {name} is dropped while it runs; stop it first")
+        attained = self.unfinished[name].attained
         row = self._gone(name)
-        self.dropped[row] = True
+        self.dropped[row], self.service[row] = True, attained
 
     def given(self, name: str, devices: tuple[int, ...], now: float, delay: float, pace: float) -> float:
         """A job gets devices, none of which anybody holds; return when it will be done, seconds."""
@@ -78,20 +87,22 @@ class Books:
         self.running[name] = devices
         self.unfinished[name] = replace(job, since=now, ready=ready, pace=pace, held=len(devices))
         self.version[row] += 1
+        self.speedup += pace / self.single[row]
         return ready + job.remaining / pace
 
     def taken(self, name: str, now: float) -> None:
         """A job loses all its devices; what it has trained stays."""
         job = self.unfinished[name]
-        self._release(self.running.pop(name))
         left, service = max(0.0, job.remaining_at(now)), job.attained_at(now)
+        self._release(job, job.remaining - left, now)
         self.unfinished[name] = replace(job, remaining=left, attained=service, since=now, ready=now, pace=0.0, held=0)
         self.version[self.row[name]] += 1
 
     def done(self, name: str, now: float) -> None:
         """A job has trained all that it should."""
-        self._release(self.running.pop(name))
-        service = self.unfinished[name].attained_at(now)
+        job = self.unfinished[name]
+        self._release(job, job.remaining, now)
+        service = job.attained_at(now)
         row = self._gone(name)
         self.end[row], self.service[row] = now, service
 
@@ -116,8 +127,12 @@ class Books:
             raise BadPlan(f"job {name} is planned, but is not among the unfinished jobs")
         return self.unfinished[name]
 
-    def _release(self, devices: tuple[int, ...]) -> None:
+    def _release(self, job: JobState, trained: float, now: float) -> None:
+        devices, single = self.running.pop(job.name), self.single[self.row[job.name]]
         self.free.give(device for device in devices if device not in self.unavailable)
+        self.held[list(devices)] += now - job.since
+        self.alone += trained / single
+        self.speedup = self.speedup - job.pace / single if self.running else 0.0
 
     def _gone(self, name: str) -> int:
         del self.unfinished[name]

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.simulator.books import Books
-from fleet.simulator.traces.columns import Flags, Floats
+from fleet.simulator.fairness import finish_time_fairness
+from fleet.simulator.traces.columns import Counts, Flags, Floats
 from fleet.simulator.traces.trace import Trace
 
 HOUR = 3600.0
@@ -22,16 +23,18 @@ class Timeline:
 
     def __init__(self) -> None:
         self._seconds, self._times, self._used, self._waiting = array("d"), array("d"), array("l"), array("l")
+        self._speedup = array("d")
 
     def planned(self, seconds: float) -> None:
         """A plan took so long, wall time."""
         self._seconds.append(seconds)
 
-    def drawn(self, now: float, used: int, waiting: int) -> None:
-        """From now on so many devices are held, and so many jobs wait."""
+    def drawn(self, now: float, used: int, waiting: int, speedup: float = 0.0) -> None:
+        """From now on so many devices are held, so many jobs wait, and all together are so much faster than on one."""
         self._times.append(now)
         self._used.append(used)
         self._waiting.append(waiting)
+        self._speedup.append(speedup)
 
     @property
     def plan_seconds(self) -> Floats:
@@ -53,6 +56,11 @@ class Timeline:
         """Jobs that hold no device from then on; shape (plans,)."""
         return np.array(self._waiting)
 
+    @property
+    def speedup(self) -> Floats:
+        """Sum of r(m) / r(1) over the running jobs from then on; shape (plans,)."""
+        return np.array(self._speedup)
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -68,6 +76,9 @@ class Outcome:
         admitted: whether its deadline was promised; of a policy that promises nothing, whether it was not dropped.
         dropped: whether the policy refused it.
         restarts: how often it began anew on other devices.
+        fairness: rho, see `finish_time_fairness`.
+        held: seconds that jobs held each device; shape (devices,).
+        alone: seconds that one device would have taken for all that was trained.
         timeline: what was seen at each plan.
         seconds: wall time of the simulation, with the planning.
     """
@@ -82,7 +93,10 @@ class Outcome:
     service: Floats
     admitted: Flags
     dropped: Flags
-    restarts: npt.NDArray[np.int64]
+    restarts: Counts
+    fairness: Floats
+    held: Floats
+    alone: float
     timeline: Timeline
     seconds: float
 
@@ -92,9 +106,11 @@ class Outcome:
         jobs = trace.jobs
         admitted = books.admitted if books.admitted.any() else ~books.dropped
         deadline = np.where(np.isnan(jobs.deadline), math.inf, jobs.deadline)
+        size = books.cluster.size
+        fairness = finish_time_fairness(jobs.arrival, books.end, books.samples, books.curve, books.limit, size)
         return cls(
-            policy, books.cluster.size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service,
-            admitted, books.dropped, books.restarts, timeline, seconds,
+            policy, size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service, admitted,
+            books.dropped, books.restarts, fairness, books.held, books.alone, timeline, seconds,
         )  # fmt: skip
 
     @property
@@ -137,8 +153,31 @@ class Outcome:
         whole = self.makespan * self.devices
         return float(np.nansum(self.service)) / whole if whole else 0.0
 
+    @property
+    def cluster_efficiency(self) -> float:
+        """CE (ElasticFlow, ASPLOS'23, Eq. 8) in the mean until the makespan.
+
+        Eq. 8 adds up, over the M devices, the current throughput of the device's job per device by that on one device,
+        and divides by M: the sum of r(m) / r(1) over the running jobs by M. Moves train nothing and count as 0.
+        """
+        whole = self.makespan * self.devices
+        return self.alone / whole if whole else 0.0
+
+    @property
+    def queue(self) -> float:
+        """Jobs that hold no device, in the mean until the makespan."""
+        times, span = np.minimum(self.timeline.times, self.makespan), self.makespan
+        return float(self.timeline.waiting @ np.diff(times, append=span)) / span if span else 0.0
+
+    @property
+    def idle(self) -> Floats:
+        """Seconds until the makespan that each device waited for a job; shape (devices,)."""
+        waited: Floats = np.maximum(0.0, self.makespan - self.held)
+        return waited
+
     def summary(self) -> dict[str, Any]:
         """The figures, for JSON; null where there is nothing to tell."""
+        fairness = self.fairness[~np.isnan(self.fairness)]
         jct, plans, waits = self.jct, self.timeline.plan_seconds, (self.begin - self.arrival)[~np.isnan(self.begin)]
         return {
             "policy": self.policy,
@@ -153,9 +192,16 @@ class Outcome:
             "dropped": int(self.dropped.sum()),
             "drop_ratio": float(self.dropped.mean()) if len(self.names) else 0.0,
             "restarts": int(self.restarts.sum()),
+            "restarts_per_job": float(self.restarts.mean()) if len(self.names) else 0.0,
             "gpu_hours": float(np.nansum(self.service)) / HOUR,
             "utilisation": self.utilisation,
+            "cluster_efficiency": self.cluster_efficiency,
+            "median_fairness": _percentile(fairness, 50),
+            "max_fairness": _percentile(fairness, 100),
+            "avg_idle": float(self.idle.mean()),
+            "max_idle": float(self.idle.max()),
             "avg_wait": _mean(waits),
+            "avg_queue": self.queue,
             "plans": len(plans),
             "p99_plan_seconds": _percentile(plans, 99),
             "seconds": self.seconds,

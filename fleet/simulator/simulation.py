@@ -83,10 +83,9 @@ class Simulation:
     def _next_time(self) -> float:
         """When the next thing happens; infinite when nothing can any more."""
         arrival = self._arrivals[self._next_arrival] if self._next_arrival < len(self._arrivals) else math.inf
-        event = min(arrival, self._calendar.next)
-        if event == math.inf and not self._books.unfinished:
+        if arrival == math.inf and not self._books.unfinished:
             return math.inf
-        return min(event, self._wake, self._due)
+        return min(arrival, self._calendar.next, self._wake, self._due)
 
     def _happen(self, now: float) -> None:
         """Everything that happens now."""
@@ -138,7 +137,7 @@ class Simulation:
             self._start(job, devices, now)
         if new and not plan.others_go_on:
             self._formed = dict(books.running)
-        self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running))
+        self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running), books.speedup)
 
     def _start(self, job: str, devices: tuple[int, ...], now: float) -> None:
         books = self._books
