@@ -69,6 +69,8 @@ def _print(name: str, result: dict[str, Any]) -> None:
         for row in rows["rows"]:
             more.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))
         console.print(more)
+    for note in result.get("notes", []):
+        console.print(note, markup=False)
 
 
 if __name__ == "__main__":
