@@ -90,6 +90,15 @@ class Books:
         self.speedup += pace / self.single[row]
         return ready + job.remaining / pace
 
+    def repaced(self, name: str, samples: float, since: float, pace: float) -> int:
+        """A job with so many samples left goes at another pace from `since` on; return the version of its end."""
+        job, row = self.unfinished[name], self.row[name]
+        self.alone += (job.remaining - samples) / self.single[row]
+        self.speedup += (pace - job.pace) / self.single[row]
+        self.unfinished[name] = replace(job, remaining=samples, ready=since, pace=pace)
+        self.version[row] += 1
+        return self.version[row]
+
     def taken(self, name: str, now: float) -> None:
         """A job loses all its devices; what it has trained stays."""
         job = self.unfinished[name]

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
+from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.state import State
 from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
+from fleet.simulator.lanes import Lanes, Reader, Reading
 from fleet.simulator.machine import Machine
 from fleet.simulator.outcome import Outcome, Timeline
 from fleet.simulator.traces.trace import Trace
 
 STALLS = 1000
 """Times in a row that a policy may ask to be woken while nothing happens."""
+AT_ONCE = 1e-6
+"""Seconds that no two events lie apart: those of a lane may differ by their rounding."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Simulation:
         failures: of nodes.
         seed: root of the policy's random draws.
         ticked: called for each job that is done.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class Simulation:
         failures: Sequence[Failure] = (),
         seed: int = 0,
         ticked: Callable[[], object] | None = None,
+        slack: float = 0.0,
     ) -> None:
         self._trace, self._machine, self._policy, self._seed = trace, machine, policy, seed
         self._failures, self._ticked = tuple(failures), ticked
         self._books = Books(machine.cluster, len(trace))
         self._calendar = Calendar()
         self._timeline = Timeline()
+        self._lanes = Lanes(slack)
         self._arrivals = trace.jobs.arrival.tolist()
         self._next_arrival = 0
         self._changed: list[str] = []  # since the last plan
@@ -75,7 +82,7 @@ class Simulation:
         while (now := self._next_time()) < math.inf:
             self._happen(now)
             self._due = self._policy.trigger.due(now, self._events)
-            if now >= min(self._wake, self._due):
+            if now >= min(self._wake, self._due) and self._carry_out(self._ask(now), now):
                 self._carry_out(self._ask(now), now)
         seconds = perf_counter() - begin
         return Outcome.of(self._policy.name, self._trace, self._books, self._timeline, seconds)
@@ -121,12 +128,16 @@ class Simulation:
             raise BadPlan(f"policy {self._policy.name} asks to be woken again and again at {now} s and does nothing")
         return plan
 
-    def _carry_out(self, plan: Plan, now: float) -> None:
-        """Make what runs equal to the plan: first those who leave, then those who come."""
+    def _carry_out(self, plan: Plan, now: float) -> bool:
+        """Make what runs equal to the plan: first those who leave, then those who come.
+
+        Returns:
+            Whether the plan stopped everybody: the policy is to be asked again, now that nobody is in its way.
+        """
         books, new = self._books, self._books.changes(plan.allocation)
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
-        for job in (*leaving, *(job for job in new if job in books.running)):
-            books.taken(job, now)
+        stopped = [*leaving, *(job for job in new if job in books.running)]
+        self._take(stopped, now)
         for job in plan.dropped:
             books.refused(job)
         for job in plan.admitted:
@@ -135,9 +146,14 @@ class Simulation:
             books.unfinished[job] = replace(books.unfinished[job], batch=batch)
         for job, devices in new.items():
             self._start(job, devices, now)
+        if self._policy.shares_streams and len(new) > 1:
+            self._share(new, now)
         if new and not plan.others_go_on:
             self._formed = dict(books.running)
         self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running), books.speedup)
+        drained = bool(stopped) and not books.running
+        self._changed += stopped if drained else []
+        return drained
 
     def _start(self, job: str, devices: tuple[int, ...], now: float) -> None:
         books = self._books
@@ -146,6 +162,46 @@ class Simulation:
         end = books.given(job, devices, now, delay, pace)
         row = books.row[job]
         self._calendar.enter(end, Kind.DONE, row, books.version[row])
+
+    def _share(self, new: Iterable[str], now: float) -> None:
+        """Jobs of a stream that begin together pace each other, from when all are ready."""
+        streams: dict[str, list[JobState]] = {}
+        for job in map(self._books.unfinished.__getitem__, new):
+            if job.stream:
+                streams.setdefault(job.stream, []).append(job)
+        for jobs in streams.values():
+            if len(jobs) > 1:
+                since = max(job.ready for job in jobs)
+                readers = {job.name: Reader(job.pace, job.remaining) for job in jobs}
+                self._repace(self._lanes.start(readers, since), since, now)
+
+    def _repace(self, readings: Mapping[str, Reading], since: float, now: float) -> None:
+        """What the others of a lane let its jobs do from `since` on."""
+        books = self._books
+        for job, (samples, end) in readings.items():
+            state = books.unfinished[job]
+            if abs(state.ready + state.remaining / state.pace - end) > AT_ONCE:
+                pace = samples / (end - since) if samples > 0 and end > since else state.pace
+                version = books.repaced(job, samples, since, pace)
+                self._calendar.enter(end if end > now + AT_ONCE else now, Kind.DONE, books.row[job], version)
+
+    def _take(self, jobs: Sequence[str], now: float) -> None:
+        """These jobs lose their devices; those with which they shared samples go on without them."""
+        books = self._books
+        for job, samples in self._leave(jobs, now).items():
+            state = books.unfinished[job]
+            if now > state.ready:
+                books.repaced(job, samples, now, state.pace)
+        for job in jobs:
+            books.taken(job, now)
+
+    def _leave(self, jobs: Iterable[str], now: float) -> Mapping[str, float]:
+        """These jobs leave their lanes, if they are in one; return what each has still to read."""
+        left, staying = self._lanes.leave(jobs, now)
+        for job, reading in staying.items():
+            since = max(now, self._books.unfinished[job].ready)
+            self._repace({job: reading}, since, now)
+        return left
 
     def _note(self, changed: Sequence[str]) -> None:
         self._events += 1
@@ -159,6 +215,7 @@ class Simulation:
     def _done(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:
             name = self._trace.jobs.name[row]
+            self._leave([name], now)
             self._books.done(name, now)
             self._note([name])
             if self._ticked is not None:
@@ -166,8 +223,7 @@ class Simulation:
 
     def _fail(self, failure: int, now: float) -> None:
         hit = self._books.lost(self._devices_of(failure))
-        for name in hit:
-            self._books.taken(name, now)
+        self._take(hit, now)
         self._note(hit)
 
     def _enter_failures(self) -> None:
