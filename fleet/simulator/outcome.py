@@ -164,6 +164,15 @@ class Outcome:
         return self.alone / whole if whole else 0.0
 
     @property
+    def sjs_efficiency(self) -> float:
+        """Scheduled job scaling efficiency: Opt_Sch_Time / Act_Sch_Time (Saxena et al., 2020, IV-C); 0 if none ran.
+
+        What one device would have taken for all that was trained, by the device-seconds that it took.
+        """
+        held = float(self.held.sum())
+        return self.alone / held if held else 0.0
+
+    @property
     def queue(self) -> float:
         """Jobs that hold no device, in the mean until the makespan."""
         times, span = np.minimum(self.timeline.times, self.makespan), self.makespan
@@ -196,6 +205,7 @@ class Outcome:
             "gpu_hours": float(np.nansum(self.service)) / HOUR,
             "utilisation": self.utilisation,
             "cluster_efficiency": self.cluster_efficiency,
+            "sjs_efficiency": self.sjs_efficiency,
             "median_fairness": _percentile(fairness, 50),
             "max_fairness": _percentile(fairness, 100),
             "avg_idle": float(self.idle.mean()),
