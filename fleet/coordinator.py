@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from time import perf_counter, thread_time
@@ -11,8 +12,9 @@ from fleet.executor import Event, Executor, GroupEnded, Start, StopReason
 from fleet.journal import Journal
 from fleet.ledger import Ledger
 from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.state import Allocation, validate
+from fleet.scheduling.state import validate
 
 POLL_SECONDS = 1.0
 
@@ -32,6 +34,7 @@ class Coordinator:
         stop_requested: true once a signal asked the run to stop.
         save: called after each event that changes run.json.
         silence: seconds without a word from a group after which the run is ended.
+        poll: seconds after which it looks whether a stop was asked for.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Coordinator:
         stop_requested: Callable[[], bool],
         save: Callable[[], None],
         silence: float,
+        poll: float = POLL_SECONDS,
     ) -> None:
         self.policy = policy
         self.executor = executor
@@ -53,8 +57,13 @@ class Coordinator:
         self._silence = silence
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
+        self._poll = poll
         self._plan_seconds = 0.0
-        self._stale = True  # something happened that the last plan did not know
+        self._memo: object = None  # the policy's, of its last plan
+        self._changed: list[str] = []  # jobs that the last plan knew otherwise
+        self._events = 0  # that the last plan did not know
+        self._next: dict[str, tuple[int, ...]] = {}  # who starts once its devices are free
+        self._due = self._wake = -math.inf  # when the policy is asked: by its trigger, by its own wish
 
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
@@ -64,10 +73,12 @@ class Coordinator:
                 self._stop_all()
                 if not self.executor.save_held() and not self.ledger.running:
                     break
-            elif self._stale:
+            elif self._is_due():
                 self._reconcile(self._plan())
+            elif self._next:
+                self._start_next()
             self._charge(begin)
-            event = self.executor.next_event(POLL_SECONDS)
+            event = self.executor.next_event(self._patience())
             begin = thread_time()
             if event is not None:
                 self._record(event)
@@ -79,34 +90,81 @@ class Coordinator:
         """Book the coordinator's own work, in CPU seconds: the trainers go on meanwhile."""
         self.ledger.overhead["scheduling"] += thread_time() - begin
 
-    def _plan(self) -> Allocation:
+    def _is_due(self) -> bool:
+        """Whether the policy is to be asked now."""
+        now = self.journal.seconds()
+        arrived = self.ledger.arrived(now)
+        if arrived:
+            self._happened(now, *arrived)
+        return now >= min(self._due, self._wake)
+
+    def _patience(self) -> float:
+        """How long to wait for an event before there is something else to do, seconds."""
+        until = min(self._due, self._wake, self.ledger.next_arrival)
+        return min(self._poll, max(0.0, until - self.journal.seconds()))
+
+    def _happened(self, now: float, *jobs: str) -> None:
+        """Something did that the policy should know of; its trigger says when."""
+        self._events += 1
+        self._changed += jobs
+        self._due = min(self._due, self.policy.trigger.due(now, self._events))
+
+    def _plan(self) -> Plan:
         begin, cpu = perf_counter(), thread_time()
-        state = self.ledger.state(self.journal.seconds())
-        allocation = self.policy.plan(state).allocation
-        validate(allocation, state)
+        state = self.ledger.state(self.journal.seconds(), tuple(self._changed), self._memo)
+        plan = self.policy.plan(state)
+        validate(plan.whole_of(state.running), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
         self.ledger.overhead["scheduling"] += max(0.0, self._plan_seconds - (thread_time() - cpu))
-        self._stale = False
-        if not allocation and not self.ledger.running:
-            waiting = ", ".join(job.name for job in self.ledger.unfinished)
-            raise RuntimeError(f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {waiting}")
-        return allocation
+        self._changed, self._events, self._memo = [], 0, plan.memo
+        self._due, self._wake = math.inf, plan.wake
+        return plan
 
-    def _reconcile(self, allocation: Allocation) -> None:
-        """Make what runs equal to `allocation`: stop what has no place in it, start what is new."""
+    def _reconcile(self, plan: Plan) -> None:
+        """Make what runs equal to the plan: stop what has no place in it, start what is new."""
+        self._decide(plan)
         running = self.ledger.running
+        allocation = plan.whole_of(running)
         for job, devices in running.items():
             if tuple(allocation.get(job, ())) != devices:
                 self._leave(job, "policy")
-        new = {job: tuple(devices) for job, devices in allocation.items() if job not in running}
-        held = {device for devices in running.values() for device in devices}
-        if new and not held & {device for devices in new.values() for device in devices}:
-            self._start(new, allocation)
-        elif not self._leaving:
+        new = {job: tuple(devices) for job, devices in allocation.items() if running.get(job) != tuple(devices)}
+        self._next = new
+        self._start_next()
+        if not self._next and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
+        self._check_somebody_trains(plan)
 
-    def _start(self, new: dict[str, tuple[int, ...]], allocation: Allocation) -> None:
+    def _decide(self, plan: Plan) -> None:
+        """Book whose deadline is promised, and who will never run."""
+        for name in plan.admitted:
+            job = self.ledger.jobs[name]
+            job.admitted = True
+            self.journal.write("admitted", job=name, deadline=job.deadline if job.deadline < math.inf else None)
+        for name, why in plan.dropped.items():
+            error = f"policy {self.policy.name} dropped it: {why}"
+            self.ledger.dropped(name, error)
+            epoch = self.ledger.jobs[name].epoch
+            self.journal.write("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+
+    def _check_somebody_trains(self, plan: Plan) -> None:
+        waiting = [job.name for job in self.ledger.unfinished if job.arrival <= self.journal.seconds()]
+        if waiting and not self.ledger.running and plan.wake == math.inf:
+            raise RuntimeError(
+                f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
+            )
+
+    def _start_next(self) -> None:
+        """Start those who are planned once all their devices are free: together, as some may share samples."""
+        self._next = {job: devices for job, devices in self._next.items() if self.ledger.jobs[job].waits}
+        held = {device for devices in self.ledger.running.values() for device in devices}
+        if self._next and held.isdisjoint(device for devices in self._next.values() for device in devices):
+            starting, self._next = self._next, {}
+            self._start(starting)
+
+    def _start(self, new: dict[str, tuple[int, ...]]) -> None:
+        allocation = {**self.ledger.running, **new}
         self._end_round()
         round_ = self.ledger.planned(allocation, self.journal.seconds())
         paces = {job: self._pace(job, len(devices)) for job, devices in allocation.items()}
@@ -116,7 +174,7 @@ class Coordinator:
         batch = tuple(self._start_of(job, devices) for job, devices in new.items())
         for started in self.executor.start(batch, round_.index, self.policy.shares_streams):
             job = self.ledger.jobs[started.job]
-            self.ledger.started(job.name, new[job.name])
+            self.ledger.started(job.name, new[job.name], self.journal.seconds())
             self._heard[job.name] = self.journal.seconds()
             self.journal.write(
                 "started", round=round_.index, job=job.name, devices=new[job.name], epoch=job.epoch, step=job.step,
@@ -185,8 +243,9 @@ class Coordinator:
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
-        self.ledger.ended(event)
-        self._stale = True
+        self.ledger.ended(event, self.journal.seconds())
+        if not (self._next and event.reason == "policy"):  # it makes room for what is planned already
+            self._happened(self.journal.seconds(), event.job)
         self._write_rates(event.job)
         common: dict[str, Any] = {"round": self.ledger.rounds[-1].index, "job": event.job, "devices": event.devices}
         job = self.ledger.jobs[event.job]

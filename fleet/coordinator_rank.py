@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import sys
 import threading
@@ -48,7 +49,7 @@ from fleet.runtime import Runtime, data_key
 from fleet.scheduling.policies import Policy, policy
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
-from fleet.spec import EnsembleSpec, difference, results_mapping, spec_hash
+from fleet.spec import EnsembleSpec, Job, difference, results_mapping, spec_hash
 from preprocess import CorruptLimitError
 from trainers import latest_good
 
@@ -211,15 +212,7 @@ class Session:
     def _books(self, directory: RunDirectory) -> Ledger:
         """The books as the journal and the checkpoints leave them."""
         device = self.rank.cluster.trainers[0].device_name or "cpu"
-        jobs = [
-            JobRecord(
-                job.name,
-                f"{data_key(job)}/{job.seed}",
-                job.virtual_workers,
-                mixed_kinds=mixes_kinds(self.runtime, job.name, device)[0],
-            )
-            for job in self.spec.jobs
-        ]
+        jobs = [self._record(job, mixes_kinds(self.runtime, job.name, device)[0]) for job in self.spec.jobs]
         ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed)
         for event in read_journal(directory.journal):
             ledger.remember(event)
@@ -229,6 +222,15 @@ class Session:
                 self._lost[job.name] = "; ".join(map(str, rejected))
             job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
         return ledger
+
+    def _record(self, job: Job, mixed_kinds: bool) -> JobRecord:
+        samples = self.runtime.data_of(job.name).samples
+        return JobRecord(
+            job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
+            arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
+            priority=job.priority, batch=job.global_batch, batches=job.batch_range,
+            samples=job.stop.epochs * samples, epoch_samples=samples,
+        )  # fmt: skip
 
     def _open_journal(self, journal: Journal, ledger: Ledger, sizes: Mapping[str, Size], plan: Policy) -> None:
         rehearsal = self.runtime.rehearsal

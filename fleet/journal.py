@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 Event = Mapping[str, Any]
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
-DURABLE = frozenset({"session", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})
+DURABLE = frozenset({"session", "admitted", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})
 Listener = Callable[[dict[str, Any]], None]
 
 

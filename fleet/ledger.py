@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -28,6 +29,27 @@ class JobRecord:
     checkpoint: str | None = None
     error: str | None = None
     mixed_kinds: bool = False  # whether its devices may be of different kinds
+    arrival: float = 0.0  # seconds of the run
+    deadline: float = math.inf  # seconds of the run
+    priority: float = 0.0
+    batch: int | None = None  # samples of a step
+    batches: tuple[int, int] | None = None  # that a policy may choose
+    samples: float = math.inf  # that it trains until its last epoch ends; infinite: not known
+    epoch_samples: float = 0.0
+    losses: tuple[float, ...] = ()  # of the epochs so far
+    admitted: bool = False
+    attained: float = 0.0  # device-seconds until `since`
+    since: float = 0.0  # when it got or left its devices, seconds of the run
+
+    @property
+    def waits(self) -> bool:
+        """Whether it could go on, or still runs and will then."""
+        return self.status in ("pending", "running")
+
+    @property
+    def remaining(self) -> float:
+        """Samples left, those of the epoch that is under way counted by its steps."""
+        return max(0.0, self.samples - self.epoch * self.epoch_samples - self.step * (self.batch or 0))
 
     @property
     def sharing_class(self) -> str:
@@ -67,6 +89,7 @@ class Ledger:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.sessions = 0  # earlier ones
         self._seed = seed
+        self._to_come = list(self.jobs.values())
 
     def remember(self, event: Mapping[str, Any]) -> None:
         """Take in what an earlier session wrote down. A job that failed is tried again: its fault may be mended."""
@@ -81,6 +104,8 @@ class Ledger:
             job.epoch, job.metrics = event["epoch"], event["metrics"]
         elif kind == "checkpoint" and job is not None:
             job.checkpoint = event["path"]
+        elif kind == "admitted" and job is not None:
+            job.admitted = True
         elif kind == "done" and job is not None:
             job.status, job.epoch = "done", event["epoch"]
         if kind == "ended":
@@ -98,22 +123,36 @@ class Ledger:
             return "stopped"
         return "failed" if any(job.status == "failed" for job in self.jobs.values()) else "done"
 
-    def state(self, now: float) -> State:
+    def arrived(self, now: float) -> list[str]:
+        """Jobs that have come since this was last asked."""
+        new = [job.name for job in self._to_come if job.arrival <= now]
+        if new:
+            self._to_come = [job for job in self._to_come if job.arrival > now]
+        return new
+
+    @property
+    def next_arrival(self) -> float:
+        """When the next job comes, seconds of the run; infinite if none does."""
+        return min((job.arrival for job in self._to_come if job.waits), default=math.inf)
+
+    def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them."""
-        jobs = tuple(
-            JobState(
-                name=job.name,
-                rate=job.curve,
-                limit=job.limit,
-                epochs=job.epoch,
-                stream=job.sharing_class,
-                mixed_kinds=job.mixed_kinds,
-            )
-            for job in self.unfinished
-            if job.curve is not None
-        )
+        known = [job for job in self.unfinished if job.curve is not None and job.arrival <= now]
+        jobs = tuple(self._seen(job) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
-        return State.of(self.cluster, jobs, dict(self.running), dict(formed), seed=self._seed, time=now)
+        return State.of(
+            self.cluster, jobs, dict(self.running), dict(formed), seed=self._seed, time=now, changed=changed, memo=memo
+        )
+
+    def _seen(self, job: JobRecord) -> JobState:
+        held = len(self.running.get(job.name, ()))
+        assert job.curve is not None
+        return JobState(
+            job.name, job.curve, job.limit, job.epoch, job.sharing_class, job.mixed_kinds, job.arrival, job.deadline,
+            gang=job.limit, priority=job.priority, batch=job.batch, batches=job.batches, losses=job.losses,
+            admitted=job.admitted, remaining=job.remaining, attained=job.attained, since=job.since, ready=job.since,
+            pace=float(job.curve(held)) if held else 0.0, held=held,
+        )  # fmt: skip
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
         """A new allocation begins a new round."""
@@ -125,13 +164,18 @@ class Ledger:
         if self.rounds and self.rounds[-1].end is None:
             self.rounds[-1].end = now
 
-    def started(self, job: str, devices: tuple[int, ...]) -> None:
+    def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
         self.running[job] = devices
-        self.jobs[job].status = "running"
+        self.jobs[job].status, self.jobs[job].since = "running", now
 
-    def ended(self, event: GroupEnded) -> None:
-        self.running.pop(event.job)
+    def dropped(self, job: str, why: str) -> None:
+        """The policy will never run it."""
+        self.jobs[job].status, self.jobs[job].error = "failed", why
+
+    def ended(self, event: GroupEnded, now: float) -> None:
+        held = len(self.running.pop(event.job))
         job = self.jobs[event.job]
+        job.attained, job.since = job.attained + held * (now - job.since), now
         job.status = "pending" if event.why == "stopped" else event.why
         if event.why == "failed":
             job.error = event.traceback or event.error

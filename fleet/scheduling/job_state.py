@@ -47,6 +47,7 @@ class JobState:
         admitted: whether its deadline was promised.
         remaining: samples that were left at `ready`; infinite: nobody knows.
         attained: device-seconds until `since`.
+        pardoned: of these, what no longer counts against it.
         since: when it got what it holds now, or lost all, seconds since the run began.
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.
@@ -77,6 +78,7 @@ class JobState:
     admitted: bool = False
     remaining: float = math.inf
     attained: float = 0.0
+    pardoned: float = 0.0
     since: float = 0.0
     ready: float = 0.0
     pace: float = 0.0

@@ -21,6 +21,7 @@ class Plan:
         batches: job -> samples in a step, for jobs whose number changes.
         admitted: jobs whose deadline is promised from now on.
         dropped: job -> why it will never run; it leaves the queue.
+        promoted: jobs whose service until now no longer counts against them.
         wake: seconds since the run began at which the policy wants to be asked even if nothing has happened.
         bound: seconds below which no plan can bring the end of all jobs, counted as `wake`; None: not computed.
         end: when this plan expects all jobs to be done, counted so; None: not computed.
@@ -34,10 +35,18 @@ class Plan:
     batches: Mapping[str, int] = field(default_factory=dict)
     admitted: tuple[str, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    promoted: tuple[str, ...] = ()
     wake: float = math.inf
     bound: float | None = None
     end: float | None = None
     memo: Any = None
+
+    def whole_of(self, running: Allocation) -> dict[str, tuple[int, ...]]:
+        """Everybody who trains from now on, and where, if `running` is who trains now."""
+        if not self.others_go_on:
+            return dict(self.allocation)
+        going_on = {job: devices for job, devices in running.items() if job not in self.stopped}
+        return {**going_on, **self.allocation}
 
     @property
     def gap(self) -> float | None:

@@ -60,6 +60,11 @@ class Books:
         self.unfinished[name] = replace(self._job(name), admitted=True)
         self.admitted[self.row[name]] = True
 
+    def pardoned(self, name: str, now: float) -> None:
+        """A job's service until now no longer counts against it."""
+        job = self._job(name)
+        self.unfinished[name] = replace(job, pardoned=job.attained_at(now))
+
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""
         self._job(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -120,12 +121,14 @@ class SimulatedExecutor:
                 self._schedule(name, max(self._clock.now, lane.since))
 
     def next_event(self, timeout: float) -> Event | None:
-        """Take the next event, moving the clock on to it; None when nothing is left to happen."""
-        while self._heap and (not self._ready or self._heap[0][0] <= self._ready[0][0]):
+        """Take the next event within `timeout` seconds, moving the clock on to it; None, and so much later, without."""
+        until = self._clock.now + timeout
+        while self._heap and self._heap[0][0] <= min(until, self._ready[0][0] if self._ready else math.inf):
             time, _, name, version = heapq.heappop(self._heap)
             if self._lanes[name].version == version:
                 self._end_epoch(name, time)
-        if not self._ready:
+        if not self._ready or self._ready[0][0] > until:
+            self._clock.now = until if until < math.inf else self._clock.now
             return None
         time, _, event = heapq.heappop(self._ready)
         self._clock.now = max(self._clock.now, time)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -47,5 +48,5 @@ def predict(
 
     journal.listen(count)
     executor = SimulatedExecutor(jobs, clock, start_seconds, leave_seconds)
-    Coordinator(policy, executor, ledger, journal, lambda: False, lambda: None, silence=float("inf")).run()
+    Coordinator(policy, executor, ledger, journal, lambda: False, lambda: None, silence=math.inf, poll=math.inf).run()
     return Prediction(clock.now, tuple(ledger.rounds), computing)

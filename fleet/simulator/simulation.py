@@ -142,6 +142,8 @@ class Simulation:
             books.refused(job)
         for job in plan.admitted:
             books.promised(job)
+        for job in plan.promoted:
+            books.pardoned(job, now)
         for job, batch in plan.batches.items():
             books.unfinished[job] = replace(books.unfinished[job], batch=batch)
         for job, devices in new.items():

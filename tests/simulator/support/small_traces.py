@@ -52,7 +52,6 @@ class Watched:
 
     def plan(self, state: State) -> Plan:
         plan = self._policy.plan(replace(state, memo=None, changed=()) if self._forgetful else state)
-        whole = {**state.running, **plan.allocation} if plan.others_go_on else plan.allocation
-        validate({job: devices for job, devices in whole.items() if job not in plan.stopped}, state)
+        validate(plan.whole_of(state.running), state)
         self.plans.append(plan)
         return plan

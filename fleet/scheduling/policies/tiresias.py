@@ -1,0 +1,90 @@
+"""Tiresias: two-dimensional least attained service, in discretised queues (Gu et al., NSDI'19)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.free_devices import FreeDevices
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.service_queues import ServiceQueues
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+
+
+@dataclass(frozen=True)
+class Tiresias:
+    """Who has had little goes first: jobs are preempted by those of an earlier queue, and by no others.
+
+    A job's service is devices x seconds (3.2.1). New jobs are in the first queue, and go down by one at each threshold
+    (3.2.2, priority discretisation). A job that waits gets its gang from free devices or from jobs of later queues, the
+    last of the last queue first; where it does not fit, the next one may (the authors' simulator does the same).
+    A job that asks for more than the cluster has is dropped.
+
+    Args:
+        thresholds: device-seconds between the queues, ascending; one or more. The authors' simulator, as
+            pkusys/ElasticFlow uses it, has 3,250 and 7,200.
+        promote: PROMOTEKNOB: a job that has waited so many times as long as it ran goes back to the first queue, its
+            service forgotten (3.2.3, starvation); 0: never, as in the comparisons of others.
+
+    Raises:
+        ValueError: thresholds that do not ascend from above 0, or a negative knob.
+    """
+
+    name: ClassVar[str] = "tiresias"
+    shares_streams: ClassVar[bool] = False
+    trigger: ClassVar[Trigger] = Trigger()
+
+    thresholds: tuple[float, ...] = (3250.0, 7200.0)
+    promote: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "thresholds", tuple(float(limit) for limit in self.thresholds))
+        steps = zip((0.0, *self.thresholds), self.thresholds)
+        if not self.thresholds or not all(low < high < math.inf for low, high in steps):
+            raise ValueError(f"thresholds is {self.thresholds}; name device-seconds that ascend from above 0")
+        if not 0 <= self.promote < math.inf:
+            raise ValueError(f"promote is {self.promote}; it must be 0 (never) or more, and finite")
+
+    def plan(self, state: State) -> Plan:
+        """The waiting jobs of each queue in turn, on free devices and on those of later queues."""
+        queues = ServiceQueues.of(state, self.thresholds, self.promote)
+        free = state.free_devices()
+        placed: dict[str, tuple[int, ...]] = {}
+        stopped: dict[str, None] = {}
+        for queue in range(queues.count):
+            while (name := queues.next(queue, free.count + queues.below(queue))) is not None:
+                job = state.by_name[name]
+                while free.count < job.gang:
+                    last = queues.last()
+                    stopped[last] = None
+                    queues.stopped(state.by_name[last])
+                    free.give(state.running[last])
+                queues.started(job)
+                devices = _where(name, job.gang, state, free)
+                if name in stopped:
+                    del stopped[name]
+                if devices != state.running.get(name):
+                    placed[name] = devices
+        return Plan(
+            placed,
+            others_go_on=True,
+            stopped=tuple(stopped),
+            dropped={name: f"it asks for {state.by_name[name].gang} devices; the cluster has {state.cluster.size}"
+                     for name in sorted(queues.too_large)},
+            promoted=tuple(queues.promoted),
+            wake=queues.wake(),
+            memo=queues,
+        )  # fmt: skip
+
+
+def _where(name: str, gang: int, state: State, free: FreeDevices) -> tuple[int, ...]:
+    """Where it was until now, if nobody took that; else where it fits best."""
+    held = state.running.get(name, ())
+    if len(held) == gang and all(device in free for device in held):
+        free.remove(held)
+        return held
+    devices = free.take(gang)
+    assert devices is not None, "the queue was asked for a job that fits"
+    return devices

@@ -1,0 +1,215 @@
+"""What a simulation plays: jobs and their rates, from files, from a run, or drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fleet.journal import read_journal
+from fleet.scheduling.cluster import Cluster
+from fleet.simulator.kind_rates import KindRates
+from fleet.simulator.pollux_rates import PolluxRates
+from fleet.simulator.rate_tables import RateTable, read_rates
+from fleet.simulator.rates import Rates, RunRates, check_rates
+from fleet.simulator.settings import read_settings
+from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
+from fleet.simulator.traces.problem import nearest
+from fleet.simulator.traces.run_journal import JOURNAL
+
+RUN = "run.json"
+EXAMPLE = "jobs=1000,gap=30"
+_PAIRS = ("tightness",)
+_MAPPINGS = ("sizes",)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Where jobs and rates come from; one of `trace`, `run` and `synthetic`.
+
+    Attributes:
+        trace: a file of any known format.
+        format: of that file; None: found by its columns.
+        run: the directory of a run of fleet; its journal holds jobs and rates.
+        synthetic: how jobs are drawn.
+        rates: a folder or file of measured rates; None: a run's own, or of a trace the durations that it says.
+        draw_models: jobs of a trace without models get them, and work, from the table of rates.
+        tightness: with `draw_models`, bounds of lambda: the deadline is the arrival + lambda * duration.
+
+    Raises:
+        ValueError: not one of the three, or what does not go together.
+    """
+
+    trace: Path | None = None
+    format: str | None = None
+    run: Path | None = None
+    synthetic: Synthetic | None = None
+    rates: Path | None = None
+    draw_models: bool = False
+    tightness: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("trace", "run", "synthetic") if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = " and ".join(f"--{name}" for name in given) or "none of them"
+            raise ValueError(f"jobs come from one of --trace, --run and --synthetic; there is {has}")
+        if self.format is not None and self.trace is None:
+            raise ValueError(f"--format {self.format} is that of a --trace; leave it out")
+        if self.run is not None and self.rates is not None:
+            raise ValueError("--run brings the rates that the run measured; leave --rates out")
+        if self.synthetic is not None and self.rates is None:
+            raise ValueError("--synthetic draws jobs from a table of rates; name its folder with --rates")
+        if self.draw_models and (self.trace is None or self.rates is None):
+            raise ValueError("--draw-models gives the jobs of a --trace models from --rates; name both")
+        if self.tightness is not None and not self.draw_models:
+            raise ValueError("--tightness is for jobs whose models are drawn; add --draw-models")
+
+    @property
+    def name(self) -> str:
+        """What it is called in a report."""
+        return str(self.trace or self.run or "synthetic")
+
+    def load(self, seed: int) -> tuple[Trace, Rates | None]:
+        """The jobs and their rates. The seed matters only where something is drawn.
+
+        Raises:
+            TraceError: a file cannot be used, or a job has no rate or no length.
+            ValueError: what is asked for does not go together.
+        """
+        rates = None if self.rates is None else read_rates(self.rates)
+        trace, rates = self._jobs(rates, seed)
+        if not len(trace):
+            raise _useless(trace.file, "there is no job in it", "name a trace with jobs")
+        if rates is None:
+            _check_durations(trace)
+        else:
+            _check_work(trace, rates)
+            check_rates(trace, rates)
+        return trace, rates
+
+    def _jobs(self, rates: RateTable | KindRates | PolluxRates | None, seed: int) -> tuple[Trace, Rates | None]:
+        if self.run is not None:
+            trace = read_trace(self.run, "journal")
+            return trace, RunRates(trace.curves)
+        if self.synthetic is not None:
+            return synthetic_trace(self.synthetic, _table(rates, "--synthetic"), seed), rates
+        assert self.trace is not None
+        trace = read_trace(self.trace, self.format)
+        if trace.curves and rates is None:
+            return trace, RunRates(trace.curves)
+        if self.draw_models:
+            drawn = with_models(trace, _table(rates, "--draw-models"), seed, tightness=self.tightness)
+            note = f"models and batch sizes are drawn from the table of rates, seed {seed}"
+            return replace(drawn, notes=(*trace.notes, note)), rates
+        return trace, rates
+
+
+def synthetic_of(text: str) -> Synthetic:
+    """What `--synthetic` says: `jobs=1000,gap=30` and other parameters of `Synthetic`.
+
+    Raises:
+        ValueError: a parameter is not known, missing or wrong.
+    """
+    given = read_settings(text, EXAMPLE)
+    known = [field.name for field in fields(Synthetic) if field.name != "mix"]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"synthetic: {name!r} is not known; {nearest(name, known)}")
+    for name in ("jobs", "gap"):
+        if name not in given:
+            raise ValueError(f"synthetic: {name} is missing; write {EXAMPLE}")
+    try:
+        return Synthetic(**{name: _parameter(name, value) for name, value in given.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"synthetic: {error}") from None
+
+
+def cluster_of_run(run: Path) -> Cluster:
+    """The nodes and devices on which a run trained.
+
+    Raises:
+        TraceError: its journal does not say them.
+    """
+    journal = run / JOURNAL if run.is_dir() else run
+    for event in read_journal(journal):
+        if event["event"] == "cluster":
+            counts = [int(count) for count in event["devices_per_node"]]
+            if min(counts, default=0) < 0 or not any(counts):
+                break
+            return Cluster(tuple(count for count in counts if count))
+    raise _useless(str(journal), "it does not say on which nodes the run trained", "name them with --cluster")
+
+
+def run_itself(run: Path) -> str | None:
+    """What became of the run, in a line; None where it has not ended."""
+    try:
+        told = json.loads((run / RUN).read_text(encoding="utf-8"))
+        return f"the run itself: policy {told['policy']}, {told['status']} after {float(told['wall_seconds']):.1f} s"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "arrivals":
+        return value
+    if name in _PAIRS:
+        if not isinstance(value, list) or len(value) != 2:
+            raise ValueError(f"{name} is {value!r}; it must be two numbers, such as [0.5, 1.5]")
+        return tuple(_real(name, item) for item in value)
+    if name in _MAPPINGS:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} is {value!r}; it must be devices and their weights, such as {{1: 3, 8: 1}}")
+        return {_whole(name, key): _real(name, weight) for key, weight in value.items()}
+    return _whole(name, value) if name == "jobs" else _real(name, value)
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} is {value!r}; it must be a number")
+    return float(value)
+
+
+def _whole(name: str, value: object) -> int:
+    if _real(name, value) != int(_real(name, value)):
+        raise ValueError(f"{name} is {value!r}; it must be a whole number")
+    return int(_real(name, value))
+
+
+def _table(rates: RateTable | KindRates | PolluxRates | None, what: str) -> RateTable:
+    if not isinstance(rates, RateTable):
+        raise ValueError(f"{what} needs rates by model and batch size: a folder of MODEL.csv files")
+    return rates
+
+
+def _check_durations(trace: Trace) -> None:
+    """Without rates a job's duration says how long it is."""
+    missing = np.flatnonzero(np.isnan(trace.jobs.duration))
+    _raise(trace, missing, "duration", "without rates a job needs a duration", "name its rates with --rates")
+
+
+def _check_work(trace: Trace, rates: Rates) -> None:
+    """With rates it is the model, and how much there is to do."""
+    jobs = trace.jobs
+    if isinstance(rates, RunRates):
+        return
+    nameless = np.array([row for row, model in enumerate(jobs.model) if not model.strip()], dtype=np.int64)
+    mend = "add --draw-models, or leave --rates out and the durations count"
+    _raise(trace, nameless, "model", "the trace names no model, so it has no rate", mend)
+    if not isinstance(rates, PolluxRates):
+        missing = np.flatnonzero(np.isnan(jobs.work) & np.isnan(jobs.samples))
+        mend = "name rates that say it, as those of Pollux do, or add a column `work`"
+        _raise(trace, missing, "work", "it is not said how much there is to do", mend)
+
+
+def _raise(trace: Trace, rows: Any, column: str, rule: str, mend: str) -> None:
+    if len(rows):
+        jobs = [trace.jobs[row] for row in rows[:1000].tolist()]
+        raise TraceError(TraceProblem(trace.file or "trace", f"job {job.name}: {rule}", mend, job.line, column) for job in jobs)
+
+
+def _useless(file: str, rule: str, mend: str) -> TraceError:
+    return TraceError([TraceProblem(file, rule, mend)])
