@@ -48,6 +48,12 @@ class FreeDevices:
             found += _taken(free, start, free.bit_count())
         return found
 
+    def bits(self, width: int) -> int:
+        """All of them as bits of one number; those of node n begin at bit n x `width`, which no node exceeds."""
+        if width % 8 == 0:
+            return int.from_bytes(b"".join([bits.to_bytes(width // 8, "little") for bits in self._nodes]), "little")
+        return sum(bits << node * width for node, bits in enumerate(self._nodes))
+
     def on(self, node: int) -> int:
         """How many are free on `node`."""
         return self._nodes[node].bit_count()

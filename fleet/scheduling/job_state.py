@@ -52,6 +52,7 @@ class JobState:
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.
         held: devices that it has had since then.
+        restart: most seconds from getting devices to the first step on them.
 
     Raises:
         ValueError: limit below 1.
@@ -83,6 +84,7 @@ class JobState:
     ready: float = 0.0
     pace: float = 0.0
     held: int = 0
+    restart: float = 0.0
 
     def __post_init__(self) -> None:
         if self.limit < 1:

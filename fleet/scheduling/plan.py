@@ -27,6 +27,8 @@ class Plan:
         end: when this plan expects all jobs to be done, counted so; None: not computed.
         memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
             work alone: with or without it the answer is the same.
+        promises: job -> what is promised to it from now on. Unlike the memo it is never lost, and an answer may depend
+            on it: the driver keeps it, as it is, until it is replaced or the job has left.
     """
 
     allocation: Allocation = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Plan:
     bound: float | None = None
     end: float | None = None
     memo: Any = None
+    promises: Mapping[str, Any] = field(default_factory=dict)
 
     def whole_of(self, running: Allocation) -> dict[str, tuple[int, ...]]:
         """Everybody who trains from now on, and where, if `running` is who trains now."""

@@ -33,6 +33,7 @@ class State:
         time: seconds since the run began.
         changed: jobs that came, ended or stopped since the plan that left `memo`.
         memo: of the last plan, see `Plan`; None: there is none, or more has changed than `changed` says.
+        promises: job -> what the policy promised it last, see `Plan`; the driver's own books, too.
     """
 
     cluster: Cluster
@@ -45,6 +46,7 @@ class State:
     changed: tuple[str, ...] = ()
     memo: Any = None
     books: FreeDevices | None = None
+    promises: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,7 @@ class Books:
         self.running: dict[str, tuple[int, ...]] = {}
         self.free = FreeDevices(cluster)
         self.unavailable: frozenset[int] = frozenset()
+        self.promises: dict[str, Any] = {}
         self.row: dict[str, int] = {}
         self.version = [0] * jobs  # of the job's end that was predicted last
         self.begin, self.end, self.service = (np.full(jobs, np.nan) for _ in range(3))
@@ -150,6 +152,7 @@ class Books:
 
     def _gone(self, name: str) -> int:
         del self.unfinished[name]
+        self.promises.pop(name, None)
         row = self.row.pop(name)
         self.version[row] += 1
         return row

@@ -98,6 +98,7 @@ class MeasuredMachine:
             remaining=self._samples(job),
             since=job.arrival,
             ready=job.arrival,
+            restart=max(self._costs.start, self._costs.restart),
         )
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:

@@ -116,7 +116,7 @@ class Simulation:
         books = self._books
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._seed, now,
-            tuple(self._changed), self._memo, books.free,
+            tuple(self._changed), self._memo, books.free, books.promises,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)
@@ -138,6 +138,7 @@ class Simulation:
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
         stopped = [*leaving, *(job for job in new if job in books.running)]
         self._take(stopped, now)
+        books.promises.update(plan.promises)
         for job in plan.dropped:
             books.refused(job)
         for job in plan.admitted:
