@@ -84,11 +84,11 @@ class ServiceQueues:
         self._leave(job.name)
         self._moved.add(job.name)
 
-    def stopped(self, job: JobState) -> None:
+    def stopped(self, job: JobState, now: float) -> None:
         """A job that ran waits, in its queue."""
         queue = self._places[job.name].queue
         self._leave(job.name)
-        self._wait(job, queue)
+        self._wait(job, queue, now)
         self._moved.add(job.name)
 
     def wake(self) -> float:
@@ -109,7 +109,7 @@ class ServiceQueues:
             elif job.gang > state.cluster.size:
                 self.too_large.append(name)
             else:
-                self._wait(job, self._queue(job))
+                self._wait(job, self._queue(job), job.since)
         for job in sorted(runs, key=lambda job: (job.since, job.name)):
             self._run(job, len(state.running[job.name]), self._queue(job))
         self._demote(state)
@@ -128,7 +128,7 @@ class ServiceQueues:
         while self._first(self._starving) <= state.time:
             _, name = heapq.heappop(self._starving)
             self._leave(name)
-            self._wait(state.by_name[name], 0)
+            self._wait(state.by_name[name], 0, state.time)
             self._moved.add(name)
             self.promoted.append(name)
 
@@ -145,10 +145,10 @@ class ServiceQueues:
         self._running[queue][job.name] = None
         self._held[queue] += held
 
-    def _wait(self, job: JobState, queue: int) -> None:
+    def _wait(self, job: JobState, queue: int, since: float) -> None:
         leaves = math.inf
         if self._promote and queue:
-            leaves = job.since + self._promote * (job.attained - job.pardoned) / job.gang
+            leaves = since + self._promote * (job.attained_at(since) - job.pardoned) / job.gang
             heapq.heappush(self._starving, (leaves, job.name))
         self._places[job.name] = _Place(queue, 0, leaves)
         heapq.heappush(self._waiting[queue].setdefault(job.gang, []), (job.arrival, job.name))

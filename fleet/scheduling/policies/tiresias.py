@@ -59,7 +59,7 @@ class Tiresias:
                 while free.count < job.gang:
                     last = queues.last()
                     stopped[last] = None
-                    queues.stopped(state.by_name[last])
+                    queues.stopped(state.by_name[last], state.time)
                     free.give(state.running[last])
                 queues.started(job)
                 devices = _where(name, job.gang, state, free)
