@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write `text` (UTF-8) to `path`: temporary name, fsync, rename, fsync of the directory.
+    """As `write_parts`, of one text."""
+    write_parts(path, (text,))
+
+
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Write texts (UTF-8) one after another to `path`: temporary name, fsync, rename, fsync of the directory.
 
     Raises:
         OSError: if it cannot be written; an earlier file of that name then stays as it was.
@@ -15,7 +21,7 @@ def write_whole(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "w", encoding="utf-8", errors="replace", newline="") as file:
-            file.write(text)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

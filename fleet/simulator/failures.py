@@ -12,6 +12,7 @@ from fleet.scheduling.cluster import Cluster
 from fleet.simulator.settings import number, read_settings
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces.draws import generator
+from fleet.simulator.traces.problem import nearest
 from fleet.simulator.traces.table import read_table
 from fleet.simulator.traces.trace import Trace
 
@@ -55,7 +56,9 @@ class DrawnFailures:
         until = self.until if self.until is not None else float(trace.jobs.arrival[-1]) + LATER
         each = math.ceil(until / (self.mean + self.repair)) + 1
         if each * cluster.nodes > MOST:
-            raise ValueError(f"failures: a mean of {self.mean:g} s gives millions of them in {until:g} s; name a larger")
+            raise ValueError(
+                f"failures: a mean of {self.mean:g} s gives millions of them in {until:g} s; name a larger"
+            )
         gaps = generator(seed, "failure").standard_exponential((cluster.nodes, 4 * each + 16)) * self.mean
         times = np.cumsum(gaps + self.repair, axis=1) - self.repair
         found = [
@@ -79,7 +82,9 @@ def failures_of(text: str) -> DrawnFailures | Path:
     known = ("mean", "repair", "until")
     for name in given:
         if name not in known:
-            raise ValueError(f"failures: {name!r} is not known; write {EXAMPLE}, or name a file; known: {', '.join(known)}")
+            raise ValueError(
+                f"failures: {name!r} is not known; write {EXAMPLE}, or name a file; known: {', '.join(known)}"
+            )
     if "mean" not in given:
         raise ValueError(f"failures: the mean seconds between two failures of a node are missing; write {EXAMPLE}")
     return DrawnFailures(**{name: number(f"failures: {name}", value) for name, value in given.items()})
@@ -95,11 +100,12 @@ def read_failures(path: Path, cluster: Cluster) -> tuple[Failure, ...]:
     table.require(COLUMNS, "failures")
     time, node = table.numbers("time", least=0), table.numbers("node", least=0, whole=True)
     until = table.numbers("until", least=0, optional=True)
-    table.check(~(node >= cluster.nodes), "node", f"the cluster's nodes are 0 to {cluster.nodes - 1}", "name one of these")
+    table.check(
+        ~(node >= cluster.nodes), "node", f"the cluster's nodes are 0 to {cluster.nodes - 1}", "name one of these"
+    )
     table.check(~(until <= time), "until", "it works again before it fails", "correct one of the two")
     table.finish()
     ends = np.where(np.isnan(until), math.inf, until)
     return tuple(
-        Failure(at, int(where), end)
-        for at, where, end in sorted(zip(time.tolist(), node.tolist(), ends.tolist()))
+        Failure(at, int(where), end) for at, where, end in sorted(zip(time.tolist(), node.tolist(), ends.tolist()))
     )

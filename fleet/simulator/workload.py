@@ -16,7 +16,7 @@ from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rate_tables import RateTable, read_rates
 from fleet.simulator.rates import Rates, RunRates, check_rates
-from fleet.simulator.settings import read_settings
+from fleet.simulator.settings import number, read_settings
 from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
 from fleet.simulator.traces.problem import nearest
 from fleet.simulator.traces.run_journal import JOURNAL
@@ -80,8 +80,7 @@ class Workload:
             TraceError: a file cannot be used, or a job has no rate or no length.
             ValueError: what is asked for does not go together.
         """
-        rates = None if self.rates is None else read_rates(self.rates)
-        trace, rates = self._jobs(rates, seed)
+        trace, rates = self._jobs(None if self.rates is None else read_rates(self.rates), seed)
         if not len(trace):
             raise _useless(trace.file, "there is no job in it", "name a trace with jobs")
         if rates is None:
@@ -159,24 +158,19 @@ def _parameter(name: str, value: Any) -> Any:
     if name in _PAIRS:
         if not isinstance(value, list) or len(value) != 2:
             raise ValueError(f"{name} is {value!r}; it must be two numbers, such as [0.5, 1.5]")
-        return tuple(_real(name, item) for item in value)
+        return tuple(number(name, item) for item in value)
     if name in _MAPPINGS:
         if not isinstance(value, Mapping):
             raise ValueError(f"{name} is {value!r}; it must be devices and their weights, such as {{1: 3, 8: 1}}")
-        return {_whole(name, key): _real(name, weight) for key, weight in value.items()}
-    return _whole(name, value) if name == "jobs" else _real(name, value)
-
-
-def _real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{name} is {value!r}; it must be a number")
-    return float(value)
+        return {_whole(name, key): number(name, weight) for key, weight in value.items()}
+    return _whole(name, value) if name == "jobs" else number(name, value)
 
 
 def _whole(name: str, value: object) -> int:
-    if _real(name, value) != int(_real(name, value)):
+    found = number(name, value)
+    if not found.is_integer():
         raise ValueError(f"{name} is {value!r}; it must be a whole number")
-    return int(_real(name, value))
+    return int(found)
 
 
 def _table(rates: RateTable | KindRates | PolluxRates | None, what: str) -> RateTable:
@@ -208,7 +202,9 @@ def _check_work(trace: Trace, rates: Rates) -> None:
 def _raise(trace: Trace, rows: Any, column: str, rule: str, mend: str) -> None:
     if len(rows):
         jobs = [trace.jobs[row] for row in rows[:1000].tolist()]
-        raise TraceError(TraceProblem(trace.file or "trace", f"job {job.name}: {rule}", mend, job.line, column) for job in jobs)
+        raise TraceError(
+            TraceProblem(trace.file or "trace", f"job {job.name}: {rule}", mend, job.line, column) for job in jobs
+        )
 
 
 def _useless(file: str, rule: str, mend: str) -> TraceError:

@@ -1,0 +1,26 @@
+"""Which machine plays which rates."""
+
+from __future__ import annotations
+
+from fleet.scheduling.cluster import Cluster
+from fleet.simulator.kind_rates import KindRates
+from fleet.simulator.machine import Costs, Machine, MeasuredMachine
+from fleet.simulator.rates import Rates
+from fleet.simulator.traces.problem import nearest
+
+
+def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
+    """The machine of this cluster on which jobs are as fast as these rates say.
+
+    Raises:
+        ValueError: the rates do not know a kind of device that the cluster has.
+    """
+    if isinstance(rates, KindRates):
+        _check_kinds(cluster, rates)
+    return MeasuredMachine(cluster, rates, costs)
+
+
+def _check_kinds(cluster: Cluster, rates: KindRates) -> None:
+    for kind in dict.fromkeys(cluster.kinds):
+        if kind not in rates.kinds:
+            raise ValueError(f"cluster: there are no rates of devices of kind {kind!r}; {nearest(kind, rates.kinds)}")
