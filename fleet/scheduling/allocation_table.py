@@ -1,4 +1,4 @@
-"""How many devices each job gets so that the sum of their gains is greatest (Saxena et al., 2020, III-C, Algorithm 1)."""
+"""The counts of devices with the greatest sum of gains (Saxena et al., 2020, III-C, Algorithm 1)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fleet.scheduling.job_state import JobState, Scaling
 from fleet.scheduling.rates import Counts, Floats
+
+MODES = ("variable", "fixed", "max", "min")
+"""What batches a job may have: all of its range, its own, or an end of the range."""
+TRIED = 65
+"""Batches of a range that are tried where each has to be asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +86,7 @@ class Scalability:
     processing: Mapping[int, float]
     weights: float
     reducing: AllReduceTimes
-    _curves: dict[tuple[int, int], BatchCurve] = field(default_factory=dict, init=False, repr=False)
+    _curves: dict[tuple[int, int, int], BatchCurve] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.processing:
@@ -108,7 +114,7 @@ class Scalability:
         return self.fits / self.processing[self.fits]
 
     def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
-        """As `Scaling.rate`; 0 where the batch does not fit. The best is as many as fit. Nodes are in t_comm already."""
+        """As `Scaling.rate`; 0 where the batch does not fit. None: as many as fit. Nodes are in t_comm already."""
         chosen = self.fits * devices if batch is None else batch
         if not 1 <= devices <= self.limit:
             return 0.0
@@ -126,16 +132,55 @@ class Scalability:
         """As `Scaling.worker_rate`, of a worker whose mini-batch is the largest that fits; kinds are alike."""
         return 1.0 / self.processing[self.fits]
 
-    def best(self, least: int, most: int) -> BatchCurve:
-        """The scaling factors, each with the best of the batches from `least` to `most`; the smallest on ties."""
+    def best(self, least: int, most: int, limit: int) -> BatchCurve:
+        """The factors on up to `limit` devices with the best batch from `least` to `most`, the smallest on ties."""
         if not 1 <= least <= most:
             raise ValueError(f"a batch of {least} to {most} samples; name 1 <= least <= most")
-        if (least, most) not in self._curves:
+        key = least, most, limit
+        if key not in self._curves:
             batches = np.arange(least, most + 1)
-            rates = self.rates(batches)
-            best = rates.argmax(axis=0)
-            rate = rates.max(axis=0)
-            with np.errstate(divide="ignore"):
-                factors = np.where(rate > 0, rate / self.single, -np.inf)
-            self._curves[least, most] = BatchCurve(factors, np.where(rate > 0, batches[best], 0))
-        return self._curves[least, most]
+            self._curves[key] = _best(self.rates(batches)[:, :limit], batches, self.single)
+        return self._curves[key]
+
+
+def batches_of(job: JobState, mode: str) -> tuple[int, int] | None:
+    """The least and the most samples that a step of the job may have under that mode; None: nobody knows."""
+    if job.batches is None or mode == "fixed":
+        return None if job.batch is None else (job.batch, job.batch)
+    least, most = job.batches
+    return {"max": (most, most), "min": (least, least)}.get(mode, (least, most))
+
+
+def curve_of(job: JobState, mode: str, limit: int) -> BatchCurve:
+    """The scaling factors of a job on up to `limit` devices.
+
+    A job without `scaling`, or without a known batch, scales as its rate curve says, whatever its batch.
+
+    Args:
+        mode: of `MODES`.
+    """
+    limit, allowed = min(limit, job.limit), batches_of(job, mode)
+    if job.scaling is None or allowed is None:
+        rates = job.rate.rates(limit)
+        return BatchCurve(rates / rates[0], np.zeros(limit, np.int64))
+    if isinstance(job.scaling, Scalability):
+        return job.scaling.best(*allowed, limit)
+    return _asked(job.scaling, allowed, limit)
+
+
+def _asked(scaling: Scaling, allowed: tuple[int, int], limit: int) -> BatchCurve:
+    """The same of a scaling that tells one rate at a time; the baseline is the best rate on one device."""
+    least, most = allowed
+    batches = np.unique(np.linspace(least, most, min(TRIED, most - least + 1)).astype(np.int64))
+    counts = range(1, limit + 1)
+    rates = np.array([[scaling.rate(count, int(batch)) for count in counts] for batch in batches])
+    alone = rates.max(axis=0) / np.arange(1, limit + 1)
+    possible = alone[alone > 0]
+    return _best(rates, batches, float(possible[0]) if len(possible) else 1.0)
+
+
+def _best(rates: Floats, batches: Counts, single: float) -> BatchCurve:
+    """Eq. 1 and 2 from the rates by batch and count; shape (batches, counts)."""
+    rate = rates.max(axis=0)
+    factors = np.where(rate > 0, rate / single, -np.inf)
+    return BatchCurve(factors, np.where(rate > 0, batches[rates.argmax(axis=0)], 0))

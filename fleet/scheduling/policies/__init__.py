@@ -12,13 +12,14 @@ from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
+from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias)
+POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput)
 
 
 class Policy(Protocol):

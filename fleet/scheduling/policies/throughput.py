@@ -1,0 +1,221 @@
+"""Elastic scaling with variable batch size (Saxena et al., "Effective elastic scaling of DL workloads", 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from fleet.scheduling.allocation_table import best_counts, least_count
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.rates import Floats
+from fleet.scheduling.scalability import MODES, BatchCurve, curve_of
+from fleet.scheduling.state import Allocation, State
+from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.waiting_line import WaitingLine
+
+K_MAX = 10
+"""Devices of a job at most, as in III-C."""
+
+
+class _Memo:
+    """What the last plan computed: who waits, and the curve of each job with what it was computed from."""
+
+    def __init__(self) -> None:
+        self.line: WaitingLine | None = None
+        self.curves: dict[str, tuple[JobState, BatchCurve]] = {}
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """The devices and batch sizes with the greatest sum of throughput scaling factors, anew at each change.
+
+    Running jobs go on with at least their least number of devices; waiting ones join in the order of their arrival as
+    long as all can have theirs (III-D). Then `best_counts` shares the devices out, each job with the batch that is best
+    on its count. A batch changes only together with the devices.
+
+    Args:
+        batch: "variable" within the job's range; "fixed": the job's own, their baseline; "max" or "min": the end of
+            its range, Max-BS and Min-BS.
+        most: devices of a job at most, k_max.
+        interval: seconds between plans; 0: at each event.
+        events: with an interval, plan at once when so many events wait; 0: never.
+        queue: whether jobs that cannot start wait; otherwise they are dropped.
+        backfill: whether later jobs may go before one that does not fit (their Figure 4; their text ends the trial).
+        priority_base: how many times as much the throughput of a job counts for each step of its priority, which then
+            also orders the queue; 1: priorities are ignored.
+        price: of a device, in units of a device's throughput: devices that bring less than they cost stay free.
+        stay: throughput that a move must bring so that a running job moves.
+
+    Raises:
+        ValueError: a parameter out of its range.
+    """
+
+    name: ClassVar[str] = "throughput"
+    shares_streams: ClassVar[bool] = False
+
+    batch: str = "variable"
+    most: int = K_MAX
+    interval: float = 0.0
+    events: int = 0
+    queue: bool = True
+    backfill: bool = False
+    priority_base: float = 1.0
+    price: float = 0.0
+    stay: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.batch not in MODES:
+            raise ValueError(f"batch is {self.batch!r}; it must be one of {', '.join(MODES)}")
+        if isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1:
+            raise ValueError(f"most is {self.most!r}; it must be a whole number of devices, 1 or more")
+        check_flag("queue", self.queue)
+        check_flag("backfill", self.backfill)
+        for name, least in (("priority_base", 1.0), ("price", 0.0), ("stay", 0.0)):
+            _check_number(name, getattr(self, name), least)
+        Trigger(self.interval, self.events)
+
+    @property
+    def trigger(self) -> Trigger:
+        """At each event, or at the ends of intervals, or sooner (V-B: hybrid)."""
+        return Trigger(self.interval, self.events)
+
+    def plan(self, state: State) -> Plan:
+        """Who trains on how many devices with what batch; the others wait or are dropped."""
+        memo = state.memo if isinstance(state.memo, _Memo) else _Memo()
+        for name in state.changed:
+            if name not in state.by_name:
+                memo.curves.pop(name, None)
+        jobs, pinned = self._running(state, memo)
+        size = state.cluster.size - len(state.unavailable) - sum(map(len, pinned.values()))
+        dropped = self._join(jobs, size, state, memo)
+        placed = _placed(self._counts(jobs, size, memo), state) | pinned
+        return Plan(placed, batches=self._batches(placed, state, memo), dropped=dropped, memo=memo)
+
+    def _running(self, state: State, memo: _Memo) -> tuple[list[JobState], dict[str, tuple[int, ...]]]:
+        """The jobs that run, in their order; and those that go on as they are, as they hold too few for this policy."""
+        jobs, pinned = [], {}
+        for name, devices in state.running.items():
+            least = self._least(state.by_name[name], memo)
+            if state.unavailable.isdisjoint(devices):
+                if least is None or least > len(devices):
+                    pinned[name] = devices
+                else:
+                    jobs.append(state.by_name[name])
+        return sorted(jobs, key=self._key), pinned
+
+    def _counts(self, jobs: Sequence[JobState], size: int, memo: _Memo) -> dict[str, int]:
+        """The dynamic program over jobs that can all have devices at once."""
+        curves = [self._curve(job, memo) for job in jobs]
+        counts = best_counts([self._gains(job, curve) for job, curve in zip(jobs, curves)], size)
+        assert counts is not None, "the queue was trimmed to what is feasible"
+        alike = [(id(curve), job.priority) for job, curve in zip(jobs, curves)]
+        return dict(zip((job.name for job in jobs), _steady(jobs, alike, counts)))
+
+    def _key(self, job: JobState) -> tuple[bool, float, float, str]:
+        """Who has trained goes first, so that nobody who was moved or hit by a failure loses its turn."""
+        priority = job.priority if self.priority_base > 1 else 0.0
+        return not job.attained, -priority, job.arrival, job.name
+
+    def _curve(self, job: JobState, memo: _Memo) -> BatchCurve:
+        """The factors of a job, from the memo if nothing has changed that they depend on."""
+        known = memo.curves.get(job.name)
+        if known is None or not _same(known[0], job):
+            known = memo.curves[job.name] = job, curve_of(job, self.batch, self.most)
+        return known[1]
+
+    def _join(self, jobs: list[JobState], size: int, state: State, memo: _Memo) -> dict[str, str]:
+        """Add to `jobs` those who wait, as long as there is room for all (III-D); return who is dropped, and why."""
+        room = size - sum(self._least(job, memo) or 0 for job in jobs)
+        memo.line = WaitingLine.of(replace(state, memo=memo.line), self._key)
+        dropped: dict[str, str] = {}
+        passed: list[JobState] = []
+        for job in memo.line.take(state):
+            least = self._least(job, memo)
+            if least is None or least > state.cluster.size:
+                dropped[job.name] = _impossible(job, least, self.most, state.cluster.size)
+            elif least <= room:
+                room -= least
+                jobs.append(job)
+            elif not self.queue:
+                dropped[job.name] = f"it needs {least} devices, and {room} are left beside those that the others need"
+            else:
+                passed.append(job)
+                if not (self.backfill and room):
+                    break
+        for job in passed:
+            memo.line.back(job)
+        return dropped
+
+    def _least(self, job: JobState, memo: _Memo) -> int | None:
+        return least_count(self._curve(job, memo).factors)
+
+    def _gains(self, job: JobState, curve: BatchCurve) -> Floats:
+        """What a job brings to the sum, by its count."""
+        gains = curve.factors
+        if self.priority_base > 1:
+            gains = gains * self.priority_base**job.priority
+        if self.price:
+            gains = gains - self.price * np.arange(1, len(gains) + 1)
+        if self.stay and 0 < job.held <= len(gains):
+            gains = gains + self.stay * (np.arange(1, len(gains) + 1) == job.held)
+        return gains
+
+    def _batches(self, placed: Allocation, state: State, memo: _Memo) -> dict[str, int]:
+        """The batches that change."""
+        batches: dict[str, int] = {}
+        for name, devices in placed.items():
+            job = state.by_name[name]
+            batch = int(self._curve(job, memo).batches[len(devices) - 1])
+            if batch and batch != job.batch and state.running.get(name) != devices:
+                batches[name] = batch
+        return batches
+
+
+def _same(known: JobState, job: JobState) -> bool:
+    """Whether the curve of one is that of the other."""
+    same = known.rate is job.rate and known.scaling is job.scaling and known.limit == job.limit
+    return same and known.batches == job.batches and known.batch == job.batch
+
+
+def _steady(jobs: Sequence[JobState], alike: Sequence[tuple[int, float]], counts: Sequence[int]) -> list[int]:
+    """The counts, exchanged among jobs that gain alike so that as many as possible keep what they hold."""
+    left: dict[tuple[int, float], Counter[int]] = {}
+    for kind, count in zip(alike, counts):
+        left.setdefault(kind, Counter())[count] += 1
+    chosen = [0] * len(jobs)
+    for index, (job, kind) in enumerate(zip(jobs, alike)):
+        if left[kind][job.held]:
+            left[kind][job.held] -= 1
+            chosen[index] = job.held
+    rest = {kind: sorted(there.elements()) for kind, there in left.items()}
+    return [count or rest[kind].pop() for count, kind in zip(chosen, alike)]
+
+
+def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
+    """Jobs whose count stays keep their devices; the others get theirs anew, the largest first, where they fit best."""
+    placed = {name: held for name, count in counts.items() if len(held := state.running.get(name, ())) == count}
+    free = state.free_devices()
+    for name, devices in state.running.items():
+        if name not in placed:
+            free.give(device for device in devices if device not in state.unavailable)
+    for name in sorted((name for name in counts if name not in placed), key=lambda name: -counts[name]):
+        placed[name] = free.take(counts[name]) or ()
+    return placed
+
+
+def _impossible(job: JobState, least: int | None, most: int, size: int) -> str:
+    if least is not None:
+        return f"its smallest batch needs {least} devices; the cluster has {size}"
+    return f"none of its batches fits on {min(most, job.limit)} devices or fewer, the most that it may have"
+
+
+def _check_number(name: str, value: object, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (math.isfinite(value) and value >= least):
+        raise ValueError(f"{name} is {value!r}; it must be a number of {least:g} or more")
