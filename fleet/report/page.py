@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
-from importlib.resources import files
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
-
-from fleet.report import wording
 from fleet.report.colours import network_colours
 from fleet.report.durable import write_whole
 from fleet.report.figures.curves import curve_figures
@@ -26,6 +18,7 @@ from fleet.report.history import read_history
 from fleet.report.overheads import overheads
 from fleet.report.rates import job_rates
 from fleet.report.records import RunHistory
+from fleet.report.rendering import environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.waiting import device_times, mean_waiting
 
@@ -53,12 +46,15 @@ def write_report(run_dir: Path) -> Path:
 def render(history: RunHistory, name: str) -> str:
     """The page as text; `name` is the run's, unless the journal says another."""
     figures = _figures(history)
-    environment = _environment()
-    return environment.get_template("report.html.j2").render(
-        **_facts(history, name),
-        figures=figures,
-        figures_json=Markup(_json(figures)),
-        plotly=Markup(_plotly()) if figures else "",
+    return (
+        environment()
+        .get_template("report.html.j2")
+        .render(
+            **_facts(history, name),
+            figures=figures,
+            figures_json=script_json(figures),
+            plotly=plotly() if figures else "",
+        )
     )
 
 
@@ -95,51 +91,3 @@ def _figures(history: RunHistory) -> dict[str, Figure]:
         "data-path": data_path_figure(history.preprocessing),
     }
     return {key: figure for key, figure in figures.items() if figure is not None}
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FunctionLoader(_template),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        duration=wording.duration,
-        count=wording.count,
-        rate=wording.rate,
-        metric_title=wording.metric_title,
-        devices=wording.devices,
-        plural=wording.plural,
-        why=lambda text: wording.WHY.get(text, text),
-        finite=lambda value: value if value is not None and math.isfinite(value) else "",
-    )
-    environment.globals.update(metric=wording.metric, mean=fmean, deviation=pstdev)
-    return environment
-
-
-def _template(name: str) -> str:
-    return (files("fleet.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs  # heavy, and only a page with figures needs it
-
-    return str(get_plotlyjs())
-
-
-def _json(value: Any) -> str:
-    """JSON that may stand inside a script element; what is not finite becomes null."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
-    for character in "<>&'":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

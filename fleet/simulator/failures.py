@@ -12,7 +12,6 @@ from fleet.scheduling.cluster import Cluster
 from fleet.simulator.settings import number, read_settings
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces.draws import generator
-from fleet.simulator.traces.problem import nearest
 from fleet.simulator.traces.table import read_table
 from fleet.simulator.traces.trace import Trace
 

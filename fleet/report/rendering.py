@@ -1,0 +1,64 @@
+"""What every page is made with: templates, figures as JSON, plotly's source. Nothing is fetched by whoever reads it."""
+
+from __future__ import annotations
+
+import json
+import math
+from importlib.resources import files
+from statistics import fmean, pstdev
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from fleet.report import wording
+
+
+def environment() -> Environment:
+    """Templates of this package; texts are escaped, and an unknown name is an error."""
+    made = Environment(
+        loader=FunctionLoader(_template),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        duration=wording.duration,
+        count=wording.count,
+        rate=wording.rate,
+        metric_title=wording.metric_title,
+        devices=wording.devices,
+        plural=wording.plural,
+        why=lambda text: wording.WHY.get(text, text),
+        finite=lambda value: value if value is not None and math.isfinite(value) else "",
+    )
+    made.globals.update(metric=wording.metric, mean=fmean, deviation=pstdev)
+    return made
+
+
+def plotly() -> Markup:
+    """The source of plotly."""
+    from plotly.offline import get_plotlyjs  # heavy, and only a page with figures needs it
+
+    return Markup(get_plotlyjs())
+
+
+def script_json(value: Any) -> Markup:
+    """JSON that may stand inside a script element; what is not finite becomes null."""
+    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    for character in "<>&'":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def _template(name: str) -> str:
+    return (files("fleet.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
