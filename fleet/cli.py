@@ -1,4 +1,4 @@
-"""The command line: `fleet run`, `plan`, `profile`, `report`, `train`, `compare`, `trace-tensors`, `convert`."""
+"""The command line: `fleet run`, `plan`, `profile`, `report`, and those that have a module of their own."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import fleet
 from fleet.compare_command import compare
 from fleet.convert_command import convert
 from fleet.options import RunOptions
+from fleet.simulate_command import simulate
 from fleet.trace_command import trace_tensors
 from fleet.train_command import train
 
@@ -140,6 +141,7 @@ app.command()(train)
 app.command()(compare)
 app.command("trace-tensors")(trace_tensors)
 app.command()(convert)
+app.command()(simulate)
 
 
 def _launch(options: RunOptions) -> int:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from typing import Any
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.books import BadPlan
+from fleet.simulator.cases import Case
 from fleet.simulator.failures import DrawnFailures, read_failures
 from fleet.simulator.machine import Costs, Machine
 from fleet.simulator.machines import machine_for
@@ -29,26 +29,6 @@ LOOK_AGAIN = 0.5
 
 class SimulationFailed(RuntimeError):
     """A simulation did not come to its end; the text names the policy and says why."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One simulation of a comparison.
-
-    Attributes:
-        policy: its name.
-        parameters: those that are not as by default.
-        seed: root of the policy's draws, and of what is drawn of jobs and failures.
-    """
-
-    policy: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-
-    @property
-    def label(self) -> str:
-        """The policy as a table calls it."""
-        return " ".join([self.policy, *(f"{name}={_told(value)}" for name, value in self.parameters.items())])
 
 
 @dataclass(frozen=True)
@@ -158,7 +138,3 @@ def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
             child.terminate()
         raise
     pool.shutdown()
-
-
-def _told(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fleet.simulator.comparison import Case
+from fleet.simulator.cases import Case
 from fleet.simulator.outcome import Outcome
 
 COLUMNS = (

@@ -1,0 +1,267 @@
+"""`fleet simulate`: a trace, a run or drawn jobs under one policy or several, side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from fleet.scheduling.cluster import Cluster
+    from fleet.simulator.comparison import Comparison
+    from fleet.simulator.outcome import Outcome
+    from fleet.simulator.workload import Workload
+
+_FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
+PAGE, FIGURES, JOBS = "report.html", "simulation.json", "jobs.csv"
+
+
+Policies = Annotated[
+    list[str], typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
+]
+TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
+Format = Annotated[str | None, typer.Option(metavar="NAME", help="of the trace; default: found by its columns")]
+Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: what a run trained, at its rates")]
+Drawn = Annotated[
+    str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
+]
+RatesFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="measured rates; default: the durations that the trace says")
+]
+DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
+Tightness = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
+]
+Shape = Annotated[
+    str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the policies that have it")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
+]
+StartSeconds = Annotated[float, typer.Option(metavar="S", help="that a job loses when it gets its first devices")]
+RestartSeconds = Annotated[float, typer.Option(metavar="S", help="that it loses when it gets other devices")]
+Failures = Annotated[
+    str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail: a file of them, or drawn")
+]
+Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help=f"write {PAGE}, {FIGURES} and {JOBS}")]
+
+
+def simulate(
+    policies: Policies,
+    trace: TraceFile = None,
+    format: Format = None,
+    run: Run = None,
+    synthetic: Drawn = None,
+    rates: RatesFolder = None,
+    draw_models: DrawModels = False,
+    tightness: Tightness = None,
+    cluster: Shape = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    start_seconds: StartSeconds = 0.0,
+    restart_seconds: RestartSeconds = 0.0,
+    failures: Failures = None,
+    processes: Processes = None,
+    as_json: AsJson = False,
+    csv: Csv = None,
+    out: Out = None,
+) -> None:
+    """Play jobs on a cluster under policies, and tell what becomes of them; trains nothing.
+
+    Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
+    """
+    from fleet.simulator.cases import cases_of
+    from fleet.simulator.comparison import Comparison
+    from fleet.simulator.failures import failures_of
+    from fleet.simulator.machine import Costs
+
+    with _people():
+        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness)
+        comparison = Comparison(
+            workload,
+            _cluster(cluster, workload),
+            cases_of(policies, settings or [], seeds or [0]),
+            Costs(start_seconds, restart_seconds),
+            None if failures is None else failures_of(failures),
+        )
+        _check_targets(csv, out)
+        jobs, notes = _checked(comparison)
+        outcomes = _played(comparison, _processes(processes, len(comparison.cases)), jobs)
+        _write(comparison, outcomes, notes, csv, out)
+    _tell(comparison, outcomes, notes, as_json, out)
+
+
+def _workload(
+    trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
+    draw_models: bool, tightness: str | None,
+) -> Workload:  # fmt: skip
+    from fleet.simulator.workload import Workload, synthetic_of
+
+    drawn = None if synthetic is None else synthetic_of(synthetic)
+    return Workload(trace, format, run, drawn, rates, draw_models, None if tightness is None else _bounds(tightness))
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+        if 0 <= low <= high < float("inf"):
+            return low, high
+    except ValueError:
+        pass
+    raise ValueError(f"--tightness {text}: two numbers, the first not above the second, such as 0.5,1.5")
+
+
+def _cluster(shape: str | None, workload: Workload) -> Cluster:
+    from fleet.simulator.cluster_shape import read_cluster
+    from fleet.simulator.workload import cluster_of_run
+
+    if shape is not None:
+        return read_cluster(shape)
+    if workload.run is None:
+        raise ValueError("on which devices? name the cluster, such as --cluster 16x8: 16 nodes of 8 devices")
+    return cluster_of_run(workload.run)
+
+
+def _check_targets(csv: Path | None, out: Path | None) -> None:
+    """What would fail after hours is told before them."""
+    if csv is not None and not csv.resolve().parent.is_dir():
+        raise ValueError(f"--csv {csv}: there is no folder {csv.resolve().parent}; make it first")
+    if csv is not None and csv.is_dir():
+        raise ValueError(f"--csv {csv} is a folder; name a file")
+    if out is not None and (out / "journal.jsonl").exists():
+        raise ValueError(f"--out {out} holds a run, whose {PAGE} would be lost; name another folder")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; name a folder")
+
+
+def _checked(comparison: Comparison) -> tuple[int, list[str]]:
+    """Load what is played, so that what is wrong with it is told at once; how many jobs there are, and notes."""
+    from fleet.simulator.workload import run_itself
+
+    trace, _, _ = comparison.load(comparison.cases[0].seed)
+    notes = list(trace.notes)
+    if comparison.workload.rates is None and comparison.workload.trace is not None and not trace.curves:
+        notes.append("no rates are given: a job trains as long as the trace says, in proportion on other device counts")
+    if comparison.workload.run is not None and (itself := run_itself(comparison.workload.run)):
+        notes.append(itself)
+    return len(trace), notes
+
+
+def _processes(asked: int | None, cases: int) -> int:
+    if asked is not None and asked < 1:
+        raise ValueError(f"--processes {asked}: name 1 or more")
+    return min(cases, asked or len(os.sched_getaffinity(0)))
+
+
+def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
+    from fleet.simulator.comparison import SimulationFailed, compare
+
+    try:
+        with _progress(len(comparison.cases) * jobs) as progress:
+            return compare(comparison, processes, progress)
+    except SimulationFailed as error:
+        _end(_FAILED, str(error))
+    except KeyboardInterrupt:
+        _end(_STOPPED, "stopped; nothing was written: run the same command again")
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar on standard error if it is a terminal; it counts jobs that are done, of all policies."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("simulating", total=total)
+        yield (lambda done: bar.advance(task, done)) if console.is_terminal else (lambda done: None)
+
+
+def _write(
+    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
+) -> None:
+    """Every file that is asked for, whole or not at all."""
+    from fleet.report.durable import write_parts, write_whole
+    from fleet.simulator.job_table import job_lines
+
+    try:
+        if out is not None:
+            from fleet.simulator.page import render
+
+            out.mkdir(parents=True, exist_ok=True)
+            write_whole(out / PAGE, render(comparison, outcomes, notes))
+            write_whole(out / FIGURES, json.dumps(_plain(comparison, outcomes), indent=1) + "\n")
+        for path in (csv, None if out is None else out / JOBS):
+            if path is not None:
+                write_parts(path, job_lines(comparison.cases, outcomes))
+    except OSError as error:
+        _end(_FAILED, f"{error.filename or out or csv}: it cannot be written: {error.strerror or error}")
+
+
+def _tell(
+    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
+) -> None:
+    """The figures on standard output, and notes beside them."""
+    if as_json:
+        print(json.dumps(_plain(comparison, outcomes), indent=1))
+        return
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=60 + 30 * len(comparison.cases))
+    console.print(_table(comparison, outcomes))
+    for note in notes:
+        print(f"note: {note}")
+    if out is not None:
+        print(f"report: {out / PAGE}")
+
+
+def _plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """One object for one simulation, {"runs": [...]} for several."""
+    runs = [
+        outcome.summary() | {"seed": case.seed, "parameters": dict(case.parameters)}
+        for case, outcome in zip(comparison.cases, outcomes, strict=True)
+    ]
+    return runs[0] if len(runs) == 1 else {"runs": runs}
+
+
+def _table(comparison: Comparison, outcomes: Sequence[Outcome]) -> Any:
+    from rich.table import Table
+
+    from fleet.simulator.cluster_shape import shape_of
+    from fleet.simulator.side_by_side import columns, rows
+
+    compared = columns(comparison.cases, outcomes)
+    table = Table(title=f"{comparison.workload.name} on {shape_of(comparison.cluster)}", title_justify="left")
+    table.add_column("")
+    for column in compared:
+        table.add_column(column.label, justify="right")
+    for title, cells in rows(compared):
+        table.add_row(title, *cells)
+    return table
+
+
+@contextmanager
+def _people() -> Iterator[None]:
+    """Errors that a person can mend end the program with exit code 2 and their text alone."""
+    try:
+        yield
+    except ValueError as error:
+        _end(_BAD_INPUT, str(error))
+
+
+def _end(code: int, text: str) -> NoReturn:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    sys.exit(code)

@@ -1,0 +1,89 @@
+"""The cases of a comparison, as they are written on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fleet.scheduling.policies import policy
+from fleet.simulator.settings import read_setting, read_settings
+
+EXAMPLE = "alpha=0.7, or for one policy alone flotilla.alpha=0.7"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One simulation of a comparison.
+
+    Attributes:
+        policy: its name.
+        parameters: those that are not as by default.
+        seed: root of the policy's draws, and of what is drawn of jobs and failures.
+    """
+
+    policy: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """The policy as a table calls it."""
+        return " ".join([self.policy, *(f"{name}={_told(value)}" for name, value in self.parameters.items())])
+
+
+def cases_of(policies: Sequence[str], settings: Sequence[str], seeds: Sequence[int]) -> tuple[Case, ...]:
+    """Each policy with each seed.
+
+    Args:
+        policies: `flotilla`, or `flotilla:alpha=0.7,delta=10%`.
+        settings: `alpha=0.7`, for all of them that have it, or `flotilla.alpha=0.7`.
+
+    Raises:
+        ValueError: a policy or parameter is not known, a value breaks its rule, or a case is there twice.
+    """
+    chosen = [_policy(text) for text in policies]
+    for text in settings:
+        _set(chosen, text)
+    for name, parameters in chosen:
+        _check(name, parameters)
+    cases = tuple(Case(name, parameters, seed) for name, parameters in chosen for seed in seeds)
+    keys = [(case.label, case.seed) for case in cases]
+    twice = [key for key in keys if keys.count(key) > 1]
+    if twice:
+        raise ValueError(f"policy {twice[0][0]} with seed {twice[0][1]} is asked for twice; leave one out")
+    return cases
+
+
+def _policy(text: str) -> tuple[str, dict[str, Any]]:
+    name, colon, rest = text.partition(":")
+    return name.strip(), read_settings(rest, "fifo:backfill=true") if colon else {}
+
+
+def _set(chosen: Sequence[tuple[str, dict[str, Any]]], text: str) -> None:
+    """Give a parameter to all the chosen policies that have it, or to those that are named."""
+    key, value = read_setting(text, EXAMPLE)
+    owner, dot, name = key.rpartition(".")
+    having = [given for policy, given in chosen if (policy == owner if dot else name in _parameters(policy))]
+    if not having and dot:
+        raise ValueError(f"{text}: {owner} is not among the policies: {', '.join(name for name, _ in chosen)}")
+    if not having:
+        there = "; ".join(f"{policy}: {', '.join(_parameters(policy)) or 'none'}" for policy, _ in chosen)
+        raise ValueError(f"{text}: no policy here has a parameter {name!r}; their parameters are - {there}")
+    for given in having:
+        given[name] = value
+
+
+def _parameters(name: str) -> list[str]:
+    return [field.name for field in fields(policy(name))]  # type: ignore[arg-type]
+
+
+def _check(name: str, parameters: Mapping[str, Any]) -> None:
+    try:
+        policy(name, **parameters)
+    except TypeError as error:  # a value of the wrong type, in a comparison of the policy's own checks
+        raise ValueError(f"policy {name}: {error}") from None
+
+
+def _told(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
