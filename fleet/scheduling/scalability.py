@@ -16,6 +16,8 @@ MODES = ("variable", "fixed", "max", "min")
 TRIED = 65
 """Batches of a range that are tried where each has to be asked for."""
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class BatchCurve:
@@ -180,7 +182,8 @@ def _asked(scaling: Scaling, allowed: tuple[int, int], limit: int) -> BatchCurve
 
 
 def _best(rates: Floats, batches: Counts, single: float) -> BatchCurve:
-    """Eq. 1 and 2 from the rates by batch and count; shape (batches, counts)."""
+    """Eq. 1 and 2 from the rates by batch and count; shape (batches, counts). Equal but for rounding is equal."""
     rate = rates.max(axis=0)
+    first = (rates >= rate * (1 - _ROUNDING)).argmax(axis=0)
     factors = np.where(rate > 0, rate / single, -np.inf)
-    return BatchCurve(factors, np.where(rate > 0, batches[rates.argmax(axis=0)], 0))
+    return BatchCurve(factors, np.where(rate > 0, batches[first], 0))
