@@ -79,9 +79,18 @@ def _parameters(name: str) -> list[str]:
 
 
 def _check(name: str, parameters: Mapping[str, Any]) -> None:
+    """Values that no check of the policy's own would understand, and then those checks."""
+    defaults = {field.name: field.default for field in fields(policy(name))}  # type: ignore[arg-type]
+    for parameter, value in parameters.items():
+        default = defaults.get(parameter)
+        if isinstance(default, bool) != isinstance(value, bool) and isinstance(default, (bool, int, float)):
+            kind = "true or false" if isinstance(default, bool) else "a number"
+            raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be {kind}")
+        if isinstance(default, (int, float)) and not isinstance(value, (int, float)):
+            raise ValueError(f"policy {name}: {parameter} is {value!r}; it must be a number")
     try:
         policy(name, **parameters)
-    except TypeError as error:  # a value of the wrong type, in a comparison of the policy's own checks
+    except TypeError as error:
         raise ValueError(f"policy {name}: {error}") from None
 
 

@@ -134,6 +134,8 @@ def cluster_of_run(run: Path) -> Cluster:
         TraceError: its journal does not say them.
     """
     journal = run / JOURNAL if run.is_dir() else run
+    if not journal.is_file():
+        raise _useless(str(run), f"there is no run: {JOURNAL} is missing", "name the --out of a `fleet run`")
     for event in read_journal(journal):
         if event["event"] == "cluster":
             counts = [int(count) for count in event["devices_per_node"]]

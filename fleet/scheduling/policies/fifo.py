@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_flag
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 from fleet.scheduling.waiting_line import WaitingLine
@@ -20,6 +21,9 @@ class Fifo:
 
     Args:
         backfill: whether a job may go before one that does not fit yet.
+
+    Raises:
+        ValueError: a parameter out of its range.
     """
 
     name: ClassVar[str] = "fifo"
@@ -27,6 +31,9 @@ class Fifo:
     trigger: ClassVar[Trigger] = Trigger()
 
     backfill: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("backfill", self.backfill)
 
     def plan(self, state: State) -> Plan:
         """The first of the line on the devices that are free."""
