@@ -51,6 +51,14 @@ class KindRates:
         """The kinds of device, in the order of the file."""
         return tuple(dict.fromkeys(kind for _, kind in self._measured))
 
+    def batch(self, model: str, kind: str) -> int:
+        """Samples of the mini-batch that was measured.
+
+        Raises:
+            UnknownRate: the model or the kind is not known.
+        """
+        return self._found(model, kind).batch
+
     def seconds(self, model: str, batch: float, kind: str, column: str = SAME_KIND) -> float:
         """Seconds of one mini-batch of `batch` samples on one device.
 
@@ -61,11 +69,7 @@ class KindRates:
         Raises:
             UnknownRate: the model, the kind or the column is not known.
         """
-        if model not in self.models:
-            raise unknown("model", model, self.models)
-        if (model, kind) not in self._measured:
-            raise unknown(f"kind of device for {model}", kind, self.kinds)
-        found = self._measured[model, kind]
+        found = self._found(model, kind)
         if column not in found.seconds:
             raise unknown("column", column, found.seconds)
         return found.seconds[column] * batch / found.batch
@@ -83,6 +87,13 @@ class KindRates:
         rates = np.asarray(1.0 / (turns * self.seconds(model, batch, kind, column)), dtype=np.float64)
         rates.flags.writeable = False
         return rates
+
+    def _found(self, model: str, kind: str) -> Minibatch:
+        if model not in self.models:
+            raise unknown("model", model, self.models)
+        if (model, kind) not in self._measured:
+            raise unknown(f"kind of device for {model}", kind, self.kinds)
+        return self._measured[model, kind]
 
     def of(self, job: TraceJob, limit: int) -> Floats:
         """As `Rates.of`, on the kind of device that the job prefers; on the first of the file if it prefers none."""

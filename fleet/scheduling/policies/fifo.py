@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fleet.scheduling.gang import hopeless_gang, take_gang
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_flag
@@ -17,7 +18,7 @@ from fleet.scheduling.waiting_line import WaitingLine
 class Fifo:
     """Each job gets all devices that it asks for, once those before it have theirs; nobody is stopped.
 
-    A job that asks for more than the cluster has is dropped.
+    All its devices are of one kind: that which it prefers. A job that asks for more than there are is dropped.
 
     Args:
         backfill: whether a job may go before one that does not fit yet.
@@ -42,11 +43,11 @@ class Fifo:
         dropped: dict[str, str] = {}
         passed: list[JobState] = []
         for job in line.take(state):
-            devices = free.take(job.gang)
+            devices = take_gang(job, state.cluster, free)
             if devices is not None:
                 placed[job.name] = devices
-            elif job.gang > state.cluster.size:
-                dropped[job.name] = f"it asks for {job.gang} devices; the cluster has {state.cluster.size}"
+            elif (reason := hopeless_gang(job, state.cluster)) is not None:
+                dropped[job.name] = reason
             else:
                 passed.append(job)
                 if not (self.backfill and free.count):

@@ -1,0 +1,102 @@
+"""EasyScale: jobs of a fixed number of virtual workers scale out on whatever is free (Li et al., SC'23, 3.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.companions import Rules
+from fleet.scheduling.elastic_round import ElasticRound
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_flag, check_share
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+
+_ROUNDING = 1e-9
+_LOOK = 60.0  # seconds after which a change is looked at, where plans have no interval of their own
+
+
+@dataclass(frozen=True)
+class EasyScale:
+    """Whoever waits gets a device in turn; what is left goes to the proposals that bring most for each device.
+
+    A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
+    (`PlanDatabase`); Algorithm 1 chooses among the proposals (`approved`), again and again until no device is left that
+    helps. A running job is not scaled in for others, but for a guaranteed one, which gets its gang in the same
+    plan: the elastic jobs give up the devices that they miss least. What it leaves is filled up again at the next plan.
+    A job that turns out slower on more devices than it was goes back to those that it had.
+
+    Args:
+        heterogeneous: whether jobs that may (`mixed_kinds`) use devices of several kinds at once. The others stay on
+            one kind for good, as their results would change with it: the preferred one.
+        min_share: minP as a part of the job's gang; 0: one device will do; 1: gangs.
+        top_k: proposals of a job in a round.
+        waste: most of its devices' speed that a proposed configuration may lose (Eq. 1d); above 0, at most 1.
+        growth: most times its devices that a job gets from one plan; then a plan has one round, as in the authors'
+            simulator, where it is 2. 0: as many as help.
+        interval: seconds between plans; guaranteed jobs do not wait for it. 0: plan at each event.
+        executors: kind of device -> the most executors of a job that fit in its memory; elsewhere 1.
+        interference: the part of its speed that an executor keeps beside others on its device.
+
+    Raises:
+        ValueError: a parameter out of its range.
+    """
+
+    name: ClassVar[str] = "easyscale"
+    shares_streams: ClassVar[bool] = False
+    trigger: ClassVar[Trigger] = Trigger()
+
+    heterogeneous: bool = True
+    min_share: float = 0.0
+    top_k: int = 3
+    waste: float = 0.3
+    growth: float = 0.0
+    interval: float = 60.0
+    executors: Mapping[str, int] | None = None
+    interference: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_flag("heterogeneous", self.heterogeneous)
+        check_share("waste", self.waste)
+        check_share("interference", self.interference)
+        if not 0 <= self.min_share <= 1:
+            raise ValueError(f"min_share is {self.min_share}; it must be 0 (one device will do) to 1 (gangs)")
+        if self.top_k != int(self.top_k) or self.top_k < 1:
+            raise ValueError(f"top_k is {self.top_k}; a job makes at least one proposal")
+        if self.growth and not 1 < self.growth < math.inf:
+            raise ValueError(f"growth is {self.growth}; it must be above 1, such as 2, or 0 for no bound")
+        if not 0 <= self.interval < math.inf:
+            raise ValueError(f"interval is {self.interval} s; it must be 0 or more, and finite")
+        for kind, most in (self.executors or {}).items():
+            if most != int(most) or most < 1:
+                raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
+
+    def plan(self, state: State) -> Plan:
+        """Guaranteed jobs at once; the others at the end of an interval."""
+        one = ElasticRound(state, self._rules())
+        one.place_guaranteed()
+        due = not self.interval or abs(state.time - self._next(state.time - self.interval)) <= _ROUNDING * state.time
+        if due:
+            one.fall_back()
+            one.start()
+            one.grow()
+        placed, stopped = one.changes()
+        wake = self._next(state.time) if one.has_elastic and (placed or not due) else math.inf
+        return Plan(
+            placed, others_go_on=True, stopped=stopped, dropped=one.dropped, wake=wake, memo=one.companions.memo,
+            promises=one.companions.seen_anew,
+        )  # fmt: skip
+
+    def _rules(self) -> Rules:
+        return Rules(
+            self.heterogeneous, self.min_share, self.top_k, self.waste, self.growth or math.inf,
+            dict(self.executors or {}), self.interference,
+        )  # fmt: skip
+
+    def _next(self, time: float) -> float:
+        """The end of the interval that holds `time`."""
+        if not self.interval:
+            return time + _LOOK
+        return (math.floor(time / self.interval + _ROUNDING) + 1) * self.interval
