@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.baseline import Baseline
+from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.homogeneous import Homogeneous
@@ -19,7 +20,7 @@ from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput)
+POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, EasyScale)
 
 
 class Policy(Protocol):
