@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from fleet.scheduling.rates import RateCurve
 
@@ -52,6 +52,7 @@ class JobState:
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.
         held: devices that it has had since then.
+        last: the devices that it lost last; its state is still near them.
         restart: most seconds from getting devices to the first step on them.
 
     Raises:
@@ -84,11 +85,19 @@ class JobState:
     ready: float = 0.0
     pace: float = 0.0
     held: int = 0
+    last: tuple[int, ...] = ()
     restart: float = 0.0
 
     def __post_init__(self) -> None:
         if self.limit < 1:
             raise ValueError(f"job {self.name}: limit is {self.limit}; a job can use at least one device")
+
+    def changed(self, **fields: Any) -> JobState:
+        """The same job with other values, which the caller vouches for: several times as fast as `replace`."""
+        other: JobState = object.__new__(JobState)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(fields)
+        return other
 
     def remaining_at(self, now: float) -> float:
         """Samples left at `now`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,13 +58,13 @@ class Books:
 
     def promised(self, name: str) -> None:
         """A job's deadline is promised."""
-        self.unfinished[name] = replace(self._job(name), admitted=True)
+        self.unfinished[name] = self._job(name).changed(admitted=True)
         self.admitted[self.row[name]] = True
 
     def pardoned(self, name: str, now: float) -> None:
         """A job's service until now no longer counts against it."""
         job = self._job(name)
-        self.unfinished[name] = replace(job, pardoned=job.attained_at(now))
+        self.unfinished[name] = job.changed(pardoned=job.attained_at(now))
 
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""
@@ -92,7 +91,7 @@ class Books:
             self.restarts[row] += 1
         ready = now + delay
         self.running[name] = devices
-        self.unfinished[name] = replace(job, since=now, ready=ready, pace=pace, held=len(devices))
+        self.unfinished[name] = job.changed(since=now, ready=ready, pace=pace, held=len(devices))
         self.version[row] += 1
         self.speedup += pace / self.single[row]
         return ready + job.remaining / pace
@@ -102,16 +101,18 @@ class Books:
         job, row = self.unfinished[name], self.row[name]
         self.alone += (job.remaining - samples) / self.single[row]
         self.speedup += (pace - job.pace) / self.single[row]
-        self.unfinished[name] = replace(job, remaining=samples, ready=since, pace=pace)
+        self.unfinished[name] = job.changed(remaining=samples, ready=since, pace=pace)
         self.version[row] += 1
         return self.version[row]
 
     def taken(self, name: str, now: float) -> None:
         """A job loses all its devices; what it has trained stays."""
-        job = self.unfinished[name]
+        job, held = self.unfinished[name], self.running[name]
         left, service = max(0.0, job.remaining_at(now)), job.attained_at(now)
         self._release(job, job.remaining - left, now)
-        self.unfinished[name] = replace(job, remaining=left, attained=service, since=now, ready=now, pace=0.0, held=0)
+        self.unfinished[name] = job.changed(
+            remaining=left, attained=service, since=now, ready=now, pace=0.0, held=0, last=held
+        )
         self.version[self.row[name]] += 1
 
     def done(self, name: str, now: float) -> None:

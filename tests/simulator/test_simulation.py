@@ -19,7 +19,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
-SIMULATED = ("fifo", "flotilla", "local", "homogeneous", "baseline", "tiresias", "throughput", "easyscale")
+SIMULATED = ("fifo", "flotilla", "local", "homogeneous", "baseline", "tiresias", "throughput", "easyscale", "gandiva")
 
 
 def simulate(trace: Trace, cluster: Cluster, chosen: object, costs: Costs | None = None, **more: object) -> Outcome:

@@ -11,6 +11,7 @@ from fleet.scheduling.policies.baseline import Baseline
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
+from fleet.scheduling.policies.gandiva import Gandiva
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.throughput import Throughput
@@ -20,7 +21,7 @@ from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, EasyScale)
+POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, Gandiva, EasyScale)
 
 
 class Policy(Protocol):
