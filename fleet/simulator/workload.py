@@ -71,7 +71,8 @@ class Workload:
     @property
     def name(self) -> str:
         """What it is called in a report."""
-        return str(self.trace or self.run or "synthetic")
+        path = self.trace or self.run
+        return "synthetic" if path is None else path.resolve().name
 
     def load(self, seed: int) -> tuple[Trace, Rates | None]:
         """The jobs and their rates. The seed matters only where something is drawn.
