@@ -152,7 +152,7 @@ class KindMachine:
         return JobState(
             job.name,
             curve,
-            limit,
+            min(limit, self._cluster.size),
             stream=job.stream,
             mixed_kinds=job.mixed,
             arrival=job.arrival,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleet.scheduling.cluster import Cluster
+from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.machine import Costs, Machine, MeasuredMachine
 from fleet.simulator.rates import Rates
@@ -15,8 +16,9 @@ def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
     Raises:
         ValueError: the rates do not know a kind of device that the cluster has.
     """
-    if isinstance(rates, KindRates):
+    if isinstance(rates, KindRates) and cluster.kinds:
         _check_kinds(cluster, rates)
+        return KindMachine(cluster, rates, costs)
     return MeasuredMachine(cluster, rates, costs)
 
 
