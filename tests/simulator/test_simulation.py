@@ -19,7 +19,19 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
-SIMULATED = ("fifo", "flotilla", "local", "homogeneous", "baseline", "tiresias", "throughput", "easyscale", "gandiva")
+SIMULATED = (
+    "fifo",
+    "flotilla",
+    "local",
+    "homogeneous",
+    "baseline",
+    "tiresias",
+    "throughput",
+    "easyscale",
+    "gandiva",
+    "deadline",
+    "malleable",
+)
 
 
 def simulate(trace: Trace, cluster: Cluster, chosen: object, costs: Costs | None = None, **more: object) -> Outcome:

@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Protocol
 
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.baseline import Baseline
+from fleet.scheduling.policies.deadline import Deadline
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
+from fleet.scheduling.policies.malleable import Malleable
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
 from fleet.scheduling.state import State
@@ -21,7 +23,7 @@ from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, Gandiva, EasyScale)
+POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, Gandiva, EasyScale, Deadline, Malleable)
 
 
 class Policy(Protocol):

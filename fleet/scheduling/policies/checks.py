@@ -13,3 +13,16 @@ def check_flag(name: str, value: object) -> None:
     """Raises ValueError unless `value` is true or false."""
     if not isinstance(value, bool):
         raise ValueError(f"{name} is {value!r}; it must be true or false")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raises ValueError unless `value` is a finite number of 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise ValueError(f"{name} is {value!r}; it must be a number of seconds, 0 or more, such as 60")
+
+
+def check_mean_epochs(value: object) -> None:
+    """Raises ValueError unless `value` is None or a finite number above 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
+    if value is not None and not number:
+        raise ValueError(f"mean_epochs is {value!r}; it must be a number of epochs above 0, such as 30, or left out")

@@ -1,0 +1,191 @@
+"""Deadlines that hold: every promise has its devices reserved until it is kept (after ElasticFlow, ASPLOS'23, 4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fleet.scheduling.guarantees import Guarantees
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_seconds
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.reservation import Demand, Reservation, next_rise, reserved_at, trained
+from fleet.scheduling.spare_devices import Share, share_spare
+from fleet.scheduling.speed_levels import SpeedLevels
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+
+REFUSED: Reservation = ()
+
+Known = dict[tuple[int, int], tuple[RateCurve, SpeedLevels]]
+"""(id of a curve, limit) -> that curve, so that it lives on, and its levels."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Promise a deadline only where it can be kept whatever comes later, and use all devices all the time.
+
+    Every promise is a reservation: so many devices from then until then, restarts counted. A newcomer is admitted if
+    reservations for it and for all others fit on the machine together, and refused at once if not; a soft deadline
+    that cannot be promised makes the job one without deadline. Devices that nobody has reserved now go where they
+    save most device-seconds later, to jobs without deadline as well, so that the reservations need less and less.
+
+    Args:
+        interval: seconds; what happens waits for the next multiple of it. 0: nothing waits.
+    """
+
+    name: ClassVar[str] = "deadline"
+    shares_streams: ClassVar[bool] = False
+
+    interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_seconds("interval", self.interval)
+
+    @property
+    def trigger(self) -> Trigger:
+        """At each event, or at the ends of intervals."""
+        return Trigger(self.interval)
+
+    def plan(self, state: State) -> Plan:
+        """Admit or refuse who is new, and give everybody what is reserved now and a share of the rest."""
+        planning = _Planning(state)
+        planning.admit()
+        counts, wake = planning.counts()
+        return Plan(
+            _placed(counts, state),
+            admitted=tuple(planning.admitted),
+            dropped=planning.refused,
+            promises=planning.promises,
+            wake=wake,
+            memo=planning.known,
+        )
+
+
+class _Planning:
+    """One plan in the making.
+
+    Attributes:
+        admitted: jobs that are promised their deadline now.
+        refused: job -> why it is dropped.
+        promises: reservations that are new.
+        known: the speed levels of each curve, kept as the memo.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state, self._now = state, state.time
+        self._devices = state.cluster.size - len(state.unavailable)
+        self._before: Known = state.memo or {}
+        self.known: Known = {}
+        self.admitted: list[str] = []
+        self.refused: dict[str, str] = {}
+        self.promises: dict[str, Reservation] = {}
+        self._demands = {job.name: Demand.of(job, self._levels(job), self._now) for job in state.jobs}
+        self._safe: dict[str, Reservation] = {}
+
+    def admit(self) -> None:
+        """Keep the promises, then take in newcomers, those first that need least of the machine."""
+        state, demands = self._state, self._demands
+        kept = [demands[job.name] for job in state.jobs if job.admitted]
+        guarantees = Guarantees(kept, state.promises, self._now, self._devices)
+        for job in sorted(filter(self._is_new, state.jobs), key=self._cheapest):
+            self._decide(job, guarantees)
+        self._safe = guarantees.reservations
+        for name, reservation in self._safe.items():
+            if state.promises.get(name) is not reservation:
+                self.promises[name] = reservation
+
+    def counts(self) -> tuple[dict[str, int], float]:
+        """Job -> its devices from now on, and when a reservation needs more than its job has."""
+        shares = self._shares()
+        spare = self._devices - sum(share.reserved for share in shares)
+        counts = share_spare(shares, spare)
+        rises = (next_rise(reservation, self._now, counts[name]) for name, reservation in self._safe.items())
+        wake = min(rises, default=math.inf)
+        for share in shares:
+            if share.restart and share.name in self._safe:
+                wake = self._made_safe(share, counts, wake)
+        return counts, wake
+
+    def _is_new(self, job: JobState) -> bool:
+        return not job.admitted and job.deadline < math.inf and job.name not in self._state.promises
+
+    def _cheapest(self, job: JobState) -> tuple[float, str]:
+        return self._demands[job.name].least_device_seconds(self._now), job.name
+
+    def _decide(self, job: JobState, guarantees: Guarantees) -> None:
+        demand = self._demands[job.name]
+        possible = demand.possible(self._now)
+        if possible and guarantees.admit(demand):
+            self.admitted.append(job.name)
+        elif job.soft or demand.samples == math.inf:
+            self.promises[job.name] = REFUSED
+        else:
+            why = "beside the deadlines that are promised already" if possible else "even with the machine for itself"
+            self.refused[job.name] = f"its deadline cannot be met {why}"
+
+    def _shares(self) -> list[Share]:
+        """Those with a reservation by deadline, then the others, the shortest first."""
+        jobs = [job for job in self._state.jobs if job.name not in self.refused]
+        promised = sorted((job for job in jobs if job.name in self._safe), key=lambda job: (job.deadline, job.name))
+        others = sorted((job for job in jobs if job.name not in self._safe), key=self._shortest)
+        return [self._share(job) for job in promised + others]
+
+    def _shortest(self, job: JobState) -> tuple[bool, float, float, str]:
+        demand = self._demands[job.name]
+        return not job.admitted, demand.samples / demand.levels.rate(1), job.arrival, job.name
+
+    def _share(self, job: JobState) -> Share:
+        demand = self._demands[job.name]
+        levels, reserved = demand.levels, 0
+        level = 1  # what a job without deadline is worth: its first device
+        if job.name in self._safe:
+            reserved = reserved_at(self._safe[job.name], self._now)
+            level = max(1, levels.slowest(demand.samples / max(1.0, demand.until - self._now)))
+        devices = int(levels.counts[level] - levels.counts[level - 1])
+        worth = float(levels.gains[level - 1]) / devices
+        return Share(job.name, levels, reserved, demand.held, demand.samples, job.restart, worth)
+
+    def _made_safe(self, share: Share, counts: dict[str, int], wake: float) -> float:
+        """Check that the promise holds until `wake` on these devices; if not, give what is reserved and wake sooner."""
+        reservation = self._safe[share.name]
+        marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - share.restart)}
+        demand, count = self._demands[share.name], counts[share.name]
+        ready = demand.ready if count == share.held else self._now + share.restart
+        if wake < math.inf:
+            marks.add(wake)
+        for time in sorted(mark for mark in {*marks, self._now, ready} if self._now <= mark <= wake):
+            done = share.levels.rate(count) * max(0.0, time - max(self._now, ready)) if count else 0.0
+            later = replace(demand, samples=demand.samples - done, held=count, ready=ready)
+            if trained(reservation, later, time) < later.samples:
+                counts[share.name] = share.reserved
+                bounds = (bound for begin, end, _ in reservation for bound in (begin, end) if bound > self._now)
+                return min(wake, min(bounds, default=wake))
+        return wake
+
+    def _levels(self, job: JobState) -> SpeedLevels:
+        key = id(job.rate), job.limit
+        found = self.known.get(key) or self._before.get(key)
+        if found is None:
+            found = job.rate, SpeedLevels(job.rate, min(job.limit, self._state.cluster.size))
+        self.known[key] = found
+        return found[1]
+
+
+def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
+    """Who has its count already stays; the others get devices on as few nodes as possible, the largest first."""
+    free = state.free_devices()
+    placed: dict[str, tuple[int, ...]] = {}
+    for name, devices in state.running.items():
+        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
+            placed[name] = devices
+        else:
+            free.give(device for device in devices if device not in state.unavailable)
+    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if count and name not in placed:
+            taken = free.take(count)
+            assert taken is not None, "no more is given than works"
+            placed[name] = taken
+    return placed
