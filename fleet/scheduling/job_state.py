@@ -46,6 +46,9 @@ class JobState:
         losses: of the epochs so far.
         admitted: whether its deadline was promised.
         remaining: samples that were left at `ready`; infinite: nobody knows.
+        trained: samples that were trained until `ready`.
+        epoch: samples of an epoch; 0: not known.
+        lane: of the jobs of its stream that began when it did, it reads with those of the same lane.
         attained: device-seconds until `since`.
         pardoned: of these, what no longer counts against it.
         since: when it got what it holds now, or lost all, seconds since the run began.
@@ -79,6 +82,9 @@ class JobState:
     losses: tuple[float, ...] = ()
     admitted: bool = False
     remaining: float = math.inf
+    trained: float = 0.0
+    epoch: float = 0.0
+    lane: int = 0
     attained: float = 0.0
     pardoned: float = 0.0
     since: float = 0.0
@@ -102,6 +108,10 @@ class JobState:
     def remaining_at(self, now: float) -> float:
         """Samples left at `now`."""
         return self.remaining - self.pace * (now - self.ready) if self.pace and now > self.ready else self.remaining
+
+    def trained_at(self, now: float) -> float:
+        """Samples trained until `now`."""
+        return self.trained + self.pace * (now - self.ready) if now > self.ready else self.trained
 
     def attained_at(self, now: float) -> float:
         """Device-seconds that it has had until `now`: its service (Tiresias, NSDI'19, 3.1)."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 DEFAULT_EFFICIENCY = 0.97  # of each further device, where no second count was measured
 OBSERVED_WEIGHT = 0.5  # a whole epoch outweighs a short profile; one slow epoch does not overturn it
@@ -54,6 +55,7 @@ class RateCurve:
     limit: int | None = None
     workers: int | None = None
     _tables: dict[str, _Table] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _envelopes: dict[int, tuple[Counts, Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.measured:
@@ -86,6 +88,16 @@ class RateCurve:
         table = self._table(limit)
         inside = int(np.searchsorted(table.useful, limit, side="right"))
         return table.useful[:inside], table.useful_rates[:inside]
+
+    def envelope(self, limit: int) -> tuple[Counts, Floats]:
+        """The corners of the least concave function above (0, 0) and all (m, r(m)), m up to `limit`; without (0, 0).
+
+        A job that changes between two neighbouring corners trains at any average rate between theirs.
+        """
+        last = int(self.useful(limit)[0][-1])
+        if last not in self._envelopes:
+            self._envelopes[last] = _corners(*self.useful(last))
+        return self._envelopes[last]
 
     def peak(self, limit: int) -> int:
         """The smallest useful count up to `limit` with the highest rate."""
@@ -188,6 +200,23 @@ def _rises(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     rises = np.ones(len(values), bool)
     np.greater(values[1:], np.maximum.accumulate(values)[:-1], out=rises[1:])
     return rises
+
+
+def _corners(counts: Counts, rates: Floats) -> tuple[Counts, Floats]:
+    """The points of the upper concave hull, from (0, 0) to the last."""
+    gains = np.diff(rates, prepend=0.0) / np.diff(counts, prepend=0)
+    if (np.diff(gains) < 0).all():
+        return counts, rates
+    kept: list[tuple[int, float]] = [(0, 0.0)]
+    for count, rate in zip(counts.tolist(), rates.tolist()):
+        while len(kept) > 1 and _gain(kept[-2], kept[-1]) <= _gain(kept[-1], (count, rate)):
+            kept.pop()
+        kept.append((count, rate))
+    return np.array([count for count, _ in kept[1:]]), np.array([rate for _, rate in kept[1:]])
+
+
+def _gain(before: tuple[int, float], after: tuple[int, float]) -> float:
+    return (after[1] - before[1]) / (after[0] - before[0])
 
 
 def _check_rate(count: int, rate: float) -> None:

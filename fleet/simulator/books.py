@@ -101,7 +101,9 @@ class Books:
         job, row = self.unfinished[name], self.row[name]
         self.alone += (job.remaining - samples) / self.single[row]
         self.speedup += (pace - job.pace) / self.single[row]
-        self.unfinished[name] = job.changed(remaining=samples, ready=since, pace=pace)
+        self.unfinished[name] = job.changed(
+            remaining=samples, trained=job.trained + job.remaining - samples, ready=since, pace=pace
+        )
         self.version[row] += 1
         return self.version[row]
 
@@ -111,7 +113,14 @@ class Books:
         left, service = max(0.0, job.remaining_at(now)), job.attained_at(now)
         self._release(job, job.remaining - left, now)
         self.unfinished[name] = job.changed(
-            remaining=left, attained=service, since=now, ready=now, pace=0.0, held=0, last=held
+            remaining=left,
+            trained=job.trained + job.remaining - left,
+            attained=service,
+            since=now,
+            ready=now,
+            pace=0.0,
+            held=0,
+            last=held,
         )
         self.version[self.row[name]] += 1
 

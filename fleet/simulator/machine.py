@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.job_state import JobState
@@ -33,6 +33,23 @@ class Machine(Protocol):
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
         """Seconds from getting these devices to the first step on them."""
+        ...
+
+
+@runtime_checkable
+class StagedMachine(Machine, Protocol):
+    """A machine on which a job's pace changes as it gets on: it trains in stages, such as epochs."""
+
+    def lasts(self, job: JobState) -> float:
+        """Samples from `job.remaining` to the end of the job's stage; infinite in the last one."""
+        ...
+
+    def begun(self, job: JobState, devices: tuple[int, ...]) -> JobState:
+        """The job as policies see it once it has these devices."""
+        ...
+
+    def advanced(self, job: JobState) -> JobState:
+        """The job at the begin of its next stage."""
         ...
 
 
@@ -96,6 +113,7 @@ class MeasuredMachine:
             tenant=job.tenant,
             batch=job.batch_size,
             remaining=self._samples(job),
+            epoch=job.samples / job.epochs if job.samples and job.epochs else 0.0,
             since=job.arrival,
             ready=job.arrival,
             restart=max(self._costs.start, self._costs.restart),

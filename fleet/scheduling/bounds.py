@@ -1,0 +1,31 @@
+"""When a plan is expected to end, beside the bound below which no plan can (`water_fill`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.rates import Counts, Floats
+
+
+def expected_end(jobs: Sequence[JobState], samples: Floats, counts: Counts, devices: int) -> float:
+    """Seconds until all jobs end if those with devices keep them, and each other gets one as it becomes free.
+
+    A job that waits begins, at the latest, when all devices have been busy with the work of the others (Graham, 1969):
+    sum of the device-seconds / M + the longest of those that wait.
+
+    Args:
+        samples: that each job has still to train; shape (jobs,).
+        counts: devices of each from now on, 0: it waits.
+        devices: M.
+    """
+    rates = np.array([job.rate(max(1, int(count))) for job, count in zip(jobs, counts.tolist())])
+    seconds = samples / rates + np.array([job.restart for job in jobs])
+    waits = counts == 0
+    longest = float(seconds[~waits].max(initial=0.0))
+    if not waits.any():
+        return longest
+    area = float((seconds * np.maximum(counts, 1)).sum())
+    return max(longest, area / devices + float(seconds[waits].max()))

@@ -1,0 +1,143 @@
+"""Every job gets the share of the machine with which all end at once; nothing is shared."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fleet.scheduling.bounds import expected_end
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_mean_epochs
+from fleet.scheduling.rates import Counts, Flags, Floats
+from fleet.scheduling.remaining_epochs import remaining_samples
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.water_filling import Filling, water_fill
+
+_WORTH = 4.0  # a move is worth it if the job trains so many times as long afterwards as moving takes
+_LOOKS = 12  # at the allocation, until the end that water-filling sees
+
+
+@dataclass(frozen=True)
+class Malleable:
+    """Give each job one of the two counts of devices between which its share by water-filling lies.
+
+    The shares are those with which all unfinished jobs end at the same time, and no plan ends earlier
+    (`water_fill`). Shares are seldom whole. A job keeps its devices while its share lies between the corners of its
+    rate curve that enclose its count; it moves when it has fallen so far behind, or so far ahead, that it does not.
+    Devices that are left go to the jobs with the largest part of a further step; those of jobs that are ahead go to
+    jobs that are behind.
+
+    Args:
+        mean_epochs: of a job's whole training; the policy then knows nothing else of how long jobs train. None: it
+            knows what the driver knows.
+
+    Raises:
+        ValueError: a number of epochs that is not above 0.
+    """
+
+    name: ClassVar[str] = "malleable"
+    shares_streams: ClassVar[bool] = False
+    trigger: ClassVar[Trigger] = Trigger()
+
+    mean_epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        check_mean_epochs(self.mean_epochs)
+
+    def plan(self, state: State) -> Plan:
+        """The jobs that start or move; the others go on."""
+        jobs, devices = state.jobs, state.cluster.size - len(state.unavailable)
+        if not jobs or devices < 1:
+            return Plan(others_go_on=True)
+        samples = remaining_samples(jobs, state.time, self.mean_epochs)
+        filling = water_fill(jobs, samples, devices)
+        held = np.array([len(state.running.get(job.name, ())) for job in jobs])
+        counts = _counts(jobs, samples, filling, held, devices)
+        changed = np.flatnonzero(counts != held).tolist()
+        wake = state.time + max(filling.seconds / _LOOKS, _WORTH * max(job.restart for job in jobs), 1.0)
+        return Plan(
+            _placed(state, [(jobs[index].name, int(counts[index])) for index in changed]),
+            others_go_on=True,
+            stopped=tuple(jobs[index].name for index in changed if not counts[index]),
+            wake=wake if len(jobs) > 1 or changed else math.inf,
+            bound=state.time + filling.seconds,
+            end=state.time + expected_end(jobs, samples, counts, devices),
+        )
+
+
+def _placed(state: State, wanted: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    """Devices for these jobs: their own are free for all of them."""
+    free = state.free_devices()
+    for name, _ in wanted:
+        free.give(device for device in state.running.get(name, ()) if device not in state.unavailable)
+    placed: dict[str, tuple[int, ...]] = {}
+    for name, count in sorted(wanted, key=lambda job: -job[1]):
+        devices = free.take(count) if count else None
+        if devices:
+            placed[name] = devices
+    return placed
+
+
+def _counts(jobs: Sequence[JobState], samples: Floats, filling: Filling, held: Counts, devices: int) -> Counts:
+    """Devices of each job from now on."""
+    low = filling.low
+    counts = held.copy()
+    left = devices - int(held.sum())
+    movable = _movable(jobs, samples, held)
+    behind = np.flatnonzero((held < low) & movable)
+    behind = behind[np.argsort(-(filling.shares - held)[behind], kind="stable")]
+    needed = int((low - held)[behind].sum())
+    if needed > left:
+        left += _release(counts, _ahead(filling, held, movable), filling, needed - left)
+    for job in behind.tolist():
+        step = int(low[job] - counts[job])
+        if step <= left:
+            counts[job], left = low[job], left - step
+    if left > 0:
+        _fill(counts, filling, movable, left)
+    return counts
+
+
+def _movable(jobs: Sequence[JobState], samples: Floats, held: Counts) -> Flags:
+    """The jobs that wait, and those that train for long enough yet to be worth moving."""
+    lost = np.array([job.restart * job.pace for job in jobs])
+    movable: Flags = (held == 0) | (samples > _WORTH * lost)
+    return movable
+
+
+def _ahead(filling: Filling, held: Counts, movable: Flags) -> Iterable[int]:
+    """Jobs with more devices than their share, those that are farthest ahead first."""
+    excess = np.where(held > 0, (held - filling.shares) / np.maximum(held, 1), 0.0)
+    ahead = np.flatnonzero((held > filling.low) & (held > filling.shares) & movable)
+    order: list[int] = ahead[np.argsort(-excess[ahead], kind="stable")].tolist()
+    return order
+
+
+def _release(counts: Counts, ahead: Iterable[int], filling: Filling, needed: int) -> int:
+    """Let jobs that are ahead step down until so many devices are free; return how many are."""
+    released = 0
+    for job in ahead:
+        if released >= needed:
+            break
+        lower = filling.high[job] if counts[job] > filling.high[job] else filling.low[job]
+        released += int(counts[job] - lower)
+        counts[job] = lower
+    return released
+
+
+def _fill(counts: Counts, filling: Filling, movable: Flags, left: int) -> None:
+    """Give what is left to the jobs with the largest part of a further step."""
+    can = np.flatnonzero((counts < filling.high) & movable)
+    for job in can[np.argsort(-filling.parts[can], kind="stable")].tolist():
+        step = int(filling.high[job] - counts[job])
+        if step <= left:
+            counts[job] += step
+            left -= step
+        if not left:
+            return

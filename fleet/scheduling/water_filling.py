@@ -1,0 +1,96 @@
+"""Water-filling: the shares of devices with which all jobs end at once, and as early as can be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fleet.scheduling.rates import Counts, Floats
+from fleet.scheduling.state import JobState
+
+
+@dataclass(frozen=True, eq=False)
+class Filling:
+    """What water-filling gives; arrays of shape (jobs,).
+
+    Attributes:
+        seconds: until all jobs end, T.
+        shares: devices of each job on average, f_i(w_i / T).
+        low, high: the counts between which a job with that share changes over; low may be 0.
+    """
+
+    seconds: float
+    shares: Floats
+    low: Counts
+    high: Counts
+
+    @property
+    def parts(self) -> Floats:
+        """The part of the time that each job has `high` devices; the rest of it has `low`."""
+        parts: Floats = (self.shares - self.low) / (self.high - self.low)
+        return parts
+
+
+def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
+    """The least T with which all jobs can train their samples in T seconds on `devices` devices.
+
+    A job that changes between counts of devices at will trains at any average rate under the concave envelope of the
+    points (0, 0), (m, r(m)). Let f(v) be the inverse of the envelope: the devices that rate v takes on average, convex
+    and piecewise linear. Then T is the least with
+
+        sum_i f_i(w_i / T) <= M,    w_i / T <= max_m r_i(m).
+
+    No schedule ends earlier: one that trains w_i in T seconds holds, by Jensen's inequality, at least T f_i(w_i / T)
+    device-seconds for job i, and there are M T of them.
+
+    Args:
+        jobs: one or more.
+        samples: w_i, that each has still to train, above 0; shape (jobs,).
+        devices: M, one or more.
+    """
+    rows = [job.rate.envelope(min(job.limit, devices)) for job in jobs]
+    lengths = np.fromiter((len(counts) for counts, _ in rows), np.int64, len(rows))
+    ends = np.cumsum(lengths)
+    first, last = ends - lengths, ends - 1
+    counts = np.concatenate([counts for counts, _ in rows])
+    rates = np.concatenate([rates for _, rates in rows])
+    before_counts, before_rates = _shifted(counts, first), _shifted(rates, first)
+    prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
+    inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
+    wanted = samples * inverse
+    steps = np.add.reduceat(before_rates < np.repeat(wanted, lengths) * (1 - 1e-12), first) - 1
+    at = first + np.maximum(steps, 0)
+    shares = before_counts[at] + prices[at] * (wanted - before_rates[at])
+    shares = np.clip(shares, before_counts[at], counts[at])
+    return Filling(1 / inverse, shares, before_counts[at], counts[at])
+
+
+def _inverse_time(
+    samples: Floats, first: Counts, last: Counts, before: Floats, prices: Floats, rates: Floats, lengths: Counts,
+    devices: int,
+) -> float:  # fmt: skip
+    """1 / T. The devices that are needed, as a function of x = 1 / T, are sum_e d_e (x - x_e)^+ over the bends e."""
+    most = min(float((rates[last] / samples).min()), devices / float((samples * prices[first]).sum()))
+    owner = np.repeat(samples, lengths)
+    bends = before / owner
+    inside = np.flatnonzero(bends < most)
+    steeper = (prices - _shifted(prices, first)) * owner
+    order = inside[np.argsort(bends[inside])]
+    bends, steeper = bends[order], steeper[order]
+    slope, offset = np.cumsum(steeper), np.cumsum(steeper * bends)
+    needed_at_next = slope * np.append(bends[1:], math.inf) - offset
+    place = int(np.argmax(needed_at_next >= devices))
+    return min(most, (devices + float(offset[place])) / float(slope[place]))
+
+
+def _shifted(values: npt.NDArray[Any], first: Counts) -> npt.NDArray[Any]:
+    """The value before each in its row; 0 before the first."""
+    shifted = np.empty_like(values)
+    shifted[1:] = values[:-1]
+    shifted[first] = 0
+    return shifted
