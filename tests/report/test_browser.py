@@ -16,6 +16,11 @@ import pytest
 
 from fleet.report.history import build_history
 from fleet.report.page import render
+from fleet.scheduling.cluster import Cluster
+from fleet.simulator.cases import cases_of
+from fleet.simulator.comparison import Comparison, compare
+from fleet.simulator.page import render as comparison_page
+from fleet.simulator.workload import Workload
 
 Event = dict[str, Any]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -90,10 +95,15 @@ def browse(folder: Path, address: Path, scheme: int, *flags: str) -> str:
 
 
 def frames(folder: Path, pages: dict[str, list[Event]], widths: tuple[int, ...]) -> Path:
+    """A page that holds the report of each of `pages` at each of `widths`, with the probe inside."""
+    return framed(folder, {name: render(build_history(events), name) for name, events in pages.items()}, widths)
+
+
+def framed(folder: Path, pages: dict[str, str], widths: tuple[int, ...]) -> Path:
     """A page that holds each of `pages` at each of `widths`, with the probe inside."""
     inner = ""
-    for name, events in pages.items():
-        (folder / f"{name}.html").write_text(render(build_history(events), name).replace("<head>", "<head>" + PROBE, 1))
+    for name, text in pages.items():
+        (folder / f"{name}.html").write_text(text.replace("<head>", "<head>" + PROBE, 1))
         for width in widths:
             style = f"border:0;width:{width}px;height:900px"
             inner += f'<iframe name="{name}-{width}" src="{name}.html" style="{style}"></iframe>'
@@ -132,6 +142,22 @@ def test_every_page_draws_its_figures_without_an_error(pages: dict[str, list[Eve
         assert len(answer["drawn"]) == (0 if name.startswith("empty") else 6), name
     check_script(found["digits-1400"])
     assert found["hundred-400"]["dimmed"] == 99
+
+
+def test_a_comparison_of_policies_draws_its_figures_without_an_error(tmp_path: Path) -> None:
+    labels = ("fifo", "fifo:backfill=true", "tiresias")
+    jobs = "name,arrival,devices,duration,deadline\n" + "".join(
+        f"j{i},{i},{1 + i % 4},50,{i + 90}\n" for i in range(60)
+    )
+    (tmp_path / "trace-with-a-name-that-is-longer-than-a-phone-is-wide-without-any-break.csv").write_text(jobs)
+    workload = Workload(trace=next(tmp_path.glob("*.csv")))
+    comparison = Comparison(workload, Cluster((4, 4)), cases_of(labels, [], [0, 1]))
+    page = comparison_page(comparison, compare(comparison))
+    for name, answer in answers(tmp_path, framed(tmp_path, {"page": page}, (1400, 400)), LIGHT).items():
+        assert answer["problems"] == [], name
+        assert (answer["overflow"], answer["wide"]) == (0, 0), name
+        assert len(answer["drawn"]) == 6 and all(drawn for _, drawn in answer["drawn"]), name
+        assert (answer["selected"], answer["dimmed"]) == ("fifo", 2), name
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])
