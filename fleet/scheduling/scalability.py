@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from fleet.scheduling.allocation_table import least_count
 from fleet.scheduling.job_state import JobState, Scaling
 from fleet.scheduling.rates import Counts, Floats
 
@@ -30,6 +32,11 @@ class BatchCurve:
 
     factors: Floats
     batches: Counts
+
+    @cached_property
+    def least(self) -> int | None:
+        """The fewest devices on which the job can run; None: there is no such number."""
+        return least_count(self.factors)
 
 
 class AllReduceTimes:
@@ -127,8 +134,13 @@ class Scalability:
         counts, whole = np.arange(1, self.limit + 1), batches[:, np.newaxis]
         each = -(-whole // counts)
         processing = np.interp(each, list(self.processing), list(self.processing.values()))
-        rates = whole / (processing + self.reducing.seconds(self.weights))
+        rates = whole / (processing + self._summing)
         return np.where((each <= self.fits) & (whole >= counts), rates, 0.0)
+
+    @cached_property
+    def _summing(self) -> Floats:
+        """t_comm(p, k), k = 1 .. `limit`."""
+        return self.reducing.seconds(self.weights)
 
     def worker_rate(self, kind: str) -> float:
         """As `Scaling.worker_rate`, of a worker whose mini-batch is the largest that fits; kinds are alike."""

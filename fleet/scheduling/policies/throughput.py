@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.allocation_table import best_counts, least_count
+from fleet.scheduling.allocation_table import best_counts
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_flag
@@ -92,30 +92,31 @@ class Throughput:
         for name in state.changed:
             if name not in state.by_name:
                 memo.curves.pop(name, None)
-        jobs, pinned = self._running(state, memo)
+        curves: dict[str, BatchCurve] = {}  # of those who run from now on
+        pinned = self._running(state, memo, curves)
         size = state.cluster.size - len(state.unavailable) - sum(map(len, pinned.values()))
-        dropped = self._join(jobs, size, state, memo)
-        placed = _placed(self._counts(jobs, size, memo), state) | pinned
-        return Plan(placed, batches=self._batches(placed, state, memo), dropped=dropped, memo=memo)
+        dropped = self._join(size, state, memo, curves)
+        placed = _placed(self._counts(size, state, curves), pinned, state)
+        return Plan(placed, batches=_batches(placed, state, curves), dropped=dropped, memo=memo)
 
-    def _running(self, state: State, memo: _Memo) -> tuple[list[JobState], dict[str, tuple[int, ...]]]:
-        """The jobs that run, in their order; and those that go on as they are, as they hold too few for this policy."""
-        jobs, pinned = [], {}
+    def _running(self, state: State, memo: _Memo, curves: dict[str, BatchCurve]) -> dict[str, tuple[int, ...]]:
+        """Enter the jobs that run; return those that go on as they are, as they hold too few for this policy."""
+        pinned = {}
         for name, devices in state.running.items():
-            least = self._least(state.by_name[name], memo)
-            if state.unavailable.isdisjoint(devices):
-                if least is None or least > len(devices):
+            if not state.unavailable or state.unavailable.isdisjoint(devices):
+                curve = self._curve(state.by_name[name], memo)
+                if curve.least is None or curve.least > len(devices):
                     pinned[name] = devices
                 else:
-                    jobs.append(state.by_name[name])
-        return sorted(jobs, key=self._key), pinned
+                    curves[name] = curve
+        return pinned
 
-    def _counts(self, jobs: Sequence[JobState], size: int, memo: _Memo) -> dict[str, int]:
+    def _counts(self, size: int, state: State, curves: dict[str, BatchCurve]) -> dict[str, int]:
         """The dynamic program over jobs that can all have devices at once."""
-        curves = [self._curve(job, memo) for job in jobs]
-        counts = best_counts([self._gains(job, curve) for job, curve in zip(jobs, curves)], size)
+        jobs = sorted(map(state.by_name.__getitem__, curves), key=self._key)
+        counts = best_counts([self._gains(job, curves[job.name]) for job in jobs], size)
         assert counts is not None, "the queue was trimmed to what is feasible"
-        alike = [(id(curve), job.priority) for job, curve in zip(jobs, curves)]
+        alike = [(id(curves[job.name]), job.priority) for job in jobs]
         return dict(zip((job.name for job in jobs), _steady(jobs, alike, counts)))
 
     def _key(self, job: JobState) -> tuple[bool, float, float, str]:
@@ -130,19 +131,20 @@ class Throughput:
             known = memo.curves[job.name] = job, curve_of(job, self.batch, self.most)
         return known[1]
 
-    def _join(self, jobs: list[JobState], size: int, state: State, memo: _Memo) -> dict[str, str]:
-        """Add to `jobs` those who wait, as long as there is room for all (III-D); return who is dropped, and why."""
-        room = size - sum(self._least(job, memo) or 0 for job in jobs)
+    def _join(self, size: int, state: State, memo: _Memo, curves: dict[str, BatchCurve]) -> dict[str, str]:
+        """Enter those who wait, as long as there is room for all (III-D); return who is dropped, and why."""
+        room = size - sum(curve.least or 0 for curve in curves.values())
         memo.line = WaitingLine.of(replace(state, memo=memo.line), self._key)
         dropped: dict[str, str] = {}
         passed: list[JobState] = []
         for job in memo.line.take(state):
-            least = self._least(job, memo)
+            curve = self._curve(job, memo)
+            least = curve.least
             if least is None or least > state.cluster.size:
                 dropped[job.name] = _impossible(job, least, self.most, state.cluster.size)
             elif least <= room:
                 room -= least
-                jobs.append(job)
+                curves[job.name] = curve
             elif not self.queue:
                 dropped[job.name] = f"it needs {least} devices, and {room} are left beside those that the others need"
             else:
@@ -152,9 +154,6 @@ class Throughput:
         for job in passed:
             memo.line.back(job)
         return dropped
-
-    def _least(self, job: JobState, memo: _Memo) -> int | None:
-        return least_count(self._curve(job, memo).factors)
 
     def _gains(self, job: JobState, curve: BatchCurve) -> Floats:
         """What a job brings to the sum, by its count."""
@@ -167,16 +166,6 @@ class Throughput:
             gains = gains + self.stay * (np.arange(1, len(gains) + 1) == job.held)
         return gains
 
-    def _batches(self, placed: Allocation, state: State, memo: _Memo) -> dict[str, int]:
-        """The batches that change."""
-        batches: dict[str, int] = {}
-        for name, devices in placed.items():
-            job = state.by_name[name]
-            batch = int(self._curve(job, memo).batches[len(devices) - 1])
-            if batch and batch != job.batch and state.running.get(name) != devices:
-                batches[name] = batch
-        return batches
-
 
 def _same(known: JobState, job: JobState) -> bool:
     """Whether the curve of one is that of the other."""
@@ -186,9 +175,9 @@ def _same(known: JobState, job: JobState) -> bool:
 
 def _steady(jobs: Sequence[JobState], alike: Sequence[tuple[int, float]], counts: Sequence[int]) -> list[int]:
     """The counts, exchanged among jobs that gain alike so that as many as possible keep what they hold."""
-    left: dict[tuple[int, float], Counter[int]] = {}
+    left: dict[tuple[int, float], Counter[int]] = {kind: Counter() for kind in set(alike)}
     for kind, count in zip(alike, counts):
-        left.setdefault(kind, Counter())[count] += 1
+        left[kind][count] += 1
     chosen = [0] * len(jobs)
     for index, (job, kind) in enumerate(zip(jobs, alike)):
         if left[kind][job.held]:
@@ -198,9 +187,12 @@ def _steady(jobs: Sequence[JobState], alike: Sequence[tuple[int, float]], counts
     return [count or rest[kind].pop() for count, kind in zip(chosen, alike)]
 
 
-def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
+def _placed(
+    counts: Mapping[str, int], pinned: Mapping[str, tuple[int, ...]], state: State
+) -> dict[str, tuple[int, ...]]:
     """Jobs whose count stays keep their devices; the others get theirs anew, the largest first, where they fit best."""
-    placed = {name: held for name, count in counts.items() if len(held := state.running.get(name, ())) == count}
+    placed = dict(pinned)
+    placed |= {name: held for name, count in counts.items() if len(held := state.running.get(name, ())) == count}
     free = state.free_devices()
     for name, devices in state.running.items():
         if name not in placed:
@@ -208,6 +200,17 @@ def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
     for name in sorted((name for name in counts if name not in placed), key=lambda name: -counts[name]):
         placed[name] = free.take(counts[name]) or ()
     return placed
+
+
+def _batches(placed: Allocation, state: State, curves: Mapping[str, BatchCurve]) -> dict[str, int]:
+    """The batches that change: of jobs that move."""
+    batches: dict[str, int] = {}
+    for name, devices in placed.items():
+        if state.running.get(name) != devices:
+            batch = int(curves[name].batches[len(devices) - 1])
+            if batch and batch != state.by_name[name].batch:
+                batches[name] = batch
+    return batches
 
 
 def _impossible(job: JobState, least: int | None, most: int, size: int) -> str:
