@@ -55,6 +55,7 @@ class JobState:
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.
         held: devices that it has had since then.
+        restarts: how often it began anew on other devices.
         last: the devices that it lost last; its state is still near them.
         restart: most seconds from getting devices to the first step on them.
 
@@ -91,6 +92,7 @@ class JobState:
     ready: float = 0.0
     pace: float = 0.0
     held: int = 0
+    restarts: int = 0
     last: tuple[int, ...] = ()
     restart: float = 0.0
 

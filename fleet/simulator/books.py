@@ -85,13 +85,14 @@ class Books:
         if before - len(self.free) != len(devices):
             raise BadPlan(f"job {name} is given devices {devices}, of which some are not free")
         row = self.row[name]
+        restarts = 0
         if np.isnan(self.begin[row]):
             self.begin[row] = now
         else:
-            self.restarts[row] += 1
+            self.restarts[row] = restarts = job.restarts + 1
         ready = now + delay
         self.running[name] = devices
-        self.unfinished[name] = job.changed(since=now, ready=ready, pace=pace, held=len(devices))
+        self.unfinished[name] = job.changed(since=now, ready=ready, pace=pace, held=len(devices), restarts=restarts)
         self.version[row] += 1
         self.speedup += pace / self.single[row]
         return ready + job.remaining / pace
@@ -155,7 +156,8 @@ class Books:
 
     def _release(self, job: JobState, trained: float, now: float) -> None:
         devices, single = self.running.pop(job.name), self.single[self.row[job.name]]
-        self.free.give(device for device in devices if device not in self.unavailable)
+        lost = self.unavailable
+        self.free.give(tuple(device for device in devices if device not in lost) if lost else devices)
         self.held[list(devices)] += now - job.since
         self.alone += trained / single
         self.speedup = self.speedup - job.pace / single if self.running else 0.0

@@ -14,7 +14,7 @@ class Kind(IntEnum):
     REPAIR = 1
     FAILURE = 2
     ARRIVAL = 3
-    CHECK = 4
+    STAGE = 4
 
 
 class Calendar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 
 from fleet.scheduling.job_state import JobState
@@ -14,7 +14,7 @@ from fleet.scheduling.state import State
 from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, Reading
-from fleet.simulator.machine import Machine
+from fleet.simulator.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
 from fleet.simulator.traces.trace import Trace
 
@@ -57,6 +57,7 @@ class Simulation:
         slack: float = 0.0,
     ) -> None:
         self._trace, self._machine, self._policy, self._seed = trace, machine, policy, seed
+        self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked = tuple(failures), ticked
         self._books = Books(machine.cluster, len(trace))
         self._calendar = Calendar()
@@ -105,6 +106,8 @@ class Simulation:
                 self._done(what, version, now)
             elif kind == Kind.ARRIVAL:
                 self._arrive(what)
+            elif kind == Kind.STAGE:
+                self._advance(what, version, now)
             elif kind == Kind.FAILURE:
                 self._fail(what, now)
             elif kind == Kind.REPAIR:
@@ -146,7 +149,10 @@ class Simulation:
         for job in plan.promoted:
             books.pardoned(job, now)
         for job, batch in plan.batches.items():
-            books.unfinished[job] = replace(books.unfinished[job], batch=batch)
+            books.unfinished[job] = books.unfinished[job].changed(batch=batch)
+            if job in books.running and not self._policy.shares_streams:
+                state = books.unfinished[job]
+                self._go_on(job, state.remaining_at(now), max(now, state.ready))
         for job, devices in new.items():
             self._start(job, devices, now)
         if self._policy.shares_streams and len(new) > 1:
@@ -162,9 +168,26 @@ class Simulation:
         books = self._books
         state = books.unfinished[job]
         pace, delay = self._machine.pace(state, devices), self._machine.delay(state, devices)
-        end = books.given(job, devices, now, delay, pace)
-        row = books.row[job]
-        self._calendar.enter(end, Kind.DONE, row, books.version[row])
+        books.given(job, devices, now, delay, pace)
+        if self._staged is not None:
+            books.unfinished[job] = self._staged.begun(books.unfinished[job], devices)
+        self._enter_end(job)
+
+    def _enter_end(self, job: str) -> None:
+        """When a job will be done at its pace, or its stage."""
+        state, row = self._books.unfinished[job], self._books.row[job]
+        version = self._books.version[row]
+        left = math.inf if self._staged is None else self._staged.lasts(state)
+        if left < state.remaining:
+            self._calendar.enter(state.ready + max(0.0, left) / state.pace, Kind.STAGE, row, version)
+        else:
+            self._calendar.enter(state.ready + state.remaining / state.pace, Kind.DONE, row, version)
+
+    def _go_on(self, job: str, samples: float, since: float) -> None:
+        """A job with so many samples left goes on where it is, at the pace that it has there from `since` on."""
+        books = self._books
+        books.repaced(job, samples, since, self._machine.pace(books.unfinished[job], books.running[job]))
+        self._enter_end(job)
 
     def _share(self, new: Iterable[str], now: float) -> None:
         """Jobs of a stream that begin together pace each other, from when all are ready."""
@@ -223,6 +246,15 @@ class Simulation:
             self._note([name])
             if self._ticked is not None:
                 self._ticked()
+
+    def _advance(self, row: int, version: int, now: float) -> None:
+        if self._books.version[row] == version:
+            assert self._staged is not None
+            name = self._trace.jobs.name[row]
+            job = self._books.unfinished[name]
+            left = job.remaining - self._staged.lasts(job)
+            self._books.unfinished[name] = self._staged.advanced(job)
+            self._go_on(name, left, now)
 
     def _fail(self, failure: int, now: float) -> None:
         hit = self._books.lost(self._devices_of(failure))

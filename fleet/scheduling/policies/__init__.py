@@ -17,13 +17,27 @@ from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
 from fleet.scheduling.policies.throughput import Throughput
+from fleet.scheduling.policies.pollux import Pollux
 from fleet.scheduling.policies.tiresias import Tiresias
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
 
-POLICIES = (Flotilla, Local, Homogeneous, Baseline, Fifo, Tiresias, Throughput, Gandiva, EasyScale, Deadline, Malleable)
+POLICIES = (
+    Flotilla,
+    Local,
+    Homogeneous,
+    Baseline,
+    Fifo,
+    Tiresias,
+    Throughput,
+    Gandiva,
+    EasyScale,
+    Deadline,
+    Malleable,
+    Pollux,
+)
 
 
 class Policy(Protocol):
