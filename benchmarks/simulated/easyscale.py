@@ -58,14 +58,11 @@ class OneAtATime:
         return Plan({first.name: devices} if devices else {}, others_go_on=True)
 
 
-class Slotted:
-    """A policy that is asked at the ends of slots alone."""
+@dataclass(frozen=True)
+class SlottedFifo(Fifo):
+    """Gangs side by side, planned at the ends of slots."""
 
-    shares_streams: ClassVar[bool] = False
-
-    def __init__(self, policy: Policy) -> None:
-        self.name, self.plan = policy.name, policy.plan
-        self.trigger = Trigger(interval=SLOT)
+    trigger: ClassVar[Trigger] = Trigger(interval=SLOT)
 
 
 def workload(path: Path) -> Trace:
@@ -77,7 +74,7 @@ def workload(path: Path) -> Trace:
 def simulate(
     trace: Trace, rates: Path, policy: Policy, share: float = BATCH_SHARE, column: str | None = MIXED_KINDS
 ) -> Outcome:
-    """The workload as the artifact's simulator has it: every job at the speed of D2, the first start alone takes time."""
+    """The workload as the artifact's simulator has it: all jobs as fast as D2; their first start alone takes time."""
     machine = KindMachine(CLUSTER, read_kind_rates(rates), Costs(START), column=column, batch_share=share)
     return Simulation(trace, machine, policy).run()
 
@@ -107,7 +104,7 @@ def measure(part: Part, repetitions: int) -> None:
 
 
 def _bars(part: Part, trace: Trace, rates: Path, authors: dict[str, tuple[float, float]]) -> None:
-    policies = {
+    policies: dict[str, Policy] = {
         "YARN-CS": OneAtATime(), "homogeneous": EasyScale(heterogeneous=False), "heterogeneous": EasyScale(),
     }  # fmt: skip
     rows = []
@@ -125,19 +122,19 @@ def _bars(part: Part, trace: Trace, rates: Path, authors: dict[str, tuple[float,
     )
     part.note(
         "EasyScale, heterogeneous is ahead because a new job begins on its fastest free kind of device, not on one of "
-        "the slowest; a plan goes on until no device helps, where the artifact at most doubles a job in a slot; and slow "
-        "devices are given back once faster ones have their work."
+        "the slowest; a plan goes on until no device helps, where the artifact at most doubles a job in a slot; and "
+        "slow devices are given back once faster ones have their work."
     )
     part.note(
-        "The artifact's YARN-CS runs one job at a time, and so does that of the bar. Part of EasyScale's published gain is "
-        "what the table of variants shows for fifo: gangs of the same jobs that run beside each other."
+        "The artifact's YARN-CS runs one job at a time, and so does that of the bar. Part of EasyScale's published "
+        "gain is what the table of variants shows for fifo: gangs of the same jobs that run beside each other."
     )
 
 
 def _explanations(part: Part, trace: Trace, rates: Path) -> None:
     variants: dict[str, Policy] = {
-        "fifo, gangs side by side": Slotted(Fifo()),
-        "fifo with backfilling": Slotted(Fifo(backfill=True)),
+        "fifo, gangs side by side": SlottedFifo(),
+        "fifo with backfilling": SlottedFifo(backfill=True),
         "homogeneous, at most doubled in a slot": EasyScale(heterogeneous=False, growth=2),
         "heterogeneous, at most doubled in a slot": EasyScale(growth=2),
         "heterogeneous, planned at each event": EasyScale(interval=0),
