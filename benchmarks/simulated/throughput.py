@@ -1,0 +1,186 @@
+"""Elastic scaling with variable batch size against fixed batches (Saxena et al., 2020, Tables III and IV)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.simulated.part import Part
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.policies import policy
+from fleet.simulator.batch_machine import BatchMachine
+from fleet.simulator.batch_profiles import K_MAX, published_profiles
+from fleet.simulator.machine import Costs
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.simulation import Simulation
+from fleet.simulator.traces.batch_jobs import BatchJobs, batch_trace
+
+MINUTE = 60.0
+SEEDS = {40: 9, 400: 3}
+"""Traces drawn for each size, where the user asks for no number."""
+OTHERS_SEEDS = 3
+RESTART = 60.0
+"""Seconds that a move costs where moves cost anything."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A line of their tables.
+
+    Attributes:
+        drops: share of the jobs that are dropped, where jobs are.
+        minutes: mean completion time where they wait.
+        efficiency: SJS efficiency there.
+    """
+
+    drops: float
+    minutes: float
+    efficiency: float
+
+
+@dataclass(frozen=True)
+class Published:
+    """Their figures at a size: the policy and its baseline; and for how long jobs come."""
+
+    minutes: float
+    elastic: Figures
+    baseline: Figures
+
+
+PUBLISHED: Mapping[int, Published] = {
+    40: Published(720, Figures(0.1009, 33.79, 0.8603), Figures(0.3957, 351.02, 0.4194)),
+    400: Published(480, Figures(0.0123, 22.96, 0.8153), Figures(0.3828, 166.82, 0.4310)),
+}
+OTHERS: Mapping[str, tuple[dict[str, Any], float, float]] = {
+    "as above": ({}, 1.0, 0.0),
+    "later jobs may go first (their Figure 4)": ({"backfill": True}, 1.0, 0.0),
+    "a move costs 60 s": ({}, 1.0, RESTART),
+    "a move costs 60 s and must bring 0.5": ({"stay": 0.5}, 1.0, RESTART),
+    "a move costs 60 s, a plan each 10 min": ({"interval": 600.0}, 1.0, RESTART),
+    "a move costs 60 s, a plan each 10 min or 2 events": ({"interval": 600.0, "events": 2}, 1.0, RESTART),
+    "a device costs 0.5 of its throughput": ({"price": 0.5}, 1.0, 0.0),
+    "the network 1.5 times as fast": ({}, 1.5, 0.0),
+    "the network twice as fast": ({}, 2.0, 0.0),
+}
+"""What else was tried at 40 devices: parameters, speed of the network, seconds of a move."""
+
+
+def measure(part: Part, repetitions: int) -> None:
+    """Their two tables, what the choices behind them change, and Max-BS and Min-BS.
+
+    Args:
+        repetitions: seeds of each; 0: as many as `SEEDS` says.
+    """
+    for size, published in PUBLISHED.items():
+        _gains(part, size, published, range(repetitions or SEEDS[size]))
+    _others(part, range(repetitions or OTHERS_SEEDS))
+    _ends_of_the_range(part, range(repetitions or OTHERS_SEEDS))
+    part.note(
+        "the paper prints no times: the rates follow from its Table II, its experiment on 5 devices, its network and "
+        "the arithmetic of its models, the arrivals (as much work as all devices do, a quarter of it in quiet hours) "
+        "from the numbers of jobs in its figures 7 and 9; nothing is fitted to Tables III and IV"
+    )
+    part.note(
+        "gains grow where the baseline scales worse: the tables hold both sides against the paper's figures, and the "
+        "lines of faster networks show the gains where the baseline scales as well as in the paper, or better"
+    )
+
+
+def _gains(part: Part, size: int, published: Published, seeds: range) -> None:
+    """The bars at a size: medians over the seeds of the gain on the same trace."""
+    ours, theirs = ([_figures(size, published.minutes, seed, {"batch": batch}) for seed in seeds] for batch in MODES)
+    rows = [_row("ours: elastic", ours), _row("ours: baseline", theirs)]
+    rows += [
+        _row(name, [line])
+        for name, line in (("paper: elastic", published.elastic), ("paper: baseline", published.baseline))
+    ]
+    part.table(f"{size} devices, median (least .. most) of {len(seeds)} seeds", COLUMNS, rows)
+    wanted = _gain(published.elastic, published.baseline)
+    found = np.array([_gain(*pair) for pair in zip(ours, theirs)])
+    for (name, text), least, gains in zip(GAINS, wanted, found.T):
+        gain = float(np.median(gains))
+        spread = f"{gains.min():.2f} .. {gains.max():.2f} over {len(seeds)} seeds"
+        part.bar(f"{size} devices: {name}", gain, f">= {least:.2f} ({text}; {spread})", gain >= least)
+
+
+MODES = ("variable", "fixed")
+COLUMNS = ["policy", "drop ratio", "completion time, min", "SJS efficiency"]
+GAINS = (
+    ("completion time gain", "baseline / elastic, with a queue"),
+    ("drop ratio gain", "baseline - elastic, without one"),
+    ("SJS efficiency gain", "elastic / baseline, with a queue"),
+)
+
+
+def _gain(elastic: Figures, baseline: Figures) -> tuple[float, float, float]:
+    """As `GAINS`; drop ratios are subtracted, as none may be dropped."""
+    efficiency = elastic.efficiency / baseline.efficiency
+    return baseline.minutes / elastic.minutes, baseline.drops - elastic.drops, efficiency
+
+
+def _others(part: Part, seeds: range) -> None:
+    """The gains at 40 devices under other choices."""
+    rows = []
+    for name, (parameters, network, seconds) in OTHERS.items():
+        lines = {
+            batch: [_figures(40, 720, seed, {"batch": batch, **parameters}, network, seconds) for seed in seeds]
+            for batch in MODES
+        }
+        gains = np.median([_gain(*pair) for pair in zip(*lines.values())], axis=0)
+        rows.append(
+            [name, *(_told([getattr(line, what) for line in lines[batch]]) for what in FIELDS for batch in MODES)]
+        )
+        rows[-1] += [f"{gain:.2f}" for gain in gains]
+    columns = ["choice", *(f"{what}, {mode}" for what in COLUMNS[1:] for mode in ("elastic", "baseline"))]
+    part.table(f"40 devices, median of {len(seeds)} seeds", columns + [name for name, _ in GAINS], rows)
+
+
+FIELDS = ("drops", "minutes", "efficiency")
+
+
+def _ends_of_the_range(part: Part, seeds: range) -> None:
+    """Jobs of one category for 4 hours, without a queue, that would keep k_max devices busy (IV-A, IV-D, IV-E)."""
+    rows = []
+    for model in published_profiles():
+        for arrivals in ("high", "low"):
+            spec = BatchJobs(240 * MINUTE, K_MAX, arrivals, mix={model: 1.0})  # type: ignore[arg-type]
+            done = {
+                batch: [_simulated(spec, 40, seed, {"batch": batch, "queue": False}).finished.sum() for seed in seeds]
+                for batch in (*MODES, "max", "min")
+            }
+            rows.append([model, arrivals, *(f"{np.median(counts):.0f}" for counts in done.values())])
+    columns = ["jobs", "arrivals", "elastic", "Random-BS", "Max-BS", "Min-BS"]
+    part.table(f"Jobs done of one category on 40 devices, median of {len(seeds)} seeds", columns, rows)
+
+
+def _figures(
+    size: int, minutes: float, seed: int, parameters: dict[str, Any], network: float = 1.0, restart: float = 0.0
+) -> Figures:
+    """A line of the tables, of two simulations: without and with a queue."""
+    spec = BatchJobs(minutes * MINUTE, size)
+    dropping, waiting = (
+        _simulated(spec, size, seed, {"queue": queue, **parameters}, network, restart) for queue in (False, True)
+    )
+    return Figures(float(dropping.dropped.mean()), float(waiting.jct.mean()) / MINUTE, waiting.sjs_efficiency)
+
+
+def _simulated(
+    spec: BatchJobs, size: int, seed: int, parameters: dict[str, Any], network: float = 1.0, restart: float = 0.0
+) -> Outcome:
+    """On machines of 2 devices, as theirs."""
+    profiles = published_profiles(network)
+    machine = BatchMachine(Cluster((2,) * (size // 2)), profiles, Costs(restart=restart))
+    return Simulation(batch_trace(spec, profiles, seed), machine, policy("throughput", **parameters)).run()
+
+
+def _row(name: str, lines: list[Figures]) -> list[str]:
+    return [name, *(_told([getattr(line, what) for line in lines], len(lines) > 1) for what in FIELDS)]
+
+
+def _told(values: list[float], spread: bool = False) -> str:
+    """The median, and how far the seeds lie apart."""
+    text = f"{np.median(values):.3f}"
+    return f"{text} ({min(values):.3f} .. {max(values):.3f})" if spread else text
