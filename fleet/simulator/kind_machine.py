@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.intra_job import Capability, configure
+from fleet.scheduling.intra_job import Capability, Counts, configure, evaluate
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
 from fleet.simulator.kind_rates import MIXED_KINDS, SAME_KIND, KindRates
@@ -40,6 +41,22 @@ class KindScaling:
     def worker_rate(self, kind: str) -> float:
         """As `Scaling.worker_rate`."""
         return 1.0 / self.seconds[kind]
+
+
+class _Speeds(NamedTuple):
+    """What the kinds can do for a job, and what policies are told of it."""
+
+    true: tuple[Capability, ...]
+    told: tuple[Capability, ...]
+
+
+def _pace(speeds: _Speeds, nums: Counts, workers: int) -> float:
+    """Samples/s: each device has as many workers as it should by what is told, and takes its true time for them."""
+    planned = configure(nums, speeds.told, workers)
+    assert planned is not None, "a job that is given devices has some"
+    found = evaluate(nums, planned.executors, planned.threads, speeds.true, workers)
+    assert found is not None, "the same split has the same room"
+    return found.perf
 
 
 class KindMachine:
@@ -85,7 +102,7 @@ class KindMachine:
         self._guaranteed = guaranteed
         self._kinds = list(cluster.counts())
         self._scalings: dict[tuple[object, ...], tuple[KindScaling, RateCurve]] = {}
-        self._true: dict[str, tuple[Capability, ...]] = {}  # of jobs with a model, whatever policies are told
+        self._speeds: dict[str, _Speeds] = {}  # of jobs with a model
         self._paces: dict[tuple[object, ...], float] = {}
 
     @property
@@ -103,18 +120,16 @@ class KindMachine:
         return self._training(job) if job.model else self._serving(job)
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.pace`: N samples of a mini-batch over the time of the slowest device."""
-        capabilities = self._true.get(job.name)
-        if capabilities is None:
+        """As `Machine.pace`: N mini-batches over the time of the slowest device, spread by what policies are told."""
+        speeds = self._speeds.get(job.name)
+        if speeds is None:
             return job.rate(len(devices))
         kinds = [self._cluster.kind_of(device) for device in devices]
         nums = tuple(kinds.count(kind) for kind in self._kinds)
         workers = job.rate.workers or job.limit
-        key = (capabilities, workers, nums)
+        key = (speeds, workers, nums)
         if key not in self._paces:
-            best = configure(nums, capabilities, workers)
-            assert best is not None, "a job that is given devices has some"
-            self._paces[key] = best.perf
+            self._paces[key] = _pace(speeds, nums, workers)
         return self._paces[key]
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
@@ -140,10 +155,14 @@ class KindMachine:
             )
         scaling, curve = self._scaling(job)
         samples = job.batch_size / scaling.workers
-        self._true[job.name] = tuple(
-            Capability(samples / self.seconds(job, kind), self._executors.get(kind, 1), self._interference)
-            for kind in self._kinds
+        true, told = (
+            tuple(
+                Capability(samples / self._seconds(rates, job, kind), self._executors.get(kind, 1), self._interference)
+                for kind in self._kinds
+            )
+            for rates in (self._rates, self._told)
         )
+        self._speeds[job.name] = _Speeds(true, told)
         return self._state(job, curve, scaling.workers, job.samples, scaling)
 
     def _state(
