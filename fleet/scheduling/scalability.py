@@ -38,6 +38,11 @@ class BatchCurve:
         """The fewest devices on which the job can run; None: there is no such number."""
         return least_count(self.factors)
 
+    @cached_property
+    def key(self) -> bytes:
+        """The same for jobs that scale alike."""
+        return self.factors.tobytes()
+
 
 class AllReduceTimes:
     """t_comm(p, k), seconds in which k devices sum p weights, interpolated between what was measured.

@@ -207,6 +207,13 @@ def test_runners_stay_in_and_keep_their_devices_where_their_count_stays() -> Non
     assert plan.allocation["b"] == (2,) and len(plan.allocation["a"]) == 3, "who gains alike, changes least"
 
 
+def test_equal_jobs_are_not_moved_for_nothing() -> None:
+    # All three counts 2, 1, 1 are alike; whoever holds two keeps them, also where each has a curve of its own.
+    plain = [JobState(name, curve(10, 18), 2, held=1 + (name == "b"), arrival=ord(name)) for name in "abc"]
+    running = {"a": (3,), "b": (0, 1), "c": (2,)}
+    assert planned(plain, 4, running).allocation == running
+
+
 def test_who_holds_fewer_devices_than_its_batch_needs_goes_on_as_it_is() -> None:
     plan = planned([job("a", batch=64, held=2), job("b", arrival=1)], 4, {"a": (0, 1)}, batch="max", queue=False)
     assert plan.allocation == {"a": (0, 1)} and set(plan.dropped) == {"b"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_traces import Watched
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
@@ -119,6 +120,16 @@ def test_any_other_policy_gives_each_job_the_gang_of_its_batch() -> None:
     trace = batch_trace(BatchJobs(HOUR, 8), PROFILES, 4)
     outcome = Simulation(trace, BatchMachine(Cluster((2,) * 8), PROFILES), policy("fifo")).run()
     np.testing.assert_allclose(outcome.end - outcome.begin, trace.jobs.duration)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"batch": "fixed"}, {"interval": 300.0, "events": 3, "queue": False}])
+def test_plans_hold_and_are_the_same_without_the_memo(parameters: dict[str, object]) -> None:
+    trace, machine = batch_trace(BatchJobs(HOUR, 12), PROFILES, 6), BatchMachine(Cluster((2,) * 6), PROFILES)
+    watched = [Watched(policy("throughput", **parameters), forgetful) for forgetful in (False, True)]
+    first, second = (Simulation(trace, machine, each).run() for each in watched)
+    np.testing.assert_array_equal(first.end, second.end)
+    np.testing.assert_array_equal(first.restarts, second.restarts)
+    assert (first.timeline.used <= 12).all() and first.timeline.used.max() == 12
 
 
 def test_arrivals_follow_the_pattern() -> None:

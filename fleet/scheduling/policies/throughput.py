@@ -116,7 +116,7 @@ class Throughput:
         jobs = sorted(map(state.by_name.__getitem__, curves), key=self._key)
         counts = best_counts([self._gains(job, curves[job.name]) for job in jobs], size)
         assert counts is not None, "the queue was trimmed to what is feasible"
-        alike = [(id(curves[job.name]), job.priority) for job in jobs]
+        alike = [(curves[job.name].key, job.priority) for job in jobs]
         return dict(zip((job.name for job in jobs), _steady(jobs, alike, counts)))
 
     def _key(self, job: JobState) -> tuple[bool, float, float, str]:
@@ -173,9 +173,9 @@ def _same(known: JobState, job: JobState) -> bool:
     return same and known.batches == job.batches and known.batch == job.batch
 
 
-def _steady(jobs: Sequence[JobState], alike: Sequence[tuple[int, float]], counts: Sequence[int]) -> list[int]:
+def _steady(jobs: Sequence[JobState], alike: Sequence[tuple[bytes, float]], counts: Sequence[int]) -> list[int]:
     """The counts, exchanged among jobs that gain alike so that as many as possible keep what they hold."""
-    left: dict[tuple[int, float], Counter[int]] = {kind: Counter() for kind in set(alike)}
+    left: dict[tuple[bytes, float], Counter[int]] = {kind: Counter() for kind in set(alike)}
     for kind, count in zip(alike, counts):
         left[kind][count] += 1
     chosen = [0] * len(jobs)
