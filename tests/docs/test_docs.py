@@ -14,14 +14,17 @@ import typer
 import yaml
 from commands import follow
 from journals import in_code, written
-from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows
+from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
 
 import trainers.zoo
 from fleet.cli import app
-from fleet.scheduling.policies import POLICIES
+from fleet.scheduling.policies import POLICIES, Policy
+from fleet.simulator import job_table
 from preprocess.source import built_in_sources
 from preprocess.transform import built_in_transforms
 from trainers import Checkpoint
+
+POLICY_PAGES = DOCS / "reference" / "policies"
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +84,25 @@ def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
     follow(f"how-to/{name}.md", tmp_path)
 
 
+def test_simulating_runs_as_told(tutorial: Path) -> None:
+    follow("how-to/simulate.md", tutorial)
+    assert json.loads((tutorial / "fifo.json").read_text())["finished"] == 5
+    assert sorted(path.name for path in (tutorial / "compared").iterdir()) == [
+        "jobs.csv", "report.html", "simulation.json",
+    ]  # fmt: skip
+
+
+def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
+    reference = page("reference/simulate.md").sections(2)
+    told = json.loads((tutorial / "compared" / "simulation.json").read_text())["runs"][0]
+    assert keys(reference["Figures"]) == told.keys()
+    assert keys(reference["Files"]) == set(job_table.COLUMNS)
+
+
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
-    followed |= {"profiling", "rehearse", "faults"}
+    followed |= {"profiling", "rehearse", "faults", "simulate"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 
@@ -114,7 +132,7 @@ def test_links_lead_somewhere(source: Page) -> None:
 
 def test_index_lists_every_page() -> None:
     listed = {(DOCS / link.partition("#")[0]).resolve() for link in page("index.md").links}
-    assert listed == {p.path for p in pages()} - {DOCS / "index.md"}
+    assert listed == {p.path for p in pages()} - {DOCS / "index.md"} - set(POLICY_PAGES.glob("*.md"))
 
 
 def test_command_line_is_documented() -> None:
@@ -147,16 +165,20 @@ def test_exit_codes_are_documented() -> None:
     assert all(f"{code} " in str(inspect.getdoc(run.callback)) for code in told)
 
 
-def test_policies_are_documented() -> None:
-    sections = page("reference/policies.md").sections(2)
-    assert list(sections) == [policy.name for policy in POLICIES]
-    for policy in POLICIES:
-        told = {quoted(row[0])[0]: quoted(row[1])[0] for row in rows(sections[policy.name])}
-        assert told == {field.name: json.dumps(field.default) for field in fields(policy)}, policy.name
-    sharing = {
-        quoted(row[0])[0]: row[-1] == "yes" for row in rows(page("reference/policies.md").prose) if len(row) == 4
-    }
-    assert sharing == {policy.name: policy.shares_streams for policy in POLICIES}
+def test_every_policy_is_in_the_index() -> None:
+    index = [row for row in rows(page("reference/policies.md").prose) if len(row) == 4]
+    told = {quoted(row[0])[0]: row[-1] == "yes" for row in index}
+    assert told == {policy.name: policy.shares_streams for policy in POLICIES}
+    linked = {(DOCS / "reference" / link).resolve() for link in page("reference/policies.md").links}
+    assert set(POLICY_PAGES.glob("*.md")) <= linked
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_parameters_of_a_policy_are_documented(policy: type[Policy]) -> None:
+    text = page(f"reference/policies/{policy.name}.md").text
+    assert text.startswith(f"# {policy.name}\n")
+    told = {quoted(row[0])[0]: quoted(row[1])[0] for row in rows_of(text, "parameter")}
+    assert told == {field.name: json.dumps(field.default) for field in fields(policy)}  # type: ignore[arg-type]
 
 
 def test_zoo_is_documented() -> None:

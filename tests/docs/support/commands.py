@@ -31,7 +31,9 @@ def write_files(source: Page, folder: Path) -> None:
     """Save the page's files in the folder."""
     for block in source.blocks:
         if block.kind == "file":
-            (folder / block.words[0]).write_text(block.text)
+            file = folder / block.words[0]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
 
 
 def follow(name: str, folder: Path, with_tutorial: bool = True) -> None:

@@ -98,6 +98,12 @@ def rows(text: str) -> Iterator[list[str]]:
             yield [cell.strip().replace("\\|", "|") for cell in _CELL.split(line)[1:-1]]
 
 
+def rows_of(text: str, heading: str) -> list[list[str]]:
+    """The rows of the tables whose first column is headed so."""
+    found = re.finditer(rf"^\| {re.escape(heading)} \|.*\n\|-.*\n((?:\|.*\n?)*)", text, re.MULTILINE)
+    return [row for table in found for row in rows(table[1])]
+
+
 def quoted(cell: str) -> list[str]:
     """What stands in backquotes."""
     return re.findall(r"`([^`]+)`", cell)
