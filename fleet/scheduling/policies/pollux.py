@@ -14,6 +14,7 @@ from fleet.scheduling.goodput import Goodput
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.state import State
+from fleet.scheduling.staying import placed_or_staying
 from fleet.scheduling.trigger import Trigger
 
 Floats = npt.NDArray[np.float64]
@@ -75,7 +76,7 @@ class Pollux:
         fair = max(1, -(-most // len(state.by_name)))
         choices = [_Choice(job, self._losses(job, state, fair, most, each)) for job in state.jobs]
         counts = _best_counts(choices, most)
-        placed = _placed(counts, state)
+        placed = placed_or_staying(counts, state)
         batches = {name: batch for name, devices in placed.items() if (batch := _batch(state, name, devices))}
         wake = (math.floor(state.time / self.interval + 1e-9) + 1) * self.interval
         return Plan(placed, batches=batches, wake=wake)
@@ -121,26 +122,6 @@ def _best_counts(choices: list[_Choice], devices: int) -> dict[str, int]:
         counts[job.name] = int(column[left])
         left -= counts[job.name]
     return {job.name: counts[job.name] for job, _ in choices if counts[job.name]}
-
-
-def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
-    """Devices for each job: those that it has, where their number is right; others, the largest job first."""
-    free = state.free_devices()
-    placed: dict[str, tuple[int, ...]] = {}
-    for name, devices in state.running.items():
-        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
-            placed[name] = devices
-        else:
-            free.give(device for device in devices if device not in state.unavailable)
-    coming = [state.by_name[name] for name in counts if name not in placed]
-    for job in sorted(coming, key=lambda job: (-counts[job.name], job.arrival, job.name)):
-        count = counts[job.name]
-        if count <= max(state.cluster.devices_per_node):
-            count = min(count, free.largest())
-        taken = free.take(count) if count else None
-        if taken is not None:
-            placed[job.name] = taken
-    return placed
 
 
 def _batch(state: State, name: str, devices: tuple[int, ...]) -> int | None:
