@@ -23,16 +23,20 @@ from preprocess import (
     StreamKey,
     lane_bytes,
 )
+from preprocess.order import epoch_order
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
 
 __all__ = ["BareLoop", "OnePreprocessor", "randomness_share"]
 
 _SLOT = 64
+_BATCH = 256  # samples that stand ready at a time, in the loop's memory as in the ring
 _CALLS = 10_000
 
 
 class BareLoop:
     """Read, decode, cut out, resize, flip: a loop that a person writes for one process, with nothing around it.
+
+    It fills one batch again and again, and takes the pictures in the order in which the preprocessor does.
 
     Args:
         path: of the pictures.
@@ -46,8 +50,9 @@ class BareLoop:
             self._files = [content[start:stop] for start, stop in zip(offsets, offsets[1:])]
         self._descriptor = os.open(path, os.O_RDONLY) if reads else None
         self._crop = RandomResizedCrop(SIDE)
-        self._out = np.empty((_SLOT, SIDE, SIDE, 3), np.uint8)
+        self._out = np.empty((_BATCH, SIDE, SIDE, 3), np.uint8)
         self._rng = np.random.default_rng(0)
+        self._order = epoch_order(len(self._files), 0, 0).tolist()
         self._next = 0
 
     def make(self, images: int) -> float:
@@ -55,11 +60,11 @@ class BareLoop:
         rng = self._rng
         begin = time.process_time()
         for number in range(images):
-            content = self._content((self._next + number) % len(self._files))
+            content = self._content(self._order[(self._next + number) % len(self._files)])
             image = simplejpeg.decode_jpeg(content, strict=True)
             rows, columns, _ = image.shape
             top, left, height, width = self._crop.draw(rows, columns, rng)
-            out = self._out[number % _SLOT]
+            out = self._out[(self._next + number) % _BATCH]
             cv2.resize(image[top : top + height, left : left + width], (SIDE, SIDE), dst=out)
             if rng.random() < 0.5:
                 cv2.flip(out, 1, dst=out)
@@ -78,7 +83,7 @@ class OnePreprocessor:
 
     def __init__(self, path: Path) -> None:
         dataset = Dataset(pictures(path))
-        size = lane_bytes(dataset.layout, 4 * _SLOT, _SLOT, 1)
+        size = lane_bytes(dataset.layout, _BATCH, _SLOT, 1)
         self._ring = Ring.forked(RingShape(1, -(-size // 4096) * 4096, _SLOT, 1, 1))
         lane = self._ring.lanes[0]
         lane.open(dataset.layout, [0], generation=1)
