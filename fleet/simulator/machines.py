@@ -6,6 +6,8 @@ from fleet.scheduling.cluster import Cluster
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.machine import Costs, Machine, MeasuredMachine
+from fleet.simulator.pollux_machine import PolluxMachine
+from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rates import Rates
 from fleet.simulator.traces.problem import nearest
 
@@ -19,6 +21,8 @@ def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
     if isinstance(rates, KindRates) and cluster.kinds:
         _check_kinds(cluster, rates)
         return KindMachine(cluster, rates, costs)
+    if isinstance(rates, PolluxRates):
+        return PolluxMachine(cluster, rates, costs)
     return MeasuredMachine(cluster, rates, costs)
 
 
