@@ -13,6 +13,8 @@ import numpy.typing as npt
 from fleet.scheduling.rates import Counts, Floats
 from fleet.scheduling.state import JobState
 
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class Filling:
@@ -63,11 +65,30 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
     inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
     wanted = samples * inverse
-    steps = np.add.reduceat(before_rates < np.repeat(wanted, lengths) * (1 - 1e-12), first) - 1
+    steps = np.add.reduceat(before_rates < np.repeat(wanted, lengths) * (1 - _ROUNDING), first) - 1
     at = first + np.maximum(steps, 0)
     shares = before_counts[at] + prices[at] * (wanted - before_rates[at])
     shares = np.clip(shares, before_counts[at], counts[at])
     return Filling(1 / inverse, shares, before_counts[at], counts[at])
+
+
+def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
+    """The same T, with the devices that nobody needs for it given to those whom they bring to an earlier end.
+
+    Where a job at its fastest rate decides T, devices are left over. That job keeps its share, and the others are
+    filled anew, until nothing is left or nobody can use more. Arguments as to `water_fill`.
+    """
+    shares, low, high = filling.shares.copy(), filling.low.copy(), filling.high.copy()
+    peaks = np.array([job.rate.envelope(min(job.limit, devices))[0][-1] for job in jobs])
+    open_, left = np.arange(len(jobs)), devices
+    while True:
+        full = shares[open_] >= peaks[open_] * (1 - _ROUNDING)
+        left -= int(peaks[open_[full]].sum())
+        open_ = open_[~full]
+        if not full.any() or not len(open_) or left < 1:
+            return Filling(filling.seconds, shares, low, high)
+        again = water_fill([jobs[index] for index in open_.tolist()], samples[open_], left)
+        shares[open_], low[open_], high[open_] = again.shares, again.low, again.high
 
 
 def _inverse_time(

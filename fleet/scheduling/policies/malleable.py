@@ -17,9 +17,10 @@ from fleet.scheduling.rates import Counts, Flags, Floats
 from fleet.scheduling.remaining_epochs import remaining_samples
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
-from fleet.scheduling.water_filling import Filling, water_fill
+from fleet.scheduling.water_filling import Filling, pour_out, water_fill
 
 _WORTH = 4.0  # a move is worth it if the job trains so many times as long afterwards as moving takes
+_TOLERANCE = 0.25  # part of its devices that a job may miss
 _LOOKS = 12  # at the allocation, until the end that water-filling sees
 
 
@@ -56,7 +57,7 @@ class Malleable:
         if not jobs or devices < 1:
             return Plan(others_go_on=True)
         samples = remaining_samples(jobs, state.time, self.mean_epochs)
-        filling = water_fill(jobs, samples, devices)
+        filling = pour_out(water_fill(jobs, samples, devices), jobs, samples, devices)
         held = np.array([len(state.running.get(job.name, ())) for job in jobs])
         counts = _counts(jobs, samples, filling, held, devices)
         changed = np.flatnonzero(counts != held).tolist()
@@ -86,22 +87,29 @@ def _placed(state: State, wanted: Sequence[tuple[str, int]]) -> dict[str, tuple[
 
 def _counts(jobs: Sequence[JobState], samples: Floats, filling: Filling, held: Counts, devices: int) -> Counts:
     """Devices of each job from now on."""
-    low = filling.low
     counts = held.copy()
     left = devices - int(held.sum())
     movable = _movable(jobs, samples, held)
-    behind = np.flatnonzero((held < low) & movable)
-    behind = behind[np.argsort(-(filling.shares - held)[behind], kind="stable")]
-    needed = int((low - held)[behind].sum())
+    behind = _behind(filling, held, movable)
+    needed = int((filling.low - held)[behind].sum())
     if needed > left:
         left += _release(counts, _ahead(filling, held, movable), filling, needed - left)
-    for job in behind.tolist():
-        step = int(low[job] - counts[job])
-        if step <= left:
-            counts[job], left = low[job], left - step
-    if left > 0:
-        _fill(counts, filling, movable, left)
+    short = np.flatnonzero((counts < filling.high) & (counts <= held) & movable)
+    for job in short[np.argsort((counts - filling.shares)[short], kind="stable")].tolist():
+        wanted = max(counts[job] + 1, round(float(filling.shares[job])), filling.low[job])
+        step = min(left, int(wanted - counts[job]))
+        if step >= _TOLERANCE * counts[job]:
+            counts[job] += step
+            left -= step
+        if not left:
+            break
     return counts
+
+
+def _behind(filling: Filling, held: Counts, movable: Flags) -> Counts:
+    """Jobs whose share is so much above what they hold that they should move."""
+    missing = filling.shares - held
+    return np.flatnonzero((held < filling.low) & (missing >= _TOLERANCE * held) & movable)
 
 
 def _movable(jobs: Sequence[JobState], samples: Floats, held: Counts) -> Flags:
@@ -129,15 +137,3 @@ def _release(counts: Counts, ahead: Iterable[int], filling: Filling, needed: int
         released += int(counts[job] - lower)
         counts[job] = lower
     return released
-
-
-def _fill(counts: Counts, filling: Filling, movable: Flags, left: int) -> None:
-    """Give what is left to the jobs with the largest part of a further step."""
-    can = np.flatnonzero((counts < filling.high) & movable)
-    for job in can[np.argsort(-filling.parts[can], kind="stable")].tolist():
-        step = int(filling.high[job] - counts[job])
-        if step <= left:
-            counts[job] += step
-            left -= step
-        if not left:
-            return
