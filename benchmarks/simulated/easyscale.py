@@ -105,8 +105,10 @@ def measure(part: Part, repetitions: int) -> None:
 
 def _bars(part: Part, trace: Trace, rates: Path, authors: dict[str, tuple[float, float]]) -> None:
     policies: dict[str, Policy] = {
-        "YARN-CS": OneAtATime(), "homogeneous": EasyScale(heterogeneous=False), "heterogeneous": EasyScale(),
-    }  # fmt: skip
+        "YARN-CS": OneAtATime(),
+        "homogeneous": EasyScale(heterogeneous=False, interval=SLOT),
+        "heterogeneous": EasyScale(interval=SLOT),
+    }
     rows = []
     for name, policy in policies.items():
         found, theirs = figures(simulate(trace, rates, policy), trace), authors[NAMES[name]]
@@ -135,19 +137,19 @@ def _explanations(part: Part, trace: Trace, rates: Path) -> None:
     variants: dict[str, Policy] = {
         "fifo, gangs side by side": SlottedFifo(),
         "fifo with backfilling": SlottedFifo(backfill=True),
-        "homogeneous, at most doubled in a slot": EasyScale(heterogeneous=False, growth=2),
-        "heterogeneous, at most doubled in a slot": EasyScale(growth=2),
-        "heterogeneous, planned at each event": EasyScale(interval=0),
+        "homogeneous, at most doubled in a slot": EasyScale(heterogeneous=False, growth=2, interval=SLOT),
+        "heterogeneous, at most doubled in a slot": EasyScale(growth=2, interval=SLOT),
+        "heterogeneous, planned at each event": EasyScale(),
     }
     rows = [[name, *figures(simulate(trace, rates, policy), trace)] for name, policy in variants.items()]
-    d1 = simulate(trace, rates, EasyScale(), column=None)
+    d1 = simulate(trace, rates, EasyScale(interval=SLOT), column=None)
     rows.append(["heterogeneous, jobs of one kind at the speed of D1", *figures(d1, trace)])
     part.table("EasyScale's workload, variants", ["policy", "average JCT, s", "makespan, s"], rows)
     shares = [0.0, BATCH_SHARE, 0.1, 1.0]
     found = {
         share: [
             value
-            for policy in (OneAtATime(), EasyScale(heterogeneous=False), EasyScale())
+            for policy in (OneAtATime(), EasyScale(heterogeneous=False, interval=SLOT), EasyScale(interval=SLOT))
             for value in figures(simulate(trace, rates, policy, share), trace)
         ]
         for share in shares

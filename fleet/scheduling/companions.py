@@ -70,6 +70,15 @@ class Companions:
         found: Mapping[Counts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
         return found
 
+    def fall_back(self, job: JobState, held: Counts) -> Counts:
+        """The devices on which the job was faster than on all that it holds; all if there are none.
+
+        Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
+        """
+        if self._by_curve(job) and len(held) == 1:
+            return (job.rate.peak(held[0]),)
+        return self.of(job).fall_back(held, self.seen(job.name))
+
     def of(self, job: JobState) -> PlanDatabase:
         """The configurations of that job."""
         if job.name not in self.memo:
@@ -103,7 +112,7 @@ class Companions:
 
     def _speed(self, job: JobState, kind: str) -> float:
         """C_i, samples/s of one device."""
-        if job.scaling is None or not kind:
+        if self._by_curve(job) or job.scaling is None:
             return job.rate(1)
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
@@ -116,7 +125,10 @@ class Companions:
         return tuple(i == home for i in range(len(self.kinds)))
 
     def _measured(self, job: JobState) -> _Measured:
-        return _Measured(self.seen(job.name), None if job.scaling and self.kinds != [""] else job.rate)
+        return _Measured(self.seen(job.name), job.rate if self._by_curve(job) else None)
+
+    def _by_curve(self, job: JobState) -> bool:
+        return job.scaling is None or self.kinds == [""]
 
 
 @dataclass(frozen=True)

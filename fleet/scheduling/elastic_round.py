@@ -66,8 +66,7 @@ class ElasticRound:
         for name in list(self._held):
             job = self._state.by_name[name]
             if not job.guaranteed and self._held[name]:
-                held = self._counts(name)
-                self._shrink(name, self.companions.of(job).fall_back(held, self.companions.seen(name)))
+                self._shrink(name, self.companions.fall_back(job, self._counts(name)))
 
     def start(self) -> None:
         """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind."""

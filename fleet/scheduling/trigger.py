@@ -26,10 +26,14 @@ class Trigger:
         if not self.interval >= 0 or not self.events >= 0:
             raise ValueError(f"interval is {self.interval} s and events is {self.events}; both must be 0 or more")
 
-    def due(self, now: float, waiting: int) -> float:
-        """When to ask next, where `waiting` events have happened since the last time, the latest now."""
+    def due(self, now: float, waiting: int, urgent: bool = False) -> float:
+        """When to ask next, where `waiting` events have happened since the last time, the latest now.
+
+        Args:
+            urgent: one of them is the arrival of a guaranteed job, which does not wait.
+        """
         if not waiting:
             return math.inf
-        if not self.interval or (self.events and waiting >= self.events):
+        if not self.interval or urgent or (self.events and waiting >= self.events):
             return now
         return math.ceil(now / self.interval - 1e-9) * self.interval

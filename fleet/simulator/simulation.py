@@ -67,6 +67,7 @@ class Simulation:
         self._next_arrival = 0
         self._changed: list[str] = []  # since the last plan
         self._events = 0  # since the last plan
+        self._urgent = False  # a guaranteed job came since the last plan
         self._memo: object = None
         self._formed: dict[str, tuple[int, ...]] = {}
         self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
@@ -82,7 +83,7 @@ class Simulation:
         self._enter_failures()
         while (now := self._next_time()) < math.inf:
             self._happen(now)
-            self._due = self._policy.trigger.due(now, self._events)
+            self._due = self._policy.trigger.due(now, self._events, self._urgent)
             if now >= min(self._wake, self._due) and self._carry_out(self._ask(now), now):
                 self._carry_out(self._ask(now), now)
         seconds = perf_counter() - begin
@@ -125,7 +126,7 @@ class Simulation:
         plan = self._policy.plan(state)
         self._timeline.planned(perf_counter() - begin)
         self._stalled = 0 if self._events else self._stalled + 1
-        self._changed, self._events, self._memo = [], 0, plan.memo
+        self._changed, self._events, self._urgent, self._memo = [], 0, False, plan.memo
         self._wake, self._due = plan.wake, math.inf
         if plan.wake <= now or self._stalled > STALLS and not books.running:
             raise BadPlan(f"policy {self._policy.name} asks to be woken again and again at {now} s and does nothing")
@@ -237,6 +238,7 @@ class Simulation:
         job = self._machine.arriving(self._trace.jobs[row])
         self._books.arrived(row, job)
         self._note([job.name])
+        self._urgent |= job.guaranteed
 
     def _done(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:

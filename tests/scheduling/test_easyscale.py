@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -16,6 +17,7 @@ from fleet.scheduling.inter_job import Proposal, approved
 from fleet.scheduling.intra_job import Capability, PlanDatabase, configure, evaluate, workers_of
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
+from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import State, validate
 
 
@@ -206,9 +208,18 @@ def test_growth_is_bounded_where_it_is_said_so() -> None:
     assert len(plan(State.of(MIXED, [job("a", 12)], running), growth=4)["a"]) == 4
 
 
-def test_between_the_ends_of_intervals_nobody_grows() -> None:
-    found = EasyScale(interval=60).plan(State.of(MIXED, [job("a", 12)], time=61.0))
-    assert found.allocation == {} and found.wake == 120
+def test_what_has_changed_is_looked_at_in_the_next_interval() -> None:
+    assert EasyScale(interval=60).plan(State.of(MIXED, [job("a", 12)], time=61.0)).wake == 120
+    assert EasyScale().plan(State.of(MIXED, [job("a", 12)], time=61.0)).wake == 121
+    assert EasyScale().plan(State.of(MIXED, [])).wake == math.inf
+    assert EasyScale(interval=60).trigger.due(61.0, 1) == 120 and EasyScale().trigger.due(61.0, 1) == 61
+    assert EasyScale(interval=60).trigger.due(61.0, 1, urgent=True) == 61
+
+
+def test_what_a_rate_curve_has_learnt_makes_a_job_go_back() -> None:
+    cluster = Cluster((8,))
+    learnt = replace(job("a", 8), scaling=None, rate=RateCurve({1: 2.0, 2: 4.0, 4: 3.0}, 8, workers=8))
+    assert plan(State.of(cluster, [learnt], {"a": (0, 1, 2, 3)})) == {"a": (0, 1)}
 
 
 def test_a_guaranteed_job_gets_its_gang_in_the_same_plan_from_those_who_miss_it_least() -> None:

@@ -81,7 +81,7 @@ def rates() -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "policy"), [("YARN-CS", OneAtATime()), ("homogeneous", EasyScale(heterogeneous=False))]
+    ("name", "policy"), [("YARN-CS", OneAtATime()), ("homogeneous", EasyScale(heterogeneous=False, interval=60))]
 )
 def test_the_figures_are_within_five_percent_of_the_authors(
     name: str, policy: Policy, jobs: Trace, rates: Path, authors: dict[str, tuple[float, float]]
@@ -95,7 +95,7 @@ def test_on_all_kinds_jobs_are_done_sooner_than_in_the_authors_simulator(
     jobs: Trace, rates: Path, authors: dict[str, tuple[float, float]]
 ) -> None:
     for growth in (0, 2):
-        watched = Watched(EasyScale(growth=growth))
+        watched = Watched(EasyScale(growth=growth, interval=60))
         outcome = simulate(jobs, rates, watched)  # type: ignore[arg-type]
         found, theirs = figures(outcome, jobs), authors[NAMES["heterogeneous"]]
         assert outcome.finished.all()
@@ -103,7 +103,7 @@ def test_on_all_kinds_jobs_are_done_sooner_than_in_the_authors_simulator(
 
 
 def test_the_order_of_the_paper(jobs: Trace, rates: Path) -> None:
-    policies = [EasyScale(), EasyScale(heterogeneous=False), SlottedFifo(), OneAtATime()]
+    policies = [EasyScale(interval=60), EasyScale(heterogeneous=False, interval=60), SlottedFifo(), OneAtATime()]
     times = [figures(simulate(jobs, rates, policy), jobs)[0] for policy in policies]
     assert times == sorted(times)
 
@@ -184,7 +184,7 @@ def test_gangs_are_of_one_kind() -> None:
 def test_a_serving_job_gets_its_devices_at_once_and_what_it_leaves_is_filled_up_again() -> None:
     trace = of(training("a", 400), serving("s", 70.0, 100.0, devices=2, kind="fast"))
     machine = KindMachine(TWO_KINDS, seconds(1.0, 2.0), guaranteed=9)
-    watched = Watched(EasyScale(heterogeneous=False))
+    watched = Watched(EasyScale(heterogeneous=False, interval=60))
     outcome = Simulation(trace, machine, watched).run()
     assert outcome.begin.tolist() == [0, 70] and outcome.end[1] == pytest.approx(170)
     # 1 step/s on four devices until 70 s, half of that on two until the next plan after 170 s, then as before.

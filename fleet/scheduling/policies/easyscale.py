@@ -36,7 +36,8 @@ class EasyScale:
         waste: most of its devices' speed that a proposed configuration may lose (Eq. 1d); above 0, at most 1.
         growth: most times its devices that a job gets from one plan; then a plan has one round, as in the authors'
             simulator, where it is 2. 0: as many as help.
-        interval: seconds between plans; guaranteed jobs do not wait for it. 0: plan at each event.
+        interval: seconds between plans, 60 in the authors' simulator; guaranteed jobs do not wait for it. 0: plan at
+            each event.
         executors: kind of device -> the most executors of a job that fit in its memory; elsewhere 1.
         interference: the part of its speed that an executor keeps beside others on its device.
 
@@ -46,14 +47,13 @@ class EasyScale:
 
     name: ClassVar[str] = "easyscale"
     shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     heterogeneous: bool = True
     min_share: float = 0.0
     top_k: int = 3
     waste: float = 0.3
     growth: float = 0.0
-    interval: float = 60.0
+    interval: float = 0.0
     executors: Mapping[str, int] | None = None
     interference: float = 1.0
 
@@ -73,20 +73,22 @@ class EasyScale:
             if most != int(most) or most < 1:
                 raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
 
+    @property
+    def trigger(self) -> Trigger:
+        """At the ends of intervals, or at each event."""
+        return Trigger(self.interval)
+
     def plan(self, state: State) -> Plan:
-        """Guaranteed jobs at once; the others at the end of an interval."""
+        """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""
         one = ElasticRound(state, self._rules())
         one.place_guaranteed()
-        due = not self.interval or abs(state.time - self._next(state.time - self.interval)) <= _ROUNDING * state.time
-        if due:
-            one.fall_back()
-            one.start()
-            one.grow()
+        one.fall_back()
+        one.start()
+        one.grow()
         placed, stopped = one.changes()
-        wake = self._next(state.time) if one.has_elastic and (placed or not due) else math.inf
         return Plan(
-            placed, others_go_on=True, stopped=stopped, dropped=one.dropped, wake=wake, memo=one.companions.memo,
-            promises=one.companions.seen_anew,
+            placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
+            wake=self._look(state.time) if placed else math.inf, promises=one.companions.seen_anew,
         )  # fmt: skip
 
     def _rules(self) -> Rules:
@@ -95,8 +97,8 @@ class EasyScale:
             dict(self.executors or {}), self.interference,
         )  # fmt: skip
 
-    def _next(self, time: float) -> float:
-        """The end of the interval that holds `time`."""
+    def _look(self, time: float) -> float:
+        """When to see whether changes have helped, and what else to change."""
         if not self.interval:
             return time + _LOOK
         return (math.floor(time / self.interval + _ROUNDING) + 1) * self.interval
