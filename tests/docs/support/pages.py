@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_MARKED = re.compile(r"^<!-- (test|file): (.+?) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARKED = re.compile(r"^<!-- (test|file): (.+?) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^(#{1,6}) (.+)$", re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]+)">')
