@@ -129,8 +129,8 @@ def _bars(part: Part, trace: Trace, rates: Path, authors: dict[str, tuple[float,
     )
     part.note(
         "The artifact's rates by batch size are not published. The bars are for one batch share; the table tells how "
-        "they depend on it. Without any, the homogeneous average JCT leaves its 5 % by a little; where all of the time is "
-        "proportional, there is less work than the artifact had."
+        "they depend on it. Without any, the homogeneous average JCT leaves its 5 % by a little; where all of the time "
+        "is proportional, there is less work than the artifact had."
     )
     part.note(
         "The artifact's YARN-CS runs one job at a time, and so does that of the bar. Part of EasyScale's published "
