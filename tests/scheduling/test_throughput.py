@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -212,6 +213,18 @@ def test_equal_jobs_are_not_moved_for_nothing() -> None:
     plain = [JobState(name, curve(10, 18), 2, held=1 + (name == "b"), arrival=ord(name)) for name in "abc"]
     running = {"a": (3,), "b": (0, 1), "c": (2,)}
     assert planned(plain, 4, running).allocation == running
+
+
+def test_who_could_not_start_yet_is_planned_again() -> None:
+    # The live driver waits for a's devices; it asks anew when a has left them, and says only that a has changed.
+    chosen, cluster = policy("throughput"), Cluster((2,))
+    a, b = job("a", held=2), job("b", arrival=1)
+    memo = chosen.plan(State.of(cluster, [a, b], {"a": (0, 1)})).memo
+    left = [replace(a, held=0, attained=5.0), b]
+    for changed in (("a",), ()):
+        plan = chosen.plan(State.of(cluster, left, changed=changed, memo=memo))
+        assert plan.allocation == chosen.plan(State.of(cluster, left)).allocation and sizes(plan) == {"a": 1, "b": 1}
+        memo = plan.memo
 
 
 def test_who_holds_fewer_devices_than_its_batch_needs_goes_on_as_it_is() -> None:

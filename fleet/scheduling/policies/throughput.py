@@ -136,8 +136,11 @@ class Throughput:
         room = size - sum(curve.least or 0 for curve in curves.values())
         memo.line = WaitingLine.of(replace(state, memo=memo.line), self._key)
         dropped: dict[str, str] = {}
-        passed: list[JobState] = []
+        seen: dict[str, JobState] = {}
         for job in memo.line.take(state):
+            if job.name in seen:
+                continue
+            seen[job.name] = job
             curve = self._curve(job, memo)
             least = curve.least
             if least is None or least > state.cluster.size:
@@ -147,12 +150,13 @@ class Throughput:
                 curves[job.name] = curve
             elif not self.queue:
                 dropped[job.name] = f"it needs {least} devices, and {room} are left beside those that the others need"
-            else:
-                passed.append(job)
-                if not (self.backfill and room):
-                    break
-        for job in passed:
-            memo.line.back(job)
+            elif not (self.backfill and room):
+                break
+        for job in seen.values():
+            if job.name not in dropped:
+                memo.line.back(
+                    job
+                )  # also who joins: its devices may not be free yet, and the driver ask before they are
         return dropped
 
     def _gains(self, job: JobState, curve: BatchCurve) -> Floats:
