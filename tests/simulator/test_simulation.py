@@ -31,6 +31,12 @@ SIMULATED = (
     "gandiva",
     "deadline",
     "malleable",
+    "edf",
+    "edf-admission",
+    "optimus",
+    "pollux",
+    "themis",
+    "chronus",
 )
 
 

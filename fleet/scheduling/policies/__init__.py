@@ -8,16 +8,21 @@ from typing import Any, ClassVar, Protocol
 
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.baseline import Baseline
+from fleet.scheduling.policies.chronus import Chronus
 from fleet.scheduling.policies.deadline import Deadline
 from fleet.scheduling.policies.easyscale import EasyScale
+from fleet.scheduling.policies.edf import Edf
+from fleet.scheduling.policies.edf_admission import EdfAdmission
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
-from fleet.scheduling.policies.throughput import Throughput
+from fleet.scheduling.policies.optimus import Optimus
 from fleet.scheduling.policies.pollux import Pollux
+from fleet.scheduling.policies.themis import Themis
+from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
@@ -37,6 +42,11 @@ POLICIES = (
     Deadline,
     Malleable,
     Pollux,
+    Edf,
+    EdfAdmission,
+    Optimus,
+    Themis,
+    Chronus,
 )
 
 

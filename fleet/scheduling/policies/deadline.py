@@ -12,6 +12,7 @@ from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_seconds
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.reservation import Demand, Reservation, next_rise, reserved_at, trained
+from fleet.scheduling.resizing import resized
 from fleet.scheduling.spare_devices import Share, share_spare
 from fleet.scheduling.speed_levels import SpeedLevels
 from fleet.scheduling.state import State
@@ -55,7 +56,7 @@ class Deadline:
         planning.admit()
         counts, wake = planning.counts()
         return Plan(
-            _placed(counts, state),
+            resized(counts, state),
             admitted=tuple(planning.admitted),
             dropped=planning.refused,
             promises=planning.promises,
@@ -172,20 +173,3 @@ class _Planning:
             found = job.rate, SpeedLevels(job.rate, min(job.limit, self._state.cluster.size))
         self.known[key] = found
         return found[1]
-
-
-def _placed(counts: dict[str, int], state: State) -> dict[str, tuple[int, ...]]:
-    """Who has its count already stays; the others get devices on as few nodes as possible, the largest first."""
-    free = state.free_devices()
-    placed: dict[str, tuple[int, ...]] = {}
-    for name, devices in state.running.items():
-        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
-            placed[name] = devices
-        else:
-            free.give(device for device in devices if device not in state.unavailable)
-    for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if count and name not in placed:
-            taken = free.take(count)
-            assert taken is not None, "no more is given than works"
-            placed[name] = taken
-    return placed

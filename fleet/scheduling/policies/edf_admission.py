@@ -1,0 +1,73 @@
+"""Earliest deadline first with admission control (ElasticFlow, ASPLOS'23, 6.4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fleet.scheduling.earliest_deadline import Projection, ScaleOut, by_deadline, now_running
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_flag, check_seconds
+from fleet.scheduling.resizing import resized
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+
+
+@dataclass(frozen=True)
+class EdfAdmission:
+    """As `edf`, but a job is admitted only if it and all others that were would be done in time.
+
+    What earliest deadline first would do with the admitted jobs and the newcomer is projected to the end. Jobs without
+    a deadline, and those whose soft one was not promised, have what is left over.
+
+    Args:
+        stop_at_peak: whether a job takes no more devices than make it faster, see `ScaleOut`.
+        interval: seconds; what happens waits for the next multiple of it. 0: nothing waits.
+    """
+
+    name: ClassVar[str] = "edf-admission"
+    shares_streams: ClassVar[bool] = False
+
+    stop_at_peak: bool = False
+    interval: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_flag("stop_at_peak", self.stop_at_peak)
+        check_seconds("interval", self.interval)
+
+    @property
+    def trigger(self) -> Trigger:
+        """At each event, or at the ends of intervals."""
+        return Trigger(self.interval)
+
+    def plan(self, state: State) -> Plan:
+        """Admit or refuse who is new, in the order of arrival; then the nearest deadlines first."""
+        promised = [job for job in state.jobs if job.admitted]
+        others = [job for job in state.jobs if not job.admitted and not self._is_new(job, state)]
+        admitted: list[str] = []
+        dropped: dict[str, str] = {}
+        refused: dict[str, None] = {}
+        for job in sorted(state.jobs, key=lambda job: (job.arrival, job.name)):
+            if self._is_new(job, state):
+                if self._fits([*promised, job], state):
+                    promised.append(job)
+                    admitted.append(job.name)
+                elif job.soft or job.remaining == math.inf:
+                    others.append(job)
+                    refused[job.name] = None
+                else:
+                    dropped[job.name] = "its deadline, or one that was promised already, could not be met"
+        devices = state.cluster.size - len(state.unavailable)
+        line = sorted(promised, key=by_deadline) + sorted(others, key=lambda job: (job.arrival, job.name))
+        counts = now_running(line, devices, ScaleOut(self.stop_at_peak))
+        return Plan(resized(counts, state), admitted=tuple(admitted), dropped=dropped, promises=refused)
+
+    def _is_new(self, job: JobState, state: State) -> bool:
+        return not job.admitted and job.deadline < math.inf and job.name not in state.promises
+
+    def _fits(self, jobs: list[JobState], state: State) -> bool:
+        devices = state.cluster.size - len(state.unavailable)
+        projection = Projection(state.time, devices, ScaleOut(self.stop_at_peak), self.interval)
+        return projection.in_time(sorted(jobs, key=by_deadline))
