@@ -18,6 +18,7 @@ class FreeDevices:
     def __init__(self, cluster: Cluster, free: Iterable[int] | None = None) -> None:
         self._cluster = cluster
         self._starts = [end - size for end, size in zip(cluster.ends, cluster.devices_per_node)]
+        self._where = [(node, 1 << bit) for node, size in enumerate(cluster.devices_per_node) for bit in range(size)]
         self._kinds: dict[str, int] = {}  # kind -> its nodes
         for node, kind in enumerate(cluster.kinds):
             self._kinds[kind] = self._kinds.get(kind, 0) | 1 << node
@@ -38,6 +39,7 @@ class FreeDevices:
         """The same devices, to be taken without a trace here."""
         other = FreeDevices.__new__(FreeDevices)
         other._cluster, other._starts, other._kinds = self._cluster, self._starts, self._kinds
+        other._where = self._where
         other._nodes, other._having, other.count = self._nodes.copy(), self._having.copy(), self.count
         return other
 
@@ -119,9 +121,25 @@ class FreeDevices:
 
     def _by_node(self, devices: Iterable[int]) -> dict[int, int]:
         bits: dict[int, int] = {}
+        where, size = self._where, self._cluster.size
+        if isinstance(devices, tuple) and devices and 0 <= devices[0] <= devices[-1] < size:
+            begin, end = devices[0], devices[-1] + 1
+            if devices == tuple(range(begin, end)):
+                return self._run(begin, end)
         for device in devices:
-            node = self._cluster.node_of(device)
-            bits[node] = bits.get(node, 0) | 1 << device - self._starts[node]
+            if not 0 <= device < size:
+                self._cluster.node_of(device)  # says what is wrong
+            node, bit = where[device]
+            bits[node] = bits.get(node, 0) | bit
+        return bits
+
+    def _run(self, begin: int, end: int) -> dict[int, int]:
+        """The devices begin .. end - 1 by node."""
+        bits, node = {}, self._where[begin][0]
+        while begin < end:
+            start, stop = self._starts[node], min(end, self._cluster.ends[node])
+            bits[node] = (1 << stop - start) - (1 << begin - start)
+            begin, node = stop, node + 1
         return bits
 
 

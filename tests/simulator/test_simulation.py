@@ -37,6 +37,8 @@ SIMULATED = (
     "pollux",
     "themis",
     "chronus",
+    "elasticflow",
+    "elasticflow-slot",
 )
 
 

@@ -13,6 +13,8 @@ from fleet.scheduling.policies.deadline import Deadline
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.edf import Edf
 from fleet.scheduling.policies.edf_admission import EdfAdmission
+from fleet.scheduling.policies.elasticflow import ElasticFlow
+from fleet.scheduling.policies.elasticflow_slot import ElasticFlowSlot
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
@@ -47,6 +49,8 @@ POLICIES = (
     Optimus,
     Themis,
     Chronus,
+    ElasticFlow,
+    ElasticFlowSlot,
 )
 
 

@@ -1,0 +1,103 @@
+"""How many devices each job gets now: what it is promised, and of the rest what returns most (ElasticFlow, 4.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fleet.scheduling.buddy import Placer
+from fleet.scheduling.claims import NEVER, climb
+from fleet.scheduling.promises import Promises
+from fleet.scheduling.state import State
+
+
+@dataclass
+class Allotment:
+    """Who goes on, and who changes.
+
+    Attributes:
+        counts: job -> devices that it should get instead of those that it has.
+        staying: the jobs that keep their devices, and these.
+        leaving: devices of the others.
+        stopped: jobs that have devices and get none.
+        rise: the next slot in which a job is promised more than it gets; NEVER: there is none.
+    """
+
+    counts: dict[str, int] = field(default_factory=dict)
+    staying: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    leaving: list[int] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    rise: int = NEVER
+
+    def place(self, book: Promises, state: State) -> dict[str, tuple[int, ...]]:
+        """Buddy blocks for those who change, and for those who make room for them."""
+        if not self.counts:
+            return {}
+        leaving = [device for device in self.leaving if device not in state.unavailable]
+        free = state.free_devices().bits(book.tree.width) | book.tree.bits(leaving)
+
+        def may_move(name: str) -> bool:
+            claim = book.claims[name]
+            return book.spare(claim, state.by_name[name], state.time, claim.target) >= 0
+
+        return Placer(book.tree, free, self.staying, may_move).place(self.counts)
+
+
+def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
+    """Give each job what it is promised in this slot, and what is left to those whom it helps most.
+
+    Args:
+        book: the promises, which fit into `available` together.
+        state: as the policy sees it.
+        slot: that has begun.
+        available: devices that can be given.
+    """
+    left, restarts = available, False
+    for claim in book.claims.values():
+        claim.target = level = claim.level(slot)
+        left -= claim.levels.counts[level]
+        restarts = restarts or claim.restart > 0
+    if restarts:
+        _raise_with_care(book, state, left)
+    elif left:
+        climb(book.steps, left)
+    return _compared(book, state, slot)
+
+
+def _raise_with_care(book: Promises, state: State, left: int) -> None:
+    """The same where moving takes time: who has more than it is promised keeps it if it can, and who cannot pay stays.
+
+    A job may be moved at will only if its promise is kept even if it must move again at once; to go back to what it is
+    promised it can always pay.
+    """
+    fixed = set()
+    for name in sorted(state.running):
+        claim, held = book.claims[name], len(state.running[name])
+        more = held - claim.levels.counts[claim.target]
+        if 0 < more <= left:
+            claim.target = claim.levels.number(held)
+            left -= more
+    for name, claim in book.claims.items():
+        if book.spare(claim, state.by_name[name], state.time, -1) < 0:
+            fixed.add(name)
+    if left:
+        climb([step for step in book.steps if step[2] not in fixed], left)
+
+
+def _compared(book: Promises, state: State, slot: int) -> Allotment:
+    """What is to change, now that each job has its target."""
+    running, unavailable, found = state.running, state.unavailable, Allotment()
+    for name, claim in book.claims.items():
+        devices, target = running.get(name, ()), claim.target
+        count = claim.levels.counts[target]
+        if count == len(devices) and (not unavailable or unavailable.isdisjoint(devices)):
+            if count:
+                found.staying[name] = devices
+        else:
+            found.leaving += devices
+            if count:
+                found.counts[name] = count
+            else:
+                found.stopped.append(name)
+        if claim.top > target:
+            found.rise = min(found.rise, claim.next_rise(slot))
+    return found

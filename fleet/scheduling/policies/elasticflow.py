@@ -1,0 +1,133 @@
+"""ElasticFlow: deadlines that are promised are met (Gu et al., ASPLOS'23)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from fleet.scheduling.allotment import allot
+from fleet.scheduling.claims import NEVER
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.promises import Promises
+from fleet.scheduling.shares import slot_at
+from fleet.scheduling.state import State
+from fleet.scheduling.trigger import Trigger
+
+ORDERS = ("arrival", "deadline")
+
+
+class Quota(Protocol):
+    """Decides whether a job that can be admitted is: by what its tenant may have, or pays (4.4)."""
+
+    def __call__(self, job: JobState, device_seconds: float, state: State) -> str:
+        """Why it is not admitted; empty if it is. The same answer for the same state.
+
+        Args:
+            job: that can be admitted.
+            device_seconds: that would be set aside for it.
+            state: as the policy sees it.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ElasticFlow:
+    """Admit jobs whose deadlines can be met with those of all others, and give what is left where it returns most.
+
+    A job that arrives is promised as little as it needs, slot by slot; if that is not free, all promises are filled
+    anew with the work that is left, by deadline. If one then fails, the job is dropped, and all stays as it was: so a
+    promise, once made, can always be kept. Jobs without a deadline, jobs whose deadline is soft and cannot be met, and
+    jobs whose length nobody knows take part in what is left alone. Counts are powers of two, on buddy blocks.
+
+    Args:
+        slot: seconds; what is promised changes at multiples of it.
+        reserve: devices that are not promised, so that as many may fail.
+        order: in which jobs that arrive at once are looked at: "arrival" (that of the trace) or "deadline".
+        quota: asked before a job is admitted; None: there is none.
+
+    Raises:
+        ValueError: a parameter out of its range.
+    """
+
+    name: ClassVar[str] = "elasticflow"
+    shares_streams: ClassVar[bool] = False
+
+    slot: float = 240.0
+    reserve: int = 0
+    order: str = "arrival"
+    quota: Quota | None = None
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.slot, (int, float)) and not isinstance(self.slot, bool)
+        if not (number and 0 < self.slot < math.inf):
+            raise ValueError(f"slot is {self.slot!r}; it must be a number of seconds above 0, such as 240")
+        if not isinstance(self.reserve, int) or isinstance(self.reserve, bool) or self.reserve < 0:
+            raise ValueError(f"reserve is {self.reserve!r}; it must be a number of devices, 0 or more, such as 8")
+        if self.order not in ORDERS:
+            raise ValueError(f"order is {self.order!r}; it must be one of {', '.join(ORDERS)}")
+
+    @property
+    def trigger(self) -> Trigger:
+        """At each event."""
+        return Trigger()
+
+    def plan(self, state: State) -> Plan:
+        """Who is admitted, and who has how many devices from now on."""
+        book, new = Promises.of(state, self.slot)
+        available = state.cluster.size - len(state.unavailable)
+        capacity = min(state.cluster.size - self.reserve, available)
+        if state.unavailable or book.owed:
+            book.mend(state, capacity)
+        admitted, dropped = self._decide(book, new, state, capacity)
+        slot = slot_at(state.time, self.slot)
+        allotted = allot(book, state, slot, available)
+        return Plan(
+            allotted.place(book, state),
+            others_go_on=True,
+            stopped=tuple(allotted.stopped),
+            admitted=tuple(admitted),
+            dropped=dropped,
+            wake=allotted.rise * self.slot if allotted.rise < NEVER else math.inf,
+            memo=book,
+            promises=book.given,
+        )
+
+    def _decide(
+        self, book: Promises, new: list[JobState], state: State, capacity: int
+    ) -> tuple[list[str], dict[str, str]]:
+        """The jobs that are admitted, and those that are dropped and why; the others wait in the queue."""
+        admitted, dropped = [], {}
+        for job in self._sorted(new):
+            why = self._admit(book, job, state, capacity)
+            if not why:
+                admitted.append(job.name)
+            elif self._waits(job):
+                book.queue(job)
+            else:
+                dropped[job.name] = why
+        return admitted, dropped
+
+    def _waits(self, job: JobState) -> bool:
+        """Whether a job that is not admitted takes part in what is left."""
+        return job.soft or job.remaining == math.inf
+
+    def _sorted(self, new: list[JobState]) -> list[JobState]:
+        if self.order == "deadline":
+            return sorted(new, key=lambda job: (job.deadline, job.name))
+        return sorted(new, key=lambda job: job.arrival)
+
+    def _admit(self, book: Promises, job: JobState, state: State, capacity: int) -> str:
+        """Admit a job; why not, if it is not."""
+        if not book.admit(job, state, capacity):
+            return f"its deadline, {job.deadline:g} s, cannot be met beside those that are promised"
+        return self._refused(book, job, state)
+
+    def _refused(self, book: Promises, job: JobState, state: State) -> str:
+        """Why the quota refuses a job that was promised its deadline just now, which it then loses; empty if not."""
+        share = float(book.claims[job.name].devices.sum()) * self.slot
+        why = self.quota(job, share, state) if self.quota is not None else ""
+        if why:
+            book.remove(job.name)
+        return why
