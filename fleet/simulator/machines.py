@@ -15,6 +15,8 @@ from fleet.simulator.traces.problem import nearest
 def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
     """The machine of this cluster on which jobs are as fast as these rates say.
 
+    On a cluster without kinds rates by kind are those of each job's own kind.
+
     Raises:
         ValueError: the rates do not know a kind of device that the cluster has.
     """
@@ -27,6 +29,6 @@ def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
 
 
 def _check_kinds(cluster: Cluster, rates: KindRates) -> None:
-    for kind in dict.fromkeys(cluster.kinds):
+    for kind in cluster.counts():
         if kind not in rates.kinds:
             raise ValueError(f"cluster: there are no rates of devices of kind {kind!r}; {nearest(kind, rates.kinds)}")

@@ -88,7 +88,7 @@ class Workload:
             _check_durations(trace)
         else:
             _check_work(trace, rates)
-            check_rates(trace, rates)
+            _check_models(trace, rates)
         return trace, rates
 
     def _jobs(self, rates: RateTable | KindRates | PolluxRates | None, seed: int) -> tuple[Trace, Rates | None]:
@@ -189,17 +189,25 @@ def _check_durations(trace: Trace) -> None:
 
 
 def _check_work(trace: Trace, rates: Rates) -> None:
-    """With rates it is the model, and how much there is to do."""
+    """With rates it is the model, and how much there is to do; jobs that serve, on devices of kinds, have neither."""
     jobs = trace.jobs
     if isinstance(rates, RunRates):
         return
-    nameless = np.array([row for row, model in enumerate(jobs.model) if not model.strip()], dtype=np.int64)
+    nameless = np.array([not model.strip() for model in jobs.model], dtype=np.bool_)
+    if isinstance(rates, KindRates):
+        nameless &= np.isnan(jobs.duration)
     mend = "add --draw-models, or leave --rates out and the durations count"
-    _raise(trace, nameless, "model", "the trace names no model, so it has no rate", mend)
-    if not isinstance(rates, PolluxRates):
+    _raise(trace, np.flatnonzero(nameless), "model", "the trace names no model, so it has no rate", mend)
+    if isinstance(rates, RateTable):
         missing = np.flatnonzero(np.isnan(jobs.work) & np.isnan(jobs.samples))
         mend = "name rates that say it, as those of Pollux do, or add a column `work`"
         _raise(trace, missing, "work", "it is not said how much there is to do", mend)
+
+
+def _check_models(trace: Trace, rates: Rates) -> None:
+    """Jobs with a model have rates; a run's jobs are known by their names."""
+    named = np.flatnonzero([bool(model.strip()) for model in trace.jobs.model])
+    check_rates(replace(trace, jobs=trace.jobs.take(named)) if len(named) < len(trace) else trace, rates)
 
 
 def _raise(trace: Trace, rows: Any, column: str, rule: str, mend: str) -> None:
