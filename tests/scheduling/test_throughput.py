@@ -7,9 +7,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from driving import drive
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from printed import curve
+from strategies import clusters, jobs
 
 from fleet.scheduling.allocation_table import best_counts, least_count
 from fleet.scheduling.cluster import Cluster
@@ -339,3 +341,13 @@ def test_what_every_plan_keeps(state: State, batch: str, queue: bool, backfill: 
             fitting = [held + (count or 99) <= len(state.available) for count in short]
             assert not all(fitting), "the queue is trimmed only where not all can have their devices"
             assert not (backfill and any(fitting))
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters, jobs(), st.data())
+def test_every_job_of_an_ensemble_without_batches_gets_done(
+    cluster: Cluster, ensemble: tuple[JobState, ...], data: st.DataObject
+) -> None:
+    epochs = {member.name: data.draw(st.integers(1, 3)) for member in ensemble}
+    run = drive(policy("throughput"), cluster, ensemble, epochs, lambda running: data.draw(st.sampled_from(running)))
+    assert sorted(run.done) == sorted(epochs)
