@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain, islice, permutations
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.state import Allocation, Cluster
+from fleet.scheduling.state import Allocation, Cluster, State
 
 MAX_PERMUTATIONS = 1024  # of Algorithm 3
 _PERMUTED = 7  # 1,024 permutations in lexicographic order change the last 7 places only, as 6! < 1024 < 7!
@@ -61,6 +61,23 @@ def place(
         attempts.append(_searched(jobs, nodes))
     placed = _best(attempts).placed
     return {job: placed[job] for job in counts}
+
+
+def place_changed(state: State, counts: Mapping[str, int], stopped: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+    """Devices for jobs that start or move, the largest first, each where it fits best (`FreeDevices.take`).
+
+    Args:
+        counts: job -> devices that it needs, one or more. What it holds is free for all.
+        stopped: jobs that stop, whose devices are free, too.
+
+    Returns:
+        Job -> its devices; without the jobs for which too few were left.
+    """
+    free = state.free_devices()
+    for job in (*counts, *stopped):
+        free.give(device for device in state.running.get(job, ()) if device not in state.unavailable)
+    placed = ((job, free.take(count)) for job, count in sorted(counts.items(), key=lambda item: -item[1]))
+    return {job: devices for job, devices in placed if devices}
 
 
 def score(allocation: Allocation, cluster: Cluster) -> float:

@@ -18,6 +18,8 @@ class Plan:
         allocation: job -> devices. A running job with the devices that it has goes on, with others it moves.
         others_go_on: jobs that are not in `allocation` go on where they run; otherwise they stop.
         stopped: jobs that stop although others go on.
+        lanes: job -> number of its lane, for jobs of `allocation` that begin anew, also on devices that they have: of
+            the jobs of a stream that begin now, those with the same number read together. 0, where it is not said.
         batches: job -> samples in a step, for jobs whose number changes.
         admitted: jobs whose deadline is promised from now on.
         dropped: job -> why it will never run; it leaves the queue.
@@ -34,6 +36,7 @@ class Plan:
     allocation: Allocation = field(default_factory=dict)
     others_go_on: bool = False
     stopped: tuple[str, ...] = ()
+    lanes: Mapping[str, int] = field(default_factory=dict)
     batches: Mapping[str, int] = field(default_factory=dict)
     admitted: tuple[str, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)

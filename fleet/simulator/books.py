@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ class Books:
         self.restarts, self.limit = (np.zeros(jobs, np.int64) for _ in range(2))
         self.curve: list[RateCurve | None] = [None] * jobs
         self.samples, self.single = np.zeros(jobs), [1.0] * jobs  # at the arrival; samples/s on one device
-        self.held = np.zeros(cluster.size)  # device -> seconds that jobs have held it
+        self.held = [0.0] * cluster.size  # device -> seconds that jobs have held it
         self.speedup = 0.0  # of all running jobs over one device each
         self.alone = 0.0  # seconds that one device would have taken for all that was trained
 
@@ -86,7 +87,7 @@ class Books:
             raise BadPlan(f"job {name} is given devices {devices}, of which some are not free")
         row = self.row[name]
         restarts = 0
-        if np.isnan(self.begin[row]):
+        if math.isnan(self.begin[row]):
             self.begin[row] = now
         else:
             self.restarts[row] = restarts = job.restarts + 1
@@ -100,8 +101,9 @@ class Books:
     def repaced(self, name: str, samples: float, since: float, pace: float) -> int:
         """A job with so many samples left goes at another pace from `since` on; return the version of its end."""
         job, row = self.unfinished[name], self.row[name]
-        self.alone += (job.remaining - samples) / self.single[row]
-        self.speedup += (pace - job.pace) / self.single[row]
+        single, self.single[row] = self.single[row], job.rate(1)  # another one, where its curve is that of an epoch
+        self.alone += (job.remaining - samples) / single
+        self.speedup += pace / self.single[row] - job.pace / single
         self.unfinished[name] = job.changed(
             remaining=samples, trained=job.trained + job.remaining - samples, ready=since, pace=pace
         )
@@ -144,10 +146,10 @@ class Books:
         self.unavailable -= devices
         self.free.give(devices)
 
-    def changes(self, allocation: Allocation) -> Mapping[str, tuple[int, ...]]:
-        """What of an allocation is new."""
+    def changes(self, allocation: Allocation, anew: Container[str] = ()) -> Mapping[str, tuple[int, ...]]:
+        """What of an allocation is new: other devices, or a job that begins anew."""
         running = self.running
-        return {name: devices for name, devices in allocation.items() if running.get(name) != devices}
+        return {job: devices for job, devices in allocation.items() if job in anew or running.get(job) != devices}
 
     def _job(self, name: str) -> JobState:
         if name not in self.unfinished:
@@ -158,7 +160,8 @@ class Books:
         devices, single = self.running.pop(job.name), self.single[self.row[job.name]]
         lost = self.unavailable
         self.free.give(tuple(device for device in devices if device not in lost) if lost else devices)
-        self.held[list(devices)] += now - job.since
+        for device in devices:
+            self.held[device] += now - job.since
         self.alone += trained / single
         self.speedup = self.speedup - job.pace / single if self.running else 0.0
 

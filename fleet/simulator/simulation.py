@@ -64,7 +64,7 @@ class Simulation:
         self._timeline = Timeline()
         self._lanes = Lanes(slack)
         self._arrivals = trace.jobs.arrival.tolist()
-        self._next_arrival = 0
+        self._next_arrival, self._coming = 0, iter(trace.jobs)
         self._changed: list[str] = []  # since the last plan
         self._events = 0  # since the last plan
         self._urgent = False  # a guaranteed job came since the last plan
@@ -98,15 +98,10 @@ class Simulation:
 
     def _happen(self, now: float) -> None:
         """Everything that happens now."""
-        while self._next_arrival < len(self._arrivals) and self._arrivals[self._next_arrival] <= now:
-            self._calendar.enter(self._arrivals[self._next_arrival], Kind.ARRIVAL, self._next_arrival)
-            self._next_arrival += 1
         while self._calendar.next <= now:
             kind, what, version = self._calendar.take()
             if kind == Kind.DONE:
                 self._done(what, version, now)
-            elif kind == Kind.ARRIVAL:
-                self._arrive(what)
             elif kind == Kind.STAGE:
                 self._advance(what, version, now)
             elif kind == Kind.FAILURE:
@@ -114,6 +109,9 @@ class Simulation:
             elif kind == Kind.REPAIR:
                 self._note(())
                 self._books.repaired(self._devices_of(what))
+        while self._next_arrival < len(self._arrivals) and self._arrivals[self._next_arrival] <= now:
+            self._arrive(self._next_arrival)
+            self._next_arrival += 1
 
     def _ask(self, now: float) -> Plan:
         """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
@@ -138,7 +136,7 @@ class Simulation:
         Returns:
             Whether the plan stopped everybody: the policy is to be asked again, now that nobody is in its way.
         """
-        books, new = self._books, self._books.changes(plan.allocation)
+        books, new = self._books, self._books.changes(plan.allocation, plan.lanes)
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
         stopped = [*leaving, *(job for job in new if job in books.running)]
         self._take(stopped, now)
@@ -156,8 +154,8 @@ class Simulation:
                 self._go_on(job, state.remaining_at(now), max(now, state.ready))
         for job, devices in new.items():
             self._start(job, devices, now)
-        if self._policy.shares_streams and len(new) > 1:
-            self._share(new, now)
+        if self._policy.shares_streams and new:
+            self._share(new, plan.lanes)
         if new and not plan.others_go_on:
             self._formed = dict(books.running)
         self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running), books.speedup)
@@ -190,17 +188,19 @@ class Simulation:
         books.repaced(job, samples, since, self._machine.pace(books.unfinished[job], books.running[job]))
         self._enter_end(job)
 
-    def _share(self, new: Iterable[str], now: float) -> None:
-        """Jobs of a stream that begin together pace each other, from when all are ready."""
-        streams: dict[str, list[JobState]] = {}
-        for job in map(self._books.unfinished.__getitem__, new):
+    def _share(self, new: Iterable[str], lanes: Mapping[str, int]) -> None:
+        """Jobs of a stream that begin together on a lane pace each other, from when all are ready."""
+        unfinished = self._books.unfinished
+        together: dict[tuple[str, int], list[JobState]] = {}
+        for name in new:
+            job = unfinished[name] = unfinished[name].changed(lane=lanes.get(name, 0))
             if job.stream:
-                streams.setdefault(job.stream, []).append(job)
-        for jobs in streams.values():
+                together.setdefault((job.stream, job.lane), []).append(job)
+        for jobs in together.values():
             if len(jobs) > 1:
                 since = max(job.ready for job in jobs)
                 readers = {job.name: Reader(job.pace, job.remaining) for job in jobs}
-                self._repace(self._lanes.start(readers, since), since, now)
+                self._repace(self._lanes.start(readers, since), since, jobs[0].since)
 
     def _repace(self, readings: Mapping[str, Reading], since: float, now: float) -> None:
         """What the others of a lane let its jobs do from `since` on."""
@@ -224,6 +224,8 @@ class Simulation:
 
     def _leave(self, jobs: Iterable[str], now: float) -> Mapping[str, float]:
         """These jobs leave their lanes, if they are in one; return what each has still to read."""
+        if not self._lanes:
+            return {}
         left, staying = self._lanes.leave(jobs, now)
         for job, reading in staying.items():
             since = max(now, self._books.unfinished[job].ready)
@@ -235,7 +237,7 @@ class Simulation:
         self._changed += changed
 
     def _arrive(self, row: int) -> None:
-        job = self._machine.arriving(self._trace.jobs[row])
+        job = self._machine.arriving(next(self._coming))
         self._books.arrived(row, job)
         self._note([job.name])
         self._urgent |= job.guaranteed

@@ -26,3 +26,9 @@ def check_mean_epochs(value: object) -> None:
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")
     if value is not None and not number:
         raise ValueError(f"mean_epochs is {value!r}; it must be a number of epochs above 0, such as 30, or left out")
+
+
+def check_count(name: str, value: object) -> None:
+    """Raises ValueError unless `value` is a whole number of 1 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number of 1 or more, such as 4")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fleet.scheduling.bounds import expected_end
 from fleet.scheduling.job_state import JobState
+from fleet.scheduling.placement import place_changed
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_mean_epochs
 from fleet.scheduling.rates import Counts, Flags, Floats
@@ -61,28 +62,16 @@ class Malleable:
         held = np.array([len(state.running.get(job.name, ())) for job in jobs])
         counts = _counts(jobs, samples, filling, held, devices)
         changed = np.flatnonzero(counts != held).tolist()
+        stopped = tuple(jobs[index].name for index in changed if not counts[index])
         wake = state.time + max(filling.seconds / _LOOKS, _WORTH * max(job.restart for job in jobs), 1.0)
         return Plan(
-            _placed(state, [(jobs[index].name, int(counts[index])) for index in changed]),
+            place_changed(state, {jobs[index].name: int(counts[index]) for index in changed if counts[index]}, stopped),
             others_go_on=True,
-            stopped=tuple(jobs[index].name for index in changed if not counts[index]),
+            stopped=stopped,
             wake=wake if len(jobs) > 1 or changed else math.inf,
             bound=state.time + filling.seconds,
             end=state.time + expected_end(jobs, samples, counts, devices),
         )
-
-
-def _placed(state: State, wanted: Sequence[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
-    """Devices for these jobs: their own are free for all of them."""
-    free = state.free_devices()
-    for name, _ in wanted:
-        free.give(device for device in state.running.get(name, ()) if device not in state.unavailable)
-    placed: dict[str, tuple[int, ...]] = {}
-    for name, count in sorted(wanted, key=lambda job: -job[1]):
-        devices = free.take(count) if count else None
-        if devices:
-            placed[name] = devices
-    return placed
 
 
 def _counts(jobs: Sequence[JobState], samples: Floats, filling: Filling, held: Counts, devices: int) -> Counts:
