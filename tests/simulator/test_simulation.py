@@ -39,6 +39,7 @@ SIMULATED = (
     "chronus",
     "elasticflow",
     "elasticflow-slot",
+    "sharing",
 )
 
 

@@ -23,6 +23,7 @@ from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
 from fleet.scheduling.policies.optimus import Optimus
 from fleet.scheduling.policies.pollux import Pollux
+from fleet.scheduling.policies.sharing import Sharing
 from fleet.scheduling.policies.themis import Themis
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
@@ -51,6 +52,7 @@ POLICIES = (
     Chronus,
     ElasticFlow,
     ElasticFlowSlot,
+    Sharing,
 )
 
 
