@@ -20,6 +20,13 @@ class _Place(NamedTuple):
     leaves: float  # when it goes down to the next queue, or back to the first one
 
 
+class _Entry(NamedTuple):
+    since: float
+    begins: bool  # or it comes from the queue before, and goes before those who begin
+    name: str
+    place: _Place
+
+
 class ServiceQueues:
     """2D-LAS with discretised queues (Tiresias, NSDI'19, 3.2): a policy's memo.
 
@@ -37,7 +44,7 @@ class ServiceQueues:
         self._limits = [limit * (1 - _ROUNDING) for limit in thresholds]
         self._places: dict[str, _Place] = {}
         count = len(thresholds) + 1
-        self._running: list[dict[str, None]] = [{} for _ in range(count)]
+        self._running: list[dict[str, _Entry]] = [{} for _ in range(count)]
         self._held = [0] * count
         self._waiting: list[dict[int, list[tuple[float, str]]]] = [{} for _ in range(count)]  # gang -> heap
         self._waits = [0] * count
@@ -60,6 +67,8 @@ class ServiceQueues:
 
     def next(self, queue: int, devices: int) -> str | None:
         """The first that waits in a queue of those that need no more devices."""
+        if not self._waits[queue]:
+            return None
         best: tuple[float, str] | None = None
         for gang, heap in self._waiting[queue].items():
             if gang > devices:
@@ -69,6 +78,11 @@ class ServiceQueues:
             if heap and (best is None or heap[0] < best):
                 best = heap[0]
         return None if best is None else best[1]
+
+    @property
+    def anybody_waits(self) -> bool:
+        """Whether anybody does."""
+        return any(self._waits)
 
     def below(self, queue: int) -> int:
         """Devices of the jobs that run in later queues."""
@@ -93,39 +107,56 @@ class ServiceQueues:
 
     def wake(self) -> float:
         """When a job changes its queue in a way that lets another one run, seconds."""
-        times = [self._first(self._leaving[queue]) for queue in range(self.count - 1) if self._waits[queue]]
-        return min([*times, self._first(self._starving)])
+        times = [self._first(self._leaving[queue], True) for queue in range(self.count - 1) if self._waits[queue]]
+        return min([*times, self._first(self._starving, False)])
 
     def _catch_up(self, state: State, names: Iterable[str]) -> None:
         self._moved, self.too_large, self.promoted = set(), [], []
-        runs = []
+        entering: list[_Entry] = []
         for name in names:
             self._leave(name)
             job = state.by_name.get(name)
             if job is None:
                 continue
             if name in state.running:
-                runs.append(job)
+                entering.append(self._entry(job, len(state.running[name]), state.time))
             elif job.gang > state.cluster.size:
                 self.too_large.append(name)
             else:
                 self._wait(job, self._queue(job), job.since)
-        for job in sorted(runs, key=lambda job: (job.since, job.name)):
-            self._run(job, len(state.running[job.name]), self._queue(job))
-        self._demote(state)
+        entering += self._going_down(state)
+        for entry in sorted(entering):
+            self._run(entry)
         self._raise(state)
 
-    def _demote(self, state: State) -> None:
-        """Those whose service has reached their queue's threshold go to the end of the next, in the order of time."""
-        for queue, heap in enumerate(self._leaving):
-            while self._first(heap) <= state.time:
+    def _going_down(self, state: State) -> list[_Entry]:
+        """Those whose service has reached their queue's threshold; they run in none for now."""
+        found = []
+        for heap in self._leaving:
+            while self._first(heap, True) <= state.time:
                 _, name = heapq.heappop(heap)
                 held = self._places[name].held
                 self._leave(name)
-                self._run(state.by_name[name], held, queue + 1)
+                found.append(self._entry(state.by_name[name], held, state.time))
+        return found
+
+    def _entry(self, job: JobState, held: int, now: float) -> _Entry:
+        """The queue in which a job runs at `now`, and since when."""
+        queue = self._queue(job)
+        since, begins, leaves = job.since, True, self._leaves(job, held, queue)
+        while leaves <= now:
+            queue += 1
+            since, begins, leaves = leaves, False, self._leaves(job, held, queue)
+        return _Entry(since, begins, job.name, _Place(queue, held, leaves))
+
+    def _leaves(self, job: JobState, held: int, queue: int) -> float:
+        """When a job that runs reaches the threshold of a queue."""
+        if queue == self.count - 1:
+            return math.inf
+        return job.since + (self._thresholds[queue] - job.attained + job.pardoned) / held
 
     def _raise(self, state: State) -> None:
-        while self._first(self._starving) <= state.time:
+        while self._first(self._starving, False) <= state.time:
             _, name = heapq.heappop(self._starving)
             self._leave(name)
             self._wait(state.by_name[name], 0, state.time)
@@ -136,14 +167,17 @@ class ServiceQueues:
         """The queue in which it was when it got what it holds now, or lost all."""
         return bisect_right(self._limits, job.attained - job.pardoned)
 
-    def _run(self, job: JobState, held: int, queue: int) -> None:
-        leaves = math.inf
-        if queue < self.count - 1:
-            leaves = job.since + (self._thresholds[queue] - job.attained + job.pardoned) / held
-            heapq.heappush(self._leaving[queue], (leaves, job.name))
-        self._places[job.name] = _Place(queue, held, leaves)
-        self._running[queue][job.name] = None
-        self._held[queue] += held
+    def _run(self, entry: _Entry) -> None:
+        place = entry.place
+        if place.leaves < math.inf:
+            heapq.heappush(self._leaving[place.queue], (place.leaves, entry.name))
+        self._places[entry.name] = place
+        running = self._running[place.queue]
+        in_order = not running or running[next(reversed(running))] < entry
+        running[entry.name] = entry
+        if not in_order:  # it was to stop, and goes on after all
+            self._running[place.queue] = {found.name: found for found in sorted(running.values())}
+        self._held[place.queue] += place.held
 
     def _wait(self, job: JobState, queue: int, since: float) -> None:
         leaves = math.inf
@@ -164,11 +198,15 @@ class ServiceQueues:
         else:
             self._waits[place.queue] -= 1
 
-    def _first(self, heap: list[tuple[float, str]]) -> float:
-        """The time of the first that is still meant; infinite if there is none."""
-        while heap and self._places.get(heap[0][1], _NOWHERE).leaves != heap[0][0]:
+    def _first(self, heap: list[tuple[float, str]], runs: bool) -> float:
+        """The time of the first that is still meant, of those that run or that wait; infinite if there is none."""
+        while heap:
+            time, name = heap[0]
+            place = self._places.get(name, _NOWHERE)
+            if place.leaves == time and (place.held > 0) == runs:
+                return time
             heapq.heappop(heap)
-        return heap[0][0] if heap else math.inf
+        return math.inf
 
 
 _NOWHERE = _Place(-1, -1, math.nan)

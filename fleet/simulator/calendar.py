@@ -13,15 +13,14 @@ class Kind(IntEnum):
     DONE = 0
     REPAIR = 1
     FAILURE = 2
-    ARRIVAL = 3
-    STAGE = 4
+    STAGE = 3
 
 
 class Calendar:
     """Events by time, then kind, then the order in which they were entered."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, int, int, int]] = []
+        self._heap: list[tuple[float, Kind, int, int, int]] = []
         self._entered = 0
 
     def enter(self, time: float, kind: Kind, what: int, version: int = 0) -> None:
@@ -37,4 +36,4 @@ class Calendar:
     def take(self) -> tuple[Kind, int, int]:
         """Take the first event: its kind, to what it happens, and the version."""
         _, kind, _, what, version = heapq.heappop(self._heap)
-        return Kind(kind), what, version
+        return kind, what, version

@@ -108,6 +108,9 @@ class Lanes:
         self._slack = slack
         self._of: dict[str, Lane] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
     def start(self, readers: Mapping[str, Reader], now: float) -> dict[str, Reading]:
         """These jobs begin to read the same samples; return where each stands. One alone needs no lane."""
         lane = Lane(readers, now, self._slack)

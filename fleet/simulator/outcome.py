@@ -110,7 +110,7 @@ class Outcome:
         fairness = finish_time_fairness(jobs.arrival, books.end, books.samples, books.curve, books.limit, size)
         return cls(
             policy, size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service, admitted,
-            books.dropped, books.restarts, fairness, books.held, books.alone, timeline, seconds,
+            books.dropped, books.restarts, fairness, np.array(books.held), books.alone, timeline, seconds,
         )  # fmt: skip
 
     @property

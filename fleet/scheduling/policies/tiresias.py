@@ -50,9 +50,26 @@ class Tiresias:
     def plan(self, state: State) -> Plan:
         """The waiting jobs of each queue in turn, on free devices and on those of later queues."""
         queues = ServiceQueues.of(state, self.thresholds, self.promote)
-        free = state.free_devices()
         placed: dict[str, tuple[int, ...]] = {}
         stopped: dict[str, None] = {}
+        if queues.anybody_waits:
+            self._preempt(state, queues, placed, stopped)
+        return Plan(
+            placed,
+            others_go_on=True,
+            stopped=tuple(stopped),
+            dropped={name: f"it asks for {state.by_name[name].gang} devices; the cluster has {state.cluster.size}"
+                     for name in sorted(queues.too_large)},
+            promoted=tuple(queues.promoted),
+            wake=queues.wake(),
+            memo=queues,
+        )  # fmt: skip
+
+    def _preempt(
+        self, state: State, queues: ServiceQueues, placed: dict[str, tuple[int, ...]], stopped: dict[str, None]
+    ) -> None:
+        """Find who gets devices, and who loses them for that."""
+        free = state.free_devices()
         for queue in range(queues.count):
             while (name := queues.next(queue, free.count + queues.below(queue))) is not None:
                 job = state.by_name[name]
@@ -67,16 +84,6 @@ class Tiresias:
                     del stopped[name]
                 if devices != state.running.get(name):
                     placed[name] = devices
-        return Plan(
-            placed,
-            others_go_on=True,
-            stopped=tuple(stopped),
-            dropped={name: f"it asks for {state.by_name[name].gang} devices; the cluster has {state.cluster.size}"
-                     for name in sorted(queues.too_large)},
-            promoted=tuple(queues.promoted),
-            wake=queues.wake(),
-            memo=queues,
-        )  # fmt: skip
 
 
 def _where(name: str, gang: int, state: State, free: FreeDevices) -> tuple[int, ...]:

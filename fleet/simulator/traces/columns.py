@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any, overload
 
 import numpy as np
@@ -16,6 +17,7 @@ Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 TEXTS = ("name", "model", "kind", "stream", "tenant", "outcome")
+CHUNK = 1024
 WHOLE = ("batch_size", "limit", "workers")
 MEASURES = ("work", "samples", "deadline", "duration", "epochs")
 
@@ -92,7 +94,18 @@ class JobColumns(Sequence[TraceJob]):
         return len(self.arrival)
 
     def __iter__(self) -> Iterator[TraceJob]:
-        return (self[i] for i in range(len(self)))
+        return chain.from_iterable(self._rows(begin) for begin in range(0, len(self), CHUNK))
+
+    def _rows(self, begin: int) -> Iterator[TraceJob]:
+        """The next CHUNK jobs: whole columns become Python numbers at once, several times as fast as one by one."""
+        part = slice(begin, begin + CHUNK)
+        columns: dict[str, Any] = {column.name: getattr(self, column.name)[part] for column in fields(self)}
+        columns |= {name: columns[name].tolist() for name in columns.keys() - {*TEXTS}}
+        columns |= {name: [_number(value, int) for value in columns[name]] for name in WHOLE}
+        columns |= {name: [_number(value, float) for value in columns[name]] for name in MEASURES}
+        columns["line"] = [line or None for line in columns["line"]]
+        names = tuple(columns)
+        return (TraceJob(**dict(zip(names, values))) for values in zip(*columns.values()))
 
     @overload
     def __getitem__(self, index: int) -> TraceJob: ...
