@@ -187,8 +187,8 @@ def test_parameters_of_a_policy_are_documented(policy: type[Policy]) -> None:
 
 
 def _plain(default: str) -> str:
-    """A default as it is meant: the text "12%" may stand without quotes, and null may be none."""
-    text = default.strip("`").strip('"')
+    """A default as it is meant: the text "12%" may stand without quotes, 240.0 be 240, and null be none."""
+    text = default.strip("`").strip('"').removesuffix(".0")
     return {"none": "null"}.get(text, text)
 
 
