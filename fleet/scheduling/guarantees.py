@@ -23,7 +23,6 @@ class Guarantees:
         self, demands: Iterable[Demand], promised: Mapping[str, Reservation], now: float, devices: int
     ) -> None:
         self._now, self._devices = now, devices
-        self._renewed = False
         self._demands: dict[str, Demand] = {}
         self.reservations: dict[str, Reservation] = {}
         for demand in demands:
@@ -42,21 +41,12 @@ class Guarantees:
 
         First what is left over is tried, then all jobs anew one after the other, then all jobs at once.
         """
-        if not self._renewed and not demand.restart:
-            self._renew()
-        self._renewed = True
         reservation = self._profile.reserve(demand)
         if reservation is not None:
             self.reservations[demand.name] = reservation
             self._demands[demand.name] = demand
             return True
         return self._replan({**self._demands, demand.name: demand})
-
-    def _renew(self) -> None:
-        """Forget what jobs no longer need, because they had more devices than were promised."""
-        packed = _packed(self._demands, self._now, self._devices)
-        if packed is not None:
-            self._profile, self.reservations = packed
 
     def _replan(self, demands: dict[str, Demand]) -> bool:
         packed = _packed(demands, self._now, self._devices)

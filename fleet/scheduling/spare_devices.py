@@ -33,8 +33,7 @@ class Share:
 
     def value(self, level: int) -> float:
         """Device-seconds that each further device saves a second, from `level` to the next."""
-        devices = int(self.levels.counts[level + 1] - self.levels.counts[level])
-        return float(self.levels.gains[level]) / devices / self.worth
+        return self.levels.steps[level][1] / self.worth
 
     def pays(self, count: int) -> bool:
         """Whether moving from the devices held now to so many saves more than twice what it costs."""
@@ -69,20 +68,22 @@ def share_spare(shares: Sequence[Share], spare: int) -> dict[str, int]:
 
 def _climb(shares: Sequence[Share], counts: dict[str, int], spare: int) -> int:
     """Level by level, the most valuable first; return what is left over."""
-    heap = [
-        (-share.value(level), index, level)
-        for index, share in enumerate(shares)
-        if (level := share.levels.level(counts[share.name])) < len(share.levels.gains)
-    ]
+    heap: list[tuple[float, int, int]] = []
+    for index, share in enumerate(shares):
+        level = share.levels.level(counts[share.name])
+        if level < len(share.levels.steps):
+            heap.append((-share.value(level), index, level))
     heapq.heapify(heap)
     while heap and spare:
-        _, index, level = heapq.heappop(heap)
+        _, index, level = heap[0]
         share = shares[index]
-        more = int(share.levels.counts[level + 1]) - counts[share.name]
-        if more > spare:
-            continue
-        counts[share.name] += more
-        spare -= more
-        if level + 1 < len(share.levels.gains):
-            heapq.heappush(heap, (-share.value(level + 1), index, level + 1))
+        devices = share.levels.steps[level][0] - counts[share.name]
+        if devices <= spare:
+            counts[share.name] += devices
+            spare -= devices
+            level += 1
+            if level < len(share.levels.steps):
+                heapq.heapreplace(heap, (-share.value(level), index, level))
+                continue
+        heapq.heappop(heap)
     return spare

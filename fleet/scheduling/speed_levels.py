@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import numpy as np
 
 from fleet.scheduling.rates import Counts, Floats, RateCurve
@@ -20,7 +22,10 @@ class SpeedLevels:
         counts: devices of each level; shape (levels + 1,).
         rates: samples/s of each level; shape (levels + 1,).
         gains: what each level adds to the one below; shape (levels,).
+        steps: (devices of each level from the first on, samples/s that each one of them adds to the level below).
         rate_of: samples/s that at most m devices bring, for m = 0 .. peak; shape (peak + 1,).
+        peak: the count with the highest rate.
+        top_rate: samples/s there.
         marginal: what the m-th device brings on the least concave curve above `rate_of`, for m = 1 .. peak, never
             rising; shape (peak,).
     """
@@ -30,24 +35,20 @@ class SpeedLevels:
         self.counts: Counts = np.concatenate(([0], counts))
         self.rates: Floats = np.concatenate(([0.0], rates))
         self.gains: Floats = np.diff(self.rates)
+        self._level_rates: list[float] = self.rates.tolist()
+        self.steps: list[tuple[int, float]] = list(zip(counts.tolist(), (self.gains / np.diff(self.counts)).tolist()))
         reach = np.searchsorted(counts, np.arange(int(counts[-1]) + 1), side="right")
         self._level: Counts = reach.astype(np.int64)
+        self._levels: list[int] = reach.tolist()
         self.rate_of: Floats = self.rates[self._level]
+        self._rates: list[float] = self.rate_of.tolist()
+        self.peak = len(self._rates) - 1
+        self.top_rate = self._rates[-1]
         self.marginal = _concave_slopes(self.counts, self.rates)
-
-    @property
-    def peak(self) -> int:
-        """The count with the highest rate."""
-        return len(self.rate_of) - 1
-
-    @property
-    def top_rate(self) -> float:
-        """Samples/s at the peak."""
-        return float(self.rates[-1])
 
     def rate(self, count: int) -> float:
         """Samples/s of so many devices, those beyond the peak left idle."""
-        return float(self.rate_of[min(count, self.peak)])
+        return self._rates[min(count, self.peak)]
 
     def levels(self, devices: Counts) -> Counts:
         """The highest level that each of these numbers of devices allows."""
@@ -55,11 +56,11 @@ class SpeedLevels:
 
     def level(self, devices: int) -> int:
         """The highest level that so many devices allow."""
-        return int(self._level[min(devices, self.peak)])
+        return self._levels[min(devices, self.peak)]
 
     def slowest(self, rate: float) -> int:
         """The lowest level with that rate or more; the last where none has it."""
-        return min(int(np.searchsorted(self.rates, rate)), len(self.rates) - 1)
+        return min(bisect_left(self._level_rates, rate), len(self.steps))
 
 
 def _concave_slopes(counts: Counts, rates: Floats) -> Floats:

@@ -145,9 +145,7 @@ class _Planning:
         if job.name in self._safe:
             reserved = reserved_at(self._safe[job.name], self._now)
             level = max(1, levels.slowest(demand.samples / max(1.0, demand.until - self._now)))
-        devices = int(levels.counts[level] - levels.counts[level - 1])
-        worth = float(levels.gains[level - 1]) / devices
-        return Share(job.name, levels, reserved, demand.held, demand.samples, job.restart, worth)
+        return Share(job.name, levels, reserved, demand.held, demand.samples, job.restart, levels.steps[level - 1][1])
 
     def _made_safe(self, share: Share, counts: dict[str, int], wake: float) -> float:
         """Check that the promise holds until `wake` on these devices; if not, give what is reserved and wake sooner."""
