@@ -11,6 +11,9 @@ from typing import Literal
 
 from fleet.executor import Event, GroupEnded, Start, Started, StopReason
 from fleet.protocol import EpochEnded
+from fleet.simulator.lanes import Lane, Reader
+
+_ROUNDING = 1e-6  # samples
 
 
 @dataclass
@@ -47,22 +50,13 @@ class _Member:
 
 
 @dataclass
-class _Lane:
-    """Jobs that read the same samples in lockstep, at the pace of the slowest (FLEET, MLSys'20, 4.3.1)."""
+class _Epoch:
+    """What the jobs of a lane read together: an epoch, and then the next."""
 
     samples: int
     members: list[_Member]
-    position: float = 0.0  # samples of the epoch read at time `since`
-    since: float = 0.0
+    lane: Lane
     version: int = 0  # a change of members makes the scheduled epoch end void
-
-    @property
-    def pace(self) -> float:
-        return min(member.rate for member in self.members)
-
-    def read_by(self, time: float) -> float:
-        """Samples of the epoch that are read at `time`."""
-        return self.position + max(0.0, time - self.since) * self.pace if self.members else self.position
 
 
 class SimulatedExecutor:
@@ -86,7 +80,7 @@ class SimulatedExecutor:
         self._clock = clock
         self._start_seconds = start_seconds
         self._leave_seconds = leave_seconds
-        self._lanes: dict[int, _Lane] = {}
+        self._epochs: dict[int, _Epoch] = {}
         self._heap: list[tuple[float, int, int, int]] = []  # (time, tie, lane, version)
         self._ready: list[tuple[float, int, Event]] = []
         self._ties = count()
@@ -102,8 +96,11 @@ class SimulatedExecutor:
         for starts in lanes.values():
             name = next(self._names)
             members = [_Member(s.job, s.devices, s.fitted[len(s.devices) - 1], s.epoch) for s in starts]
-            self._lanes[name] = _Lane(self._jobs[starts[0].job].samples, members, float(min(s.step for s in starts)))
-            self._schedule(name, self._clock.now + self._start_seconds)
+            samples = self._jobs[starts[0].job].samples
+            left = float(samples - min(s.step for s in starts))
+            readers = {member.job: Reader(member.rate, left) for member in members}
+            self._epochs[name] = _Epoch(samples, members, Lane(readers, self._clock.now + self._start_seconds))
+            self._schedule(name)
             started += [Started(s.job, name, self._jobs[s.job].stream) for s in starts]
         return tuple(started)
 
@@ -113,19 +110,19 @@ class SimulatedExecutor:
 
     def stop(self, job: str, why: StopReason) -> None:
         """The job leaves now, where it stands in its epoch."""
-        for name, lane in self._lanes.items():
-            for member in [member for member in lane.members if member.job == job]:
-                lane.position = lane.read_by(self._clock.now)
-                lane.members.remove(member)
-                self._end(member, "stopped", why, self._clock.now, int(lane.position))
-                self._schedule(name, max(self._clock.now, lane.since))
+        for name, epoch in self._epochs.items():
+            for member in [member for member in epoch.members if member.job == job]:
+                left = epoch.lane.leave([job], self._clock.now)[job]
+                epoch.members.remove(member)
+                self._end(member, "stopped", why, self._clock.now, int(epoch.samples - left + _ROUNDING))
+                self._schedule(name)
 
     def next_event(self, timeout: float) -> Event | None:
         """Take the next event within `timeout` seconds, moving the clock on to it; None, and so much later, without."""
         until = self._clock.now + timeout
         while self._heap and self._heap[0][0] <= min(until, self._ready[0][0] if self._ready else math.inf):
             time, _, name, version = heapq.heappop(self._heap)
-            if self._lanes[name].version == version:
+            if self._epochs[name].version == version:
                 self._end_epoch(name, time)
         if not self._ready or self._ready[0][0] > until:
             self._clock.now = until if until < math.inf else self._clock.now
@@ -134,24 +131,27 @@ class SimulatedExecutor:
         self._clock.now = max(self._clock.now, time)
         return event
 
-    def _schedule(self, name: int, since: float) -> None:
-        """Predict the lane's next epoch end from where it stands at `since`."""
-        lane = self._lanes[name]
-        lane.since, lane.version = since, lane.version + 1
-        if lane.members:
-            end = since + (lane.samples - lane.position) / lane.pace
-            heapq.heappush(self._heap, (end, next(self._ties), name, lane.version))
+    def _schedule(self, name: int) -> None:
+        """Predict when the lane ends its epoch; in lockstep all of it do so at once."""
+        epoch = self._epochs[name]
+        epoch.version += 1
+        if epoch.members:
+            end = min(reading.end for reading in epoch.lane.readings().values())
+            heapq.heappush(self._heap, (end, next(self._ties), name, epoch.version))
 
     def _end_epoch(self, name: int, time: float) -> None:
-        lane = self._lanes[name]
-        for member in list(lane.members):
+        epoch = self._epochs[name]
+        readings, seconds = epoch.lane.readings(), time - epoch.lane.since
+        for member in list(epoch.members):
             member.epoch += 1
-            self._say(time, self._epoch_of(lane, member, time))
+            busy = readings[member.job].samples / member.rate
+            self._say(time, _ended(member, seconds, busy))
             if member.epoch >= self._jobs[member.job].epochs:
-                lane.members.remove(member)
+                epoch.lane.leave([member.job], time)
+                epoch.members.remove(member)
                 self._end(member, "done", "epochs", time, 0)
-        lane.position = 0.0
-        self._schedule(name, time)
+        epoch.lane.goes_on(epoch.samples, time)
+        self._schedule(name)
 
     def _end(self, member: _Member, why: Literal["done", "stopped"], reason: str, time: float, step: int) -> None:
         ended = GroupEnded(member.job, member.devices, why, reason, member.epoch, step)
@@ -160,10 +160,10 @@ class SimulatedExecutor:
     def _say(self, time: float, event: Event) -> None:
         heapq.heappush(self._ready, (time, next(self._ties), event))
 
-    def _epoch_of(self, lane: _Lane, member: _Member, time: float) -> EpochEnded:
-        seconds, busy = time - lane.since, (lane.samples - lane.position) / member.rate
-        waits = tuple(max(0.0, seconds - busy) for _ in member.devices)
-        none = tuple(0.0 for _ in member.devices)
-        return EpochEnded(
-            member.job, member.epoch, 0, seconds, member.rate, {}, 0.0, waits, none, tuple(busy for _ in member.devices)
-        )
+
+def _ended(member: _Member, seconds: float, busy: float) -> EpochEnded:
+    """An epoch of so many seconds, of which each device computed for `busy`, and waited for samples in the others."""
+    waits = tuple(max(0.0, seconds - busy) for _ in member.devices)
+    none = tuple(0.0 for _ in member.devices)
+    computed = tuple(busy for _ in member.devices)
+    return EpochEnded(member.job, member.epoch, 0, seconds, member.rate, {}, 0.0, waits, none, computed)
