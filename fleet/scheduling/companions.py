@@ -85,7 +85,7 @@ class Companions:
             kept = self._known.get(job.name)
             if kept is None or kept.rate is not job.rate or kept.scaling is not job.scaling:
                 kept = _Kept(job.rate, job.scaling, self._new(job))
-            kept.database.measured = self._measured(job)
+            kept.database.learn(self._measured(job))
             self.memo[job.name] = kept
         return self.memo[job.name].database
 
@@ -106,7 +106,7 @@ class Companions:
             workers,
             least=max(1, math.ceil(rules.min_share * job.gang)),
             most=min(workers, job.limit),
-            allowed=self._allowed(job, speeds),
+            there=self._usable(job, speeds),
             max_waste=rules.waste,
         )
 
@@ -116,13 +116,14 @@ class Companions:
             return job.rate(1)
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
-    def _allowed(self, job: JobState, speeds: list[float]) -> tuple[bool, ...]:
-        """All kinds, or the one on which the job stays for good: that which it prefers, else the strongest."""
+    def _usable(self, job: JobState, speeds: list[float]) -> Counts:
+        """All devices, or those of the kind on which the job stays for good: the one it prefers, or the strongest."""
+        there = tuple(self._there.values())
         if self._rules.heterogeneous and job.mixed_kinds:
-            return (True,) * len(self.kinds)
-        strength = [speed * count for speed, count in zip(speeds, self._there.values())]
+            return there
+        strength = [speed * count for speed, count in zip(speeds, there)]
         home = self.kinds.index(job.kind) if job.kind in self.kinds else strength.index(max(strength))
-        return tuple(i == home for i in range(len(self.kinds)))
+        return tuple(count if i == home else 0 for i, count in enumerate(there))
 
     def _measured(self, job: JobState) -> _Measured:
         return _Measured(self.seen(job.name), job.rate if self._by_curve(job) else None)

@@ -74,7 +74,7 @@ class ElasticRound:
         for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
             database = self.companions.of(job)
             kinds = [i for i in self._fastest_first(database) if i not in self._barred]
-            if database.least > min(sum(self._all[i] for i in self._fastest_first(database)), database.most):
+            if database.least > min(sum(database.there), database.most):
                 self.dropped[job.name] = f"it asks for {database.least} devices or more{self._of(job)}; there are fewer"
             elif sum(self._free_of(i) for i in kinds) >= database.least:
                 self._held[job.name] = self._taken(database.least, kinds)
@@ -175,7 +175,7 @@ class ElasticRound:
         return [[i] for i in order] + ([order] if job.mixed_kinds and len(order) > 1 else [])
 
     def _fastest_first(self, database: PlanDatabase) -> list[int]:
-        kinds = [i for i, allowed in enumerate(database.allowed) if allowed]
+        kinds = [i for i, there in enumerate(database.there) if there]
         return sorted(kinds, key=lambda i: -database.capabilities[i].speed)
 
     def _counts(self, name: str) -> Counts:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import islice, product
 
 from fleet.scheduling.inter_job import Proposal
 
 Counts = tuple[int, ...]
 """One number for each kind of device, in the order of the cluster's kinds."""
+Measured = Callable[[Counts], float | None]
+"""Samples/s on so many devices of each kind, where that was measured."""
 
 _ROUNDING = 1e-9
 
@@ -117,6 +120,9 @@ def configure(nums: Counts, capabilities: Sequence[Capability], workers: int) ->
 def _threads(nums: Counts, executors: Counts, capabilities: Sequence[Capability], workers: int) -> Counts:
     """A_i at the smallest t that has room for all workers."""
     used = [i for i, count in enumerate(nums) if count]
+    if len(used) == 1:
+        alone = -(-workers // (nums[used[0]] * executors[used[0]]))
+        return tuple(alone if i in used else 0 for i in range(len(nums)))
     speeds = {i: capabilities[i].each(executors[i]) for i in used}
 
     def at(t: float) -> dict[int, int]:
@@ -161,20 +167,33 @@ class PlanDatabase:
         workers: maxP.
         least: minP; a job runs on that many devices or more.
         most: devices that it can use.
-        allowed: kinds that it may use.
+        there: devices of each kind that it may use.
         max_waste: Eq. 1d of a configuration that is worth proposing.
-        measured: samples/s on these devices, where that is known better than Eq. 1e tells; it decides. A job that was
-            slower with more devices goes back, and never asks for these again.
     """
 
     capabilities: tuple[Capability, ...]
     workers: int
-    least: int = 1
-    most: int = 1
-    allowed: tuple[bool, ...] = ()
+    least: int
+    most: int
+    there: Counts
     max_waste: float = 0.3
-    measured: Callable[[Counts], float | None] = field(default=lambda nums: None)
+    _measured: Measured | None = field(default=None, init=False, repr=False)
     _best: dict[Counts, Configuration | None] = field(default_factory=dict, init=False, repr=False)
+    _perf: dict[Counts, float] = field(default_factory=dict, init=False, repr=False)
+    _proposed: dict[Counts, list[Proposal]] = field(default_factory=dict, init=False, repr=False)
+
+    def learn(self, measured: Measured) -> None:
+        """Let this tell samples/s where it knows better than Eq. 1e.
+
+        So a job that was slower with more devices, and went back, never asks for these again.
+        """
+        if measured == self._measured:
+            return
+        self._measured = measured
+        before = dict(self._perf)
+        self._perf.clear()
+        if any(self.perf(nums) != perf for nums, perf in before.items()):
+            self._proposed.clear()
 
     def best(self, nums: Counts) -> Configuration | None:
         """The fastest configuration of these devices."""
@@ -184,11 +203,11 @@ class PlanDatabase:
 
     def perf(self, nums: Counts) -> float:
         """Samples/s on these devices; 0 without any."""
-        best = self.best(nums)
-        if best is None:
-            return 0.0
-        measured = self.measured(nums)
-        return best.perf if measured is None else measured
+        if nums not in self._perf:
+            best = self.best(nums)
+            measured = None if best is None or self._measured is None else self._measured(nums)
+            self._perf[nums] = 0.0 if best is None else best.perf if measured is None else measured
+        return self._perf[nums]
 
     def trimmed(self, nums: Counts) -> Counts:
         """The same without devices that add nothing, the slowest kind first."""
@@ -200,7 +219,7 @@ class PlanDatabase:
         kept = list(nums)
         for i in sorted(range(len(nums)), key=lambda i: self.capabilities[i].speed):
             idle = kept[i] if not room[i] else min(kept[i], spare // room[i])
-            idle = min(idle, max(0, sum(kept) - max(1, self.least)))
+            idle = min(idle, max(0, sum(kept) - self.least))
             kept[i] -= idle
             spare -= idle * room[i]
         found = tuple(kept)
@@ -221,7 +240,7 @@ class PlanDatabase:
                 best, rate = other, seen
         return best
 
-    def proposals(self, job: str, held: Counts, free: Counts, top: int, growth: float = float("inf")) -> list[Proposal]:
+    def proposals(self, job: str, held: Counts, free: Counts, top: int, growth: float = math.inf) -> list[Proposal]:
         """The `top` ways to scale out on more devices of one kind: by speed-up for each device, then by their number.
 
         Each is faster than what the job has. Devices that add nothing beside the new ones are given back.
@@ -230,26 +249,22 @@ class PlanDatabase:
             free: devices of each kind that it may ask for.
             growth: most times the devices that it has.
         """
-        now = self.perf(held)
-        if not now:
-            return []
-        found = [
-            Proposal(job, i, count, nums, (self.perf(nums) / now - 1) / count)
-            for i, count, nums in self._more(held, free, growth)
-            if self._worthwhile(nums) and self.perf(nums) > now * (1 + _ROUNDING)
-        ]
-        return sorted(found, key=lambda one: one.order)[:top]
-
-    def _more(self, held: Counts, free: Counts, growth: float) -> Iterator[tuple[int, int, Counts]]:
+        if held not in self._proposed:
+            self._proposed[held] = sorted(self._all_proposals(job, held), key=lambda one: one.order)
         more = sum(held) * (growth - 1) + _ROUNDING
-        for i, there in enumerate(free):
-            if self.allowed and not self.allowed[i]:
-                continue
-            for count in range(1, int(min(there, self.most - held[i], more)) + 1):
+        fitting = (one for one in self._proposed[held] if one.count <= min(free[one.kind], more))
+        return list(islice(fitting, top))
+
+    def _all_proposals(self, job: str, held: Counts) -> Iterator[Proposal]:
+        """Those that would be made if all devices were free."""
+        now = self.perf(held)
+        for i, there in enumerate(self.there if now else ()):
+            for count in range(1, min(there, self.most) - held[i] + 1):
                 nums = self.trimmed((*held[:i], held[i] + count, *held[i + 1 :]))
-                if nums[i] == held[i] + count and sum(nums) <= self.most:
-                    yield i, count, nums
+                given = nums[i] == held[i] + count and self.least <= sum(nums) <= self.most
+                if given and self.perf(nums) > now * (1 + _ROUNDING) and self._worthwhile(nums):
+                    yield Proposal(job, i, count, nums, (self.perf(nums) / now - 1) / count)
 
     def _worthwhile(self, nums: Counts) -> bool:
         best = self.best(nums)
-        return best is not None and best.waste <= self.max_waste + _ROUNDING and sum(nums) >= self.least
+        return best is not None and best.waste <= self.max_waste + _ROUNDING

@@ -26,7 +26,7 @@ def capable(*speeds_: float) -> tuple[Capability, ...]:
 
 
 def database(workers: int, *speeds_: float, **more: object) -> PlanDatabase:
-    more = {"most": workers, "allowed": (True,) * len(speeds_), **more}
+    more = {"least": 1, "most": workers, "there": (99,) * len(speeds_), **more}
     return PlanDatabase(capable(*speeds_), workers, **more)  # type: ignore[arg-type]
 
 
@@ -139,7 +139,7 @@ def test_more_devices_than_its_least_are_all_that_a_job_gives_up() -> None:
 def test_a_job_that_was_faster_before_goes_back_and_does_not_ask_again() -> None:
     one = database(8, 1.0)
     seen = {(2,): 2.0, (4,): 1.5}
-    one.measured = seen.get
+    one.learn(seen.get)
     assert one.fall_back((4,), seen) == (2,)
     assert one.fall_back((2,), seen) == (2,)
     assert (4,) not in [proposal.nums for proposal in one.proposals("a", (2,), (6,), top=9)]
@@ -297,7 +297,7 @@ def test_the_laws_of_a_plan(state: State, heterogeneous: bool, min_share: float,
         if name in state.running and not served:
             assert companion.perf(nums) >= companion.perf(companions.counts(state.running[name])) * (1 - 1e-9)
         if name not in state.running or not current.mixed_kinds:
-            assert all(companion.allowed[kind] for _, kind in pairs) or devices == state.running.get(name)
+            assert all(companion.there[kind] for _, kind in pairs) or devices == state.running.get(name)
 
 
 @given(states())
