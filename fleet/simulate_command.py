@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -169,12 +170,22 @@ def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
     from fleet.simulator.comparison import SimulationFailed, compare
 
     try:
-        with _progress(len(comparison.cases) * jobs) as progress:
+        with _terminable(), _progress(len(comparison.cases) * jobs) as progress:
             return compare(comparison, processes, progress)
     except SimulationFailed as error:
         _end(_FAILED, str(error))
     except KeyboardInterrupt:
         _end(_STOPPED, "stopped; nothing was written: run the same command again")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends it as ctrl-C does."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
 from fleet.scheduling.cluster import Cluster
@@ -98,6 +101,19 @@ def compare(
         return [future.result() for future in futures]
 
 
+def _prepare() -> None:
+    """In a process of the pool: ctrl-C is for the first process, and none outlives it, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _played(comparison: Comparison, case: Case) -> Outcome:
     """As `simulate`; its errors can go from process to process."""
     try:
@@ -127,8 +143,8 @@ def _broken(futures: Sequence[Future[Outcome]], cases: Sequence[Case]) -> str:
 
 @contextmanager
 def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes, which end with the block however it ends."""
-    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+    """Fresh processes, which end with the block however it ends, and with this process."""
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
     before = set(active_children())
     try:
         yield pool
