@@ -36,11 +36,6 @@ class ElasticRound:
             if name in state.by_name:
                 self._held[name] = [device for device in devices if device not in state.unavailable]
 
-    @property
-    def has_elastic(self) -> bool:
-        """Whether there is a job that could scale."""
-        return any(not job.guaranteed for job in self._state.by_name.values())
-
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
         """Who gets other devices than it has, and who stops."""
         running = self._state.running
@@ -91,14 +86,14 @@ class ElasticRound:
                 return
 
     def _proposals(self, begun: set[str]) -> list[Proposal]:
-        bounded = self._rules.growth < math.inf
+        left, bounded = self._left(), self._rules.growth < math.inf
         found: list[Proposal] = []
         for name, devices in self._held.items():
             job = self._state.by_name[name]
             if devices and not job.guaranteed and not (bounded and name in begun):
                 database = self.companions.of(job)
                 held = self._counts(name)
-                found += database.proposals(name, held, self._left(), self._rules.top_k, self._rules.growth)
+                found += database.proposals(name, held, left, self._rules.top_k, self._rules.growth)
         return found
 
     def _accept(self, proposal: Proposal) -> None:
@@ -149,6 +144,8 @@ class ElasticRound:
 
     def _shrink(self, name: str, nums: Counts) -> None:
         """Let a job keep so many devices of each kind, on as few nodes as possible."""
+        if nums == self._counts(name):
+            return
         cluster = self._state.cluster
         for kind, keep in zip(self._kinds, nums):
             own = [device for device in self._held[name] if cluster.kind_of(device) == kind]
