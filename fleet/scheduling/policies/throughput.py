@@ -127,9 +127,11 @@ class Throughput:
     def _curve(self, job: JobState, memo: _Memo) -> BatchCurve:
         """The factors of a job, from the memo if nothing has changed that they depend on."""
         known = memo.curves.get(job.name)
-        if known is None or not _same(known[0], job):
-            known = memo.curves[job.name] = job, curve_of(job, self.batch, self.most)
-        return known[1]
+        if known is not None and known[0] is job:
+            return known[1]
+        curve = known[1] if known is not None and _same(known[0], job) else curve_of(job, self.batch, self.most)
+        memo.curves[job.name] = job, curve
+        return curve
 
     def _join(self, size: int, state: State, memo: _Memo, curves: dict[str, BatchCurve]) -> dict[str, str]:
         """Enter those who wait, as long as there is room for all (III-D); return who is dropped, and why."""
