@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -198,7 +199,20 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task("simulating", total=total)
-        yield (lambda done: bar.advance(task, done)) if console.is_terminal else (lambda done: None)
+        yield _Steps(lambda done: bar.advance(task, done)) if console.is_terminal else lambda done: None
+
+
+class _Steps:
+    """Gathers what is done and shows it some times a second: a bar is slower than a simulated job."""
+
+    def __init__(self, show: Callable[[int], object]) -> None:
+        self._show, self._done, self._next = show, 0, 0.0
+
+    def __call__(self, done: int) -> None:
+        self._done += done
+        if (now := monotonic()) >= self._next:
+            self._show(self._done)
+            self._done, self._next = 0, now + 0.1
 
 
 def _write(

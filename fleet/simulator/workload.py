@@ -150,7 +150,8 @@ def run_itself(run: Path) -> str | None:
     """What became of the run, in a line; None where it has not ended."""
     try:
         told = json.loads((run / RUN).read_text(encoding="utf-8"))
-        return f"the run itself: policy {told['policy']}, {told['status']} after {float(told['wall_seconds']):.1f} s"
+        ended = f"policy {told['policy']}, {told['status']} after {float(told['wall_seconds']):.1f} s"
+        return f"the run itself: {ended}, start and profiling included"
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
