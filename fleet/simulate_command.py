@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from fleet.simulator.workload import Workload
 
 _FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
+WIDE = 200
+"""Characters of a line that goes to no terminal."""
 PAGE, FIGURES, JOBS = "report.html", "simulation.json", "jobs.csv"
 
 
@@ -245,8 +247,9 @@ def _tell(
         return
     from rich.console import Console
 
-    console = Console() if sys.stdout.isatty() else Console(width=60 + 30 * len(comparison.cases))
-    console.print(_table(comparison, outcomes))
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    for table in _tables(comparison, outcomes, console.width):
+        console.print(table)
     for note in notes:
         print(f"note: {note}")
     if out is not None:
@@ -262,20 +265,37 @@ def _plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any
     return runs[0] if len(runs) == 1 else {"runs": runs}
 
 
-def _table(comparison: Comparison, outcomes: Sequence[Outcome]) -> Any:
+def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:
+    """A column a policy; so many tables one after another as the width asks for."""
     from rich.table import Table
 
     from fleet.simulator.cluster_shape import shape_of
     from fleet.simulator.side_by_side import columns, rows
 
     compared = columns(comparison.cases, outcomes)
-    table = Table(title=f"{comparison.workload.name} on {shape_of(comparison.cluster)}", title_justify="left")
-    table.add_column("")
-    for column in compared:
-        table.add_column(column.label, justify="right")
-    for title, cells in rows(compared):
-        table.add_row(title, *cells)
-    return table
+    told = rows(compared)
+    widest = [max(map(len, (column.label, *(cells[i] for _, cells in told)))) for i, column in enumerate(compared)]
+    room = width - max(len(title) for title, _ in told)
+    for part in _parts(widest, room):
+        title = f"{comparison.workload.name} on {shape_of(comparison.cluster)}"
+        table = Table(title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for i in part:
+            table.add_column(compared[i].label, justify="right")
+        for metric, cells in told:
+            table.add_row(metric, *(cells[i] for i in part))
+        yield table
+
+
+def _parts(widest: Sequence[int], room: int) -> Iterator[range]:
+    """Columns that fit beside each other, at least one; each takes three characters more than its text."""
+    first = taken = 0
+    for i, width in enumerate(widest):
+        if i > first and taken + width + 3 > room - 4:
+            yield range(first, i)
+            first, taken = i, 0
+        taken += width + 3
+    yield range(first, len(widest))
 
 
 @contextmanager

@@ -57,7 +57,8 @@ def cases_of(policies: Sequence[str], settings: Sequence[str], seeds: Sequence[i
 
 def _policy(text: str) -> tuple[str, dict[str, Any]]:
     name, colon, rest = text.partition(":")
-    return name.strip(), read_settings(rest, "fifo:backfill=true") if colon else {}
+    given = read_settings(rest, "fifo:backfill=true") if colon else {}
+    return name.strip(), {key: _plain(value) for key, value in given.items()}
 
 
 def _set(chosen: Sequence[tuple[str, dict[str, Any]]], text: str) -> None:
@@ -71,7 +72,12 @@ def _set(chosen: Sequence[tuple[str, dict[str, Any]]], text: str) -> None:
         there = "; ".join(f"{policy}: {', '.join(_parameters(policy)) or 'none'}" for policy, _ in chosen)
         raise ValueError(f"{text}: no policy here has a parameter {name!r}; their parameters are - {there}")
     for given in having:
-        given[name] = value
+        given[name] = _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Parameters do not change: a list is a tuple."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _parameters(name: str) -> list[str]:
@@ -95,4 +101,6 @@ def _check(name: str, parameters: Mapping[str, Any]) -> None:
 
 
 def _told(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(map(_told, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -106,6 +106,21 @@ def test_parameters_go_to_the_policies_that_have_them(files: list[str]) -> None:
         assert [run["parameters"] for run in runs] == [{"backfill": True}, {}]
 
 
+def test_a_list_is_a_parameter_too(files: list[str]) -> None:
+    words = (*files, "--cluster", "1x4", "--policy", "tiresias:thresholds=[50, 90]")
+    assert told(*words)["parameters"] == {"thresholds": [50, 90]}
+    assert "tiresias thresholds=50/90" in simulate(*words)[1]
+
+
+def test_tables_that_are_too_wide_stand_below_each_other(files: list[str]) -> None:
+    many = [word for quantum in range(10, 22) for word in ("--policy", f"gandiva:quantum={quantum}")]
+    code, output, error = simulate(*files, "--cluster", "1x4", "--processes", "1", *many)
+    assert code == 0, error
+    lines = output.splitlines()
+    assert sum("mean completion time" in line for line in lines) > 1 and max(map(len, lines)) <= 200
+    assert all(output.count(f"gandiva quantum={quantum} ") == 1 for quantum in range(10, 22))
+
+
 def test_costs_and_failures_are_played(files: list[str], tmp_path: Path) -> None:
     words = (*files, "--cluster", "2x4", "--policy", "fifo")
     free, costly = told(*words), told(*words, "--start-seconds", "20", "--restart-seconds", "30")
