@@ -135,6 +135,6 @@ def _taken_in_turns(jobs: Sequence[Demand], bounds: Floats, shares: Floats) -> d
             turn = place + part
             marks = [(0.0, 0), (place, 1), (turn, 0)] if turn <= 1 else [(0.0, 1), (turn - 1, 0), (place, 1)]
             times = [begin + (end - begin) * mark for mark, _ in marks] + [end]
-            pieces[job.name] += [(times[i], times[i + 1], count + marks[i][1]) for i in range(3)]
+            pieces[job.name] += [(times[i], times[i + 1], job.levels.useful(count + marks[i][1])) for i in range(3)]
             place = turn if turn < 1 else turn - 1
     return {name: joined(each) for name, each in pieces.items()}

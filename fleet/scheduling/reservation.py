@@ -26,7 +26,7 @@ class Demand:
         deadline: seconds since the run began.
         levels: its speeds.
         restart: seconds that getting other devices costs.
-        held: devices that it has now.
+        held: devices that it has now; 0 also where fewer would be as fast: it moves then.
         ready: when it trains, or trained, on these.
     """
 
@@ -41,7 +41,7 @@ class Demand:
     @classmethod
     def of(cls, job: JobState, levels: SpeedLevels, now: float) -> Demand:
         """What `job` needs at `now`."""
-        held = job.held if job.pace else 0
+        held = job.held if job.pace and job.held == levels.useful(job.held) else 0
         return cls(job.name, job.remaining_at(now), job.deadline, levels, job.restart, held, job.ready)
 
     @property

@@ -58,6 +58,11 @@ class SpeedLevels:
         """The highest level that so many devices allow."""
         return self._levels[min(devices, self.peak)]
 
+    def useful(self, devices: int) -> int:
+        """Of so many devices those that are worth giving."""
+        level = self.level(devices)
+        return self.steps[level - 1][0] if level else 0
+
     def slowest(self, rate: float) -> int:
         """The lowest level with that rate or more; the last where none has it."""
         return min(bisect_left(self._level_rates, rate), len(self.steps))
