@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
 WIDE = 200
 """Characters of a line that goes to no terminal."""
-PAGE, FIGURES, JOBS = "report.html", "simulation.json", "jobs.csv"
 
 
 Policies = Annotated[
@@ -59,7 +58,10 @@ Failures = Annotated[
 Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help=f"write {PAGE}, {FIGURES} and {JOBS}")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="write report.html, simulation.json and tables of jobs, devices and time"),
+]
 
 
 def simulate(
@@ -145,7 +147,7 @@ def _check_targets(csv: Path | None, out: Path | None) -> None:
     if csv is not None and csv.is_dir():
         raise ValueError(f"--csv {csv} is a folder; name a file")
     if out is not None and (out / "journal.jsonl").exists():
-        raise ValueError(f"--out {out} holds a run, whose {PAGE} would be lost; name another folder")
+        raise ValueError(f"--out {out} holds a run, whose report would be lost; name another folder")
     if out is not None and out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file; name a folder")
 
@@ -221,19 +223,13 @@ def _write(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
 ) -> None:
     """Every file that is asked for, whole or not at all."""
-    from fleet.report.durable import write_parts, write_whole
-    from fleet.simulator.job_table import job_lines
+    from fleet.simulator.results import write_folder, write_jobs
 
     try:
+        if csv is not None:
+            write_jobs(csv, comparison, outcomes)
         if out is not None:
-            from fleet.simulator.page import render
-
-            out.mkdir(parents=True, exist_ok=True)
-            write_whole(out / PAGE, render(comparison, outcomes, notes))
-            write_whole(out / FIGURES, json.dumps(_plain(comparison, outcomes), indent=1) + "\n")
-        for path in (csv, None if out is None else out / JOBS):
-            if path is not None:
-                write_parts(path, job_lines(comparison.cases, outcomes))
+            write_folder(out, comparison, outcomes, notes)
     except OSError as error:
         _end(_FAILED, f"{error.filename or out or csv}: it cannot be written: {error.strerror or error}")
 
@@ -242,8 +238,10 @@ def _tell(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
 ) -> None:
     """The figures on standard output, and notes beside them."""
+    from fleet.simulator.results import PAGE, plain
+
     if as_json:
-        print(json.dumps(_plain(comparison, outcomes), indent=1))
+        print(json.dumps(plain(comparison, outcomes), indent=1))
         return
     from rich.console import Console
 
@@ -254,15 +252,6 @@ def _tell(
         print(f"note: {note}")
     if out is not None:
         print(f"report: {out / PAGE}")
-
-
-def _plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """One object for one simulation, {"runs": [...]} for several."""
-    runs = [
-        outcome.summary() | {"seed": case.seed, "parameters": dict(case.parameters)}
-        for case, outcome in zip(comparison.cases, outcomes, strict=True)
-    ]
-    return runs[0] if len(runs) == 1 else {"runs": runs}
 
 
 def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:

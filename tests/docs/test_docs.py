@@ -19,7 +19,7 @@ from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
 import trainers.zoo
 from fleet.cli import app
 from fleet.scheduling.policies import POLICIES, Policy
-from fleet.simulator import job_table
+from fleet.simulator import job_table, time_table
 from preprocess.source import built_in_sources
 from preprocess.transform import built_in_transforms
 from trainers import Checkpoint
@@ -88,7 +88,7 @@ def test_simulating_runs_as_told(tutorial: Path) -> None:
     follow("how-to/simulate.md", tutorial)
     assert json.loads((tutorial / "fifo.json").read_text())["finished"] == 5
     assert sorted(path.name for path in (tutorial / "compared").iterdir()) == [
-        "jobs.csv", "report.html", "simulation.json",
+        "devices.csv", "jobs.csv", "report.html", "simulation.json", "timeline.csv",
     ]  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
     reference = page("reference/simulate.md").sections(2)
     told = json.loads((tutorial / "compared" / "simulation.json").read_text())["runs"][0]
     assert keys(reference["Figures"]) == told.keys()
-    assert keys(reference["Files"]) == set(job_table.COLUMNS)
+    assert keys(reference["Files"]) == {*job_table.COLUMNS, *time_table.TIMELINE, *time_table.DEVICES}
 
 
 def test_every_marked_page_is_followed() -> None:

@@ -197,9 +197,15 @@ def test_everything_goes_into_one_folder(files: list[str], tmp_path: Path) -> No
     out = tmp_path / "made" / "here"
     code, output, error = simulate(*files, "--cluster", "1x4", "--policy", "fifo", "--out", out)
     assert code == 0, error
-    assert sorted(path.name for path in out.iterdir()) == ["jobs.csv", "report.html", "simulation.json"]
+    names = ["devices.csv", "jobs.csv", "report.html", "simulation.json", "timeline.csv"]
+    assert sorted(path.name for path in out.iterdir()) == names
     assert set(CONTRACT) <= set(json.loads((out / "simulation.json").read_text()))
     assert f"report: {out / 'report.html'}" in output and "deadlines met" in output
+    devices, timeline = (list(csv.DictReader((out / name).read_text().splitlines())) for name in (names[0], names[-1]))
+    assert [(row["device"], row["node"]) for row in devices] == [(str(i), "0") for i in range(4)]
+    makespan = json.loads((out / "simulation.json").read_text())["makespan"]
+    assert all(float(row["held"]) + float(row["idle"]) == pytest.approx(makespan) for row in devices)
+    assert [(float(row["time"]), row["devices"]) for row in timeline][:2] == [(0, "1"), (50, "1")]
 
 
 @pytest.mark.parametrize(
