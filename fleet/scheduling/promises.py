@@ -26,6 +26,9 @@ from fleet.scheduling.state import State
 MARGIN = 1e-6
 """Seconds before its deadline at which a promised job is done, and a thousandth of it for each second: for rounding."""
 
+REFILLS = 1000
+"""Promises that are filled anew in one plan at most, so that it ends soon."""
+
 
 class Promises:
     """The claims of all unfinished jobs, and what is promised in each slot; a policy's memo.
@@ -51,6 +54,7 @@ class Promises:
         self.given: dict[str, Share | None] = {}
         self.owed: set[str] = set()
         self._slot = slot
+        self._refills = REFILLS
         self._size = cluster.size
         self._line: list[tuple[float, str]] = []  # those who are promised something, by deadline
         self._table = Timetable(slot)
@@ -63,7 +67,7 @@ class Promises:
         names: Iterable[str] = state.by_name if book is None else state.changed
         if book is None:
             book = cls(state.cluster, slot)
-        book.given = {}
+        book.given, book._refills = {}, REFILLS
         new = []
         for name in names:
             if name not in state.by_name:
@@ -115,14 +119,18 @@ class Promises:
         could = all(self._could(claim, job, state.time) for claim, job in zip(claims, jobs))
         return could and self.refresh(state, capacity, claims)
 
-    def refresh(self, state: State, capacity: int, new: Iterable[Claim] = ()) -> bool:
+    def refresh(self, state: State, capacity: int, new: Sequence[Claim]) -> bool:
         """Fill all promises anew with the work that is left, and new ones: each in turn, in the order of deadlines.
+
+        Where that would be more than REFILLS in one plan, it is for those that follow the new ones in line and then for
+        those before them; the others stay as they are.
 
         Returns:
             False, and nothing is done, if one cannot be met.
         """
-        line = self._in_line(new)
-        table, shares = self._filled(line, state, capacity, partly=False)
+        again, table = self._again(new, state.time)
+        line = _by_deadline([*again, *new])
+        table, shares = self._filled(line, state, capacity, table, partly=False)
         if None in shares:
             return False
         self._table = table
@@ -133,8 +141,9 @@ class Promises:
     def mend(self, state: State, capacity: int) -> None:
         """Keep what can be kept where fewer devices are left than are promised; promise anew what was lost so."""
         if self._table.most(slot_at(state.time, self._slot)) > capacity:
-            line = self._in_line(())
-            self._table, shares = self._filled(line, state, capacity, partly=True)
+            line = [self.claims[name] for _, name in self._line]
+            empty = Timetable(self._slot, slot_at(state.time, self._slot))
+            self._table, shares = self._filled(line, state, capacity, empty, partly=True)
             for claim, share in zip(line, shares):
                 self._give(claim, share)
                 if share is None:
@@ -183,16 +192,25 @@ class Promises:
         if job.admitted and share is None:
             self.owed.add(job.name)
 
-    def _in_line(self, new: Iterable[Claim]) -> list[Claim]:
-        """The promised ones, and these, by deadline."""
-        line = [self.claims[name] for _, name in self._line]
-        return sorted([*line, *new], key=lambda claim: (claim.deadline, claim.name))
+    def _again(self, new: Sequence[Claim], now: float) -> tuple[list[Claim], Timetable]:
+        """The promises to be filled anew for new ones, and the table without them."""
+        line, most = self._line, self._refills
+        if len(line) <= most:
+            self._refills -= len(line)
+            return [self.claims[name] for _, name in line], Timetable(self._slot, slot_at(now, self._slot))
+        self._refills = 0
+        place = bisect_left(line, min((claim.deadline, claim.name) for claim in new))
+        begin = max(0, min(place, len(line) - most))
+        claims = [self.claims[name] for _, name in line[begin : begin + most]]
+        table = self._table.copy()
+        for claim in claims:
+            table.add(claim.share.first, -claim.devices)
+        return claims, table
 
     def _filled(
-        self, line: Iterable[Claim], state: State, capacity: int, partly: bool
+        self, line: Iterable[Claim], state: State, capacity: int, table: Timetable, partly: bool
     ) -> tuple[Timetable, list[Share | None]]:
-        """Progressive filling of an empty table; unless `partly` it ends at the first that cannot be met."""
-        table = Timetable(self._slot, slot_at(state.time, self._slot))
+        """Progressive filling of one after the other; unless `partly` it ends at the first that cannot be met."""
         shares: list[Share | None] = []
         for claim in line:
             share = self._share(claim, state.by_name[claim.name], state.time, capacity, table)
@@ -244,3 +262,7 @@ class Promises:
             step = (-value, claim.deadline, claim.name, level, counts[level] - counts[level - 1], claim)
             claim.steps.append(step)
             insort(self.steps, step)
+
+
+def _by_deadline(claims: Iterable[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: (claim.deadline, claim.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,8 +45,7 @@ class Levels:
                 counts.append(count)
                 rates.append(value)
             count *= 2
-        fitting = np.searchsorted(counts, np.arange(size + 1), side="right").astype(np.uint8) - np.uint8(1)
-        return cls(tuple(counts), tuple(rates), fitting, np.array(counts, np.int64))
+        return cls(tuple(counts), tuple(rates), _fitting(tuple(counts), size), np.array(counts, np.int64))
 
     @cached_property
     def returns(self) -> tuple[tuple[float, ...], ...]:
@@ -71,6 +70,14 @@ class Levels:
     def alone(self, work: float, seconds: float) -> int | None:
         """The lowest level that trains `work` samples in so many seconds: the minimum satisfactory share, if alone."""
         return next((level for level, rate in enumerate(self.rates) if rate * seconds >= work), None)
+
+
+@lru_cache(maxsize=256)
+def _fitting(counts: tuple[int, ...], size: int) -> LevelNumbers:
+    """By number of free devices, up to `size`, the highest level that fits; read-only."""
+    fitting = np.searchsorted(counts, np.arange(size + 1), side="right").astype(np.uint8) - np.uint8(1)
+    fitting.flags.writeable = False
+    return fitting
 
 
 def slot_at(now: float, slot: float) -> int:
@@ -158,6 +165,12 @@ class Timetable:
         if len(devices):
             view = self.used(first, first + len(devices) - 1)
             view += devices
+
+    def copy(self) -> Timetable:
+        """The same, to be changed without a trace here."""
+        other = Timetable(self.slot, self._begin)
+        other._used = self._used.copy()
+        return other
 
     def most(self, first: int) -> int:
         """The most devices that are promised in any slot from `first` on."""
