@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fleet.scheduling.job_state import JobState
+from fleet.scheduling.knapsacks import NEVER, knapsacks, needed
 from fleet.scheduling.rates import Counts, Flags, Floats
 from fleet.scheduling.water_filling import Filling
 
@@ -15,8 +16,6 @@ _PACES = 60  # that are tried for the lanes of a sharing class
 _AHEAD = (
     0.1  # how much more a sample is worth of a job that is about to need a further device, than of one that just got it
 )
-_ROUNDING = 1e-12
-_NEVER = 1 << 40  # devices: a pace that a job cannot keep
 
 
 @dataclass(frozen=True)
@@ -97,15 +96,15 @@ class Market:
                 paces += found.tolist()
                 owners += [stream] * len(found)
         pace = np.array(paces)
-        counts = np.full((len(pace), len(candidates)), _NEVER, np.int64)
+        counts = np.full((len(pace), len(candidates)), NEVER, np.int64)
         of_stream = np.array(owners)
         for stream, members in streams.items():
             which = np.flatnonzero(of_stream == stream) if len(owners) else np.zeros(0, np.int64)
             for place in members:
-                counts[which, place] = _needed(self._rows[candidates[place]], pace[which])
+                counts[which, place] = needed(self._rows[candidates[place]], pace[which])
         gains = pace[:, None] * self.worth[list(candidates)][None, :]
         allowed = {stream: 1 if stream.startswith("\0") else slots.get(stream, 0) for stream in streams}
-        return _Offers(pace, owners, counts, np.where(counts < _NEVER, gains, 0.0), allowed)
+        return _Offers(pace, owners, counts, np.where(counts < NEVER, gains, 0.0), allowed)
 
     def _own_paces(self, job: int) -> Floats:
         """The rates at the corners about a job's share."""
@@ -123,11 +122,11 @@ class Market:
         takes = offers.counts[np.array(chosen)[best], waiting] if chosen else np.zeros(0, np.int64)
         density = offers.gains[np.array(chosen)[best], waiting] / takes if chosen else np.zeros(0)
         for place in np.argsort(-density, kind="stable").tolist():
-            fits = [offer for offer in chosen if offers.counts[offer, place] <= devices]
-            if not fits:
-                continue
             offer = chosen[int(best[place])]
-            if offer not in fits:
+            if offers.counts[offer, place] > devices:
+                fits = [offer for offer in chosen if offers.counts[offer, place] <= devices] if devices else []
+                if not fits:
+                    continue
                 offer = max(fits, key=lambda fit: offers.gains[fit, place])
             count = int(offers.counts[offer, place])
             members[offer][candidates[place]] = count
@@ -156,13 +155,13 @@ class _Offers:
         streams = np.array(self.owners)
         left = dict(self.allowed)
         width = self.counts.shape[1]
-        profit, gains, counts = np.full(width, -np.inf), np.zeros(width), np.full(width, _NEVER)
+        profit, gains, counts = np.full(width, -np.inf), np.zeros(width), np.full(width, NEVER)
         value = 0.0
         while open_.any():
             offers = np.flatnonzero(open_)
             offered = self.gains[offers] - self.counts[offers]
             better = offered > profit
-            values = _knapsacks(
+            values, _ = knapsacks(
                 np.where(better, self.gains[offers], gains), np.where(better, self.counts[offers], counts), devices
             )
             best = int(values.argmax())
@@ -178,22 +177,6 @@ class _Offers:
             if left[self.owners[offer]] < 1:
                 open_ &= streams != self.owners[offer]
         return chosen
-
-
-def _knapsacks(gains: Floats, counts: Counts, devices: int) -> Floats:
-    """What fits on the devices is worth so much, for each row; the last job fits in part."""
-    order = np.argsort(-gains / counts, axis=1)
-    counts, gains = np.take_along_axis(counts, order, 1), np.take_along_axis(gains, order, 1)
-    before = np.cumsum(counts, axis=1) - counts
-    values: Floats = (gains * np.clip((devices - before) / counts, 0.0, 1.0)).sum(axis=1)
-    return values
-
-
-def _needed(row: tuple[Counts, Floats], paces: Floats) -> Counts:
-    """The fewest devices on which a job keeps each pace."""
-    counts, rates = row
-    place = np.searchsorted(rates, paces * (1 - _ROUNDING))
-    return np.where(place < len(counts), counts[np.minimum(place, len(counts) - 1)], _NEVER)
 
 
 def _rate(row: tuple[Counts, Floats], count: int) -> float:

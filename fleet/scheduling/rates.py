@@ -94,10 +94,10 @@ class RateCurve:
 
         A job that changes between two neighbouring corners trains at any average rate between theirs.
         """
-        last = int(self.useful(limit)[0][-1])
-        if last not in self._envelopes:
-            self._envelopes[last] = _corners(*self.useful(last))
-        return self._envelopes[last]
+        envelope = self._envelopes.get(limit)
+        if envelope is None:
+            envelope = self._envelopes[limit] = _corners(*self.useful(limit))
+        return envelope
 
     def peak(self, limit: int) -> int:
         """The smallest useful count up to `limit` with the highest rate."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.rates import Counts, Floats
+from fleet.scheduling.rates import Counts, Flags, Floats
 from fleet.scheduling.state import JobState
 
 _ROUNDING = 1e-12
@@ -24,12 +24,14 @@ class Filling:
         seconds: until all jobs end, T.
         shares: devices of each job on average, f_i(w_i / T).
         low, high: the counts between which a job with that share changes over; low may be 0.
+        full: jobs that go at their fastest rate all the time.
     """
 
     seconds: float
     shares: Floats
     low: Counts
     high: Counts
+    full: Flags
 
     @property
     def parts(self) -> Floats:
@@ -69,7 +71,8 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     at = first + np.maximum(steps, 0)
     shares = before_counts[at] + prices[at] * (wanted - before_rates[at])
     shares = np.clip(shares, before_counts[at], counts[at])
-    return Filling(1 / inverse, shares, before_counts[at], counts[at])
+    full = shares >= counts[last] * (1 - _ROUNDING)
+    return Filling(1 / inverse, shares, before_counts[at], counts[at], full)
 
 
 def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
@@ -78,17 +81,14 @@ def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, device
     Where a job at its fastest rate decides T, devices are left over. That job keeps its share, and the others are
     filled anew, until nothing is left or nobody can use more. Arguments as to `water_fill`.
     """
-    shares, low, high = filling.shares.copy(), filling.low.copy(), filling.high.copy()
-    peaks = np.array([job.rate.envelope(min(job.limit, devices))[0][-1] for job in jobs])
-    open_, left = np.arange(len(jobs)), devices
-    while True:
-        full = shares[open_] >= peaks[open_] * (1 - _ROUNDING)
-        left -= int(peaks[open_[full]].sum())
-        open_ = open_[~full]
-        if not full.any() or not len(open_) or left < 1:
-            return Filling(filling.seconds, shares, low, high)
-        again = water_fill([jobs[index] for index in open_.tolist()], samples[open_], left)
-        shares[open_], low[open_], high[open_] = again.shares, again.low, again.high
+    shares, low, high, full = (getattr(filling, name).copy() for name in ("shares", "low", "high", "full"))
+    while full.any() and not full.all() and (left := devices - int(high[full].sum())) > 0:
+        others = np.flatnonzero(~full)
+        again = water_fill([jobs[index] for index in others.tolist()], samples[others], left)
+        shares[others], low[others], high[others], full[others] = again.shares, again.low, again.high, again.full
+        if not again.full.any():
+            break
+    return Filling(filling.seconds, shares, low, high, full)
 
 
 def _inverse_time(

@@ -1,0 +1,69 @@
+"""Ensembles like FLEET's 100 networks, the machine that trains them, and a policy's run on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.state import State
+from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.rates import RunRates
+from fleet.simulator.simulation import Simulation
+from fleet.simulator.traces.ensemble import PER_NODE, Ensemble, ensemble_trace
+from fleet.simulator.traces.trace import Trace
+
+SIZES = (20, 40, 60, 80, 100, 120, 140, 160)
+CHECKPOINT = 34.5
+"""Seconds that the checkpoint of a flotilla takes: those of Table 4 are multiples of 34 s."""
+BUFFER = 2048 + 2048 + 10 * 32
+"""Samples between the first and the last reader: FLEET's queues (Figure 4), with batches of 32."""
+FITTED = Ensemble(
+    families=3, width=0.4, shape=0.3, tie=0.5, efficiency=0.96, efficiency_spread=0.01, stride=2
+)  # fmt: skip
+"""What the paper does not say of its networks: so that FLEET-G's totals and flotillas are near those of Table 4."""
+FITTED_ON = (1, 2, 3)
+JUDGED_ON = 100
+"""The first of the seeds on which the fit is judged."""
+
+
+class Rounds:
+    """A policy, and how often it began on an idle machine."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.name, self.shares_streams, self.trigger = policy.name, policy.shares_streams, policy.trigger
+        self.count = 0
+
+    def plan(self, state: State) -> Plan:
+        plan = self._policy.plan(state)
+        self.count += bool(plan.allocation) and not state.running
+        return plan
+
+
+@dataclass(frozen=True)
+class Trained:
+    """An ensemble that a policy has trained: seconds, flotillas, and all the rest."""
+
+    seconds: float
+    rounds: int
+    outcome: Outcome
+
+
+@lru_cache(maxsize=64)
+def drawn(devices: int, seed: int) -> Trace:
+    """An ensemble of the fit."""
+    return ensemble_trace(FITTED, devices, seed)
+
+
+def trained(policy: Policy, devices: int, seed: int, costs: Costs) -> Trained:
+    """What a policy makes of an ensemble of that seed on so many devices."""
+    trace, rounds = drawn(devices, seed), Rounds(policy)
+    machine = MeasuredMachine(Cluster((PER_NODE,) * (devices // PER_NODE)), RunRates(trace.curves), costs)
+    outcome = Simulation(trace, machine, rounds, seed=seed, slack=BUFFER).run()  # type: ignore[arg-type]
+    if not outcome.finished.all():
+        raise RuntimeError(f"{policy.name} left {int((~outcome.finished).sum())} networks untrained on {devices} GPUs")
+    return Trained(outcome.makespan, rounds.count, outcome)

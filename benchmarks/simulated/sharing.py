@@ -1,0 +1,138 @@
+"""Sharing and malleable on ensembles like FLEET's: against its flotillas, and against what no policy can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from time import process_time
+
+import numpy as np
+
+from benchmarks.simulated.ensembles import CHECKPOINT, FITTED, FITTED_ON, JUDGED_ON, SIZES, drawn, trained
+from benchmarks.simulated.part import Part
+from fleet.scheduling.bounds import one_stream_bound
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.state import State
+from fleet.scheduling.water_filling import water_fill
+from fleet.simulator.machine import Costs
+from fleet.simulator.traces.ensemble import STREAM, ensemble_trace
+
+FLOTILLA, ANY = Costs(CHECKPOINT, CHECKPOINT), Costs(0.0, CHECKPOINT)
+TRIED = [(alpha, delta) for alpha in (0.7, 0.8, 0.9) for delta in ("6%", "12%", "20%")]
+"""Parameters of the flotilla, of which each size gets those that are best on the seeds of the fit."""
+
+
+def measure(part: Part, repetitions: int) -> None:
+    """Times against the bounds, blind and with known epochs; and how long plans take."""
+    seeds = range(JUDGED_ON, JUDGED_ON + (repetitions or 3))
+    rows, found = [], []
+    for size in SIZES:
+        fluid = {seed: _fluid(size, seed) for seed in seeds}
+        tuned = _tuned(size)
+        figures: dict[str, float] = {
+            "one stream": _mean(_one_stream(size, seed) / fluid[seed] for seed in seeds),
+            "flotilla": _mean(trained(tuned, size, seed, FLOTILLA).seconds / fluid[seed] for seed in seeds),
+            "sharing, known": _over(size, fluid, "sharing", False),
+            "sharing, blind": _over(size, fluid, "sharing", True),
+            "malleable, known": _over(size, fluid, "malleable", False),
+            "malleable, blind": _over(size, fluid, "malleable", True),
+        }
+        found.append(figures)
+        rows.append([size, *(round(figure, 3) for figure in figures.values())])
+    part.table(f"times over the fluid bound, means of {len(seeds)} ensembles", ["GPUs", *found[0]], rows)
+    _bars(part, {name: np.array([figures[name] for figures in found]) for name in found[0]})
+    _speed(part)
+
+
+def _bars(part: Part, found: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+    gain, above = found["flotilla"] / found["sharing, blind"], found["sharing, blind"] / found["one stream"]
+    part.bar(
+        "blind sharing over the capped and tuned flotilla, least", float(gain.min()), ">= 1.10", gain.min() >= 1.10
+    )
+    part.bar("blind sharing over the one-stream bound, most", float(above.max()), "<= 1.10", above.max() <= 1.10)
+    known, blind = found["malleable, known"], found["malleable, blind"]
+    part.bar("malleable over the fluid bound, epochs known, most", float(known.max()), "<= 1.035", known.max() <= 1.035)
+    part.bar("malleable over the fluid bound, blind, most", float(blind.max()), "<= 1.08", blind.max() <= 1.08)
+    for name, over, most in (("sharing over the one-stream bound", above, 1.10), ("malleable, blind", blind, 1.08)):
+        missed = [f"{over:.3f} at {size} GPUs" for size, over in zip(SIZES, over.tolist()) if over > most]
+        if missed:
+            part.note(f"{name}: {', '.join(missed)}")
+
+
+def _mean(figures: Iterable[float]) -> float:
+    return float(np.mean(list(figures)))
+
+
+def _tuned(size: int) -> Policy:
+    """The capped flotilla with the parameters that are best on the seeds of the fit."""
+    policies = [policy("flotilla", alpha=alpha, delta=delta) for alpha, delta in TRIED]
+    seconds = [sum(trained(chosen, size, seed, FLOTILLA).seconds for seed in FITTED_ON[:1]) for chosen in policies]
+    return policies[int(np.argmin(seconds))]
+
+
+def _over(size: int, fluid: dict[int, float], name: str, blind: bool) -> float:
+    """Mean time over the fluid bound."""
+    return _mean(_seconds(size, seed, name, blind) / fluid[seed] for seed in fluid)
+
+
+def _seconds(size: int, seed: int, name: str, blind: bool) -> float:
+    mean = float(drawn(size, seed).jobs.epochs.mean())
+    chosen = policy(name, mean_epochs=mean) if blind else policy(name)
+    return trained(chosen, size, seed, ANY).seconds
+
+
+def _jobs(size: int, seed: int) -> list[JobState]:
+    curves = drawn(size, seed).curves
+    return [JobState(name, curves[name], size) for name in drawn(size, seed).jobs.name]
+
+
+def _fluid(size: int, seed: int) -> float:
+    return water_fill(_jobs(size, seed), drawn(size, seed).jobs.samples, size).seconds
+
+
+def _one_stream(size: int, seed: int) -> float:
+    return one_stream_bound(_jobs(size, seed), drawn(size, seed).jobs.samples, size)
+
+
+def _speed(part: Part) -> None:
+    """CPU seconds of plans on large machines: nothing in a plan waits."""
+    seconds = _plans(policy("sharing"), 1000, 3)
+    part.bar("a plan of sharing, 1,000 jobs on 1,000 GPUs, slowest, CPU s", max(seconds), "< 1", max(seconds) < 1)
+    for name in ("flotilla", "malleable"):
+        seconds = _plans(policy(name), 10_000, 100)
+        worst = float(np.percentile(seconds, 99))
+        part.bar(f"p99 re-plan of {name}, 10,000 jobs on 10,000 GPUs, CPU s", worst, "< 0.1", worst < 0.1)
+
+
+def _plans(chosen: Policy, size: int, plans: int) -> list[float]:
+    """CPU seconds of re-plans, each after the job that is next in line has ended; the first plan is not among them."""
+    trace = ensemble_trace(replace(FITTED, networks=size), 40, JUDGED_ON)
+    jobs = {
+        name: JobState(
+            name, trace.curves[name], 40, stream=STREAM, remaining=samples, epoch=FITTED.samples, restart=CHECKPOINT
+        )
+        for name, samples in zip(trace.jobs.name, trace.jobs.samples.tolist())
+    }
+    cluster, running, formed, seconds = Cluster((4,) * (size // 4)), {}, {}, []  # type: ignore[var-annotated]
+    for number in range(plans + 1):
+        state = State(cluster, jobs, running, formed, time=60.0 * number, seed=JUDGED_ON)
+        begin = process_time()
+        plan = chosen.plan(state)
+        seconds.append(process_time() - begin)
+        running = plan.whole_of(running)
+        formed = dict(running) if plan.allocation and not plan.others_go_on and not formed else formed
+        jobs |= {
+            name: jobs[name].changed(
+                since=state.time,
+                ready=state.time,
+                held=len(devices),
+                pace=jobs[name].rate(len(devices)),
+                lane=plan.lanes.get(name, 0),
+            )
+            for name, devices in plan.allocation.items()
+        }
+        first = next(iter(running))
+        del jobs[first], running[first]
+    return seconds[1:]
