@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from time import perf_counter, thread_time
 from typing import Any
@@ -63,6 +63,7 @@ class Coordinator:
         self._changed: list[str] = []  # jobs that the last plan knew otherwise
         self._events = 0  # that the last plan did not know
         self._next: dict[str, tuple[int, ...]] = {}  # who starts once its devices are free
+        self._lanes: Mapping[str, int] = {}  # of them, who reads together
         self._due = self._wake = -math.inf  # when the policy is asked: by its trigger, by its own wish
 
     def run(self) -> None:
@@ -130,18 +131,21 @@ class Coordinator:
             if tuple(allocation.get(job, ())) != devices:
                 self._leave(job, "policy")
         new = {job: tuple(devices) for job, devices in allocation.items() if running.get(job) != tuple(devices)}
-        self._next = new
+        self._next, self._lanes = new, plan.lanes
         self._start_next()
         if not self._next and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
         self._check_somebody_trains(plan)
 
     def _decide(self, plan: Plan) -> None:
-        """Book whose deadline is promised, and who will never run."""
+        """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
             job = self.ledger.jobs[name]
             job.admitted = True
             self.journal.write("admitted", job=name, deadline=job.deadline if job.deadline < math.inf else None)
+        self.ledger.promises.update(plan.promises)
+        for name in plan.promoted:
+            self.ledger.pardoned(name, self.journal.seconds())
         for name, why in plan.dropped.items():
             error = f"policy {self.policy.name} dropped it: {why}"
             self.ledger.dropped(name, error)
@@ -185,7 +189,8 @@ class Coordinator:
     def _start_of(self, name: str, devices: tuple[int, ...]) -> Start:
         job = self.ledger.jobs[name]
         fitted = tuple(float(job.curve(m)) for m in range(1, job.limit + 1)) if job.curve else ()
-        return Start(name, devices, job.epoch, job.step, resume=job.epoch + job.step > 0, fitted=fitted)
+        lane = self._lanes.get(name, 0)
+        return Start(name, devices, job.epoch, job.step, resume=job.epoch + job.step > 0, fitted=fitted, lane=lane)
 
     def _pace(self, name: str, count: int) -> float:
         curve = self.ledger.jobs[name].curve
@@ -231,6 +236,8 @@ class Coordinator:
         job = self.ledger.jobs[event.job]
         devices = self.ledger.running[event.job]
         job.epoch, job.step, job.metrics = event.epoch, 0, dict(event.metrics)
+        if "loss" in event.metrics:
+            job.losses = (*job.losses, event.metrics["loss"])
         if job.curve is not None and event.rate > 0:
             job.curve = job.curve.observe(len(devices), event.rate)
         self.journal.write(

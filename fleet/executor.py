@@ -20,6 +20,7 @@ class Start:
     step: int
     resume: bool  # a checkpoint stands at (epoch, step)
     fitted: tuple[float, ...]  # r(m), samples/s at index m - 1
+    lane: int = 0  # jobs of another number do not share its samples
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,7 @@ class Ledger:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.sessions = 0  # earlier ones
         self._seed = seed
+        self.promises: dict[str, Any] = {}  # the policy's, by job
         self._to_come = list(self.jobs.values())
 
     def remember(self, event: Mapping[str, Any]) -> None:
@@ -141,7 +142,15 @@ class Ledger:
         jobs = tuple(self._seen(job) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
-            self.cluster, jobs, dict(self.running), dict(formed), seed=self._seed, time=now, changed=changed, memo=memo
+            self.cluster,
+            jobs,
+            dict(self.running),
+            dict(formed),
+            seed=self._seed,
+            time=now,
+            changed=changed,
+            memo=memo,
+            promises=self.promises,
         )
 
     def _seen(self, job: JobRecord) -> JobState:
@@ -168,6 +177,10 @@ class Ledger:
         self.running[job] = devices
         self.jobs[job].status, self.jobs[job].since = "running", now
 
+    def pardoned(self, job: str, now: float) -> None:
+        """Its service until now no longer counts against it."""
+        self.jobs[job].attained, self.jobs[job].since = 0.0, now
+
     def dropped(self, job: str, why: str) -> None:
         """The policy will never run it."""
         self.jobs[job].status, self.jobs[job].error = "failed", why
@@ -177,6 +190,8 @@ class Ledger:
         job = self.jobs[event.job]
         job.attained, job.since = job.attained + held * (now - job.since), now
         job.status = "pending" if event.why == "stopped" else event.why
+        if event.why != "stopped":
+            self.promises.pop(event.job, None)
         if event.why == "failed":
             job.error = event.traceback or event.error
         else:

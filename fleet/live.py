@@ -190,7 +190,7 @@ class LiveExecutor:
         together: dict[object, tuple[list[Start], list[StreamPlace]]] = {}
         for start in batch:
             place = self._place_of(start.job, start.epoch, start.step)
-            starts, places = together.setdefault(place.key if share else start.job, ([], []))
+            starts, places = together.setdefault((place.key, start.lane) if share else start.job, ([], []))
             starts.append(start)
             places.append(place)
         return list(together.values())

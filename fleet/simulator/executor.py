@@ -90,7 +90,7 @@ class SimulatedExecutor:
         """Put each job into a lane of its own, or into that of its sharing class."""
         lanes: dict[object, list[Start]] = {}
         for start in batch:
-            key = (self._jobs[start.job].stream, start.epoch) if share else start.job
+            key = (self._jobs[start.job].stream, start.epoch, start.lane) if share else start.job
             lanes.setdefault(key, []).append(start)
         started: list[Started] = []
         for starts in lanes.values():
