@@ -40,21 +40,22 @@ class NodeSets:
     """The sets of a state by gang, and the nodes of which nobody has any device.
 
     Args:
-        state: whose running jobs make the sets; a node that serves two sizes is of the larger one's.
+        state: whose running jobs make the sets; a node is of the size of the larger of its jobs.
     """
 
     def __init__(self, state: State) -> None:
         self._cluster, self._state = state.cluster, state
+        self._there = list(state.cluster.devices_per_node)
+        for device in state.unavailable:
+            self._there[state.cluster.node_of(device)] -= 1
         self.of: dict[int, list[NodeSet]] = {}
+        self.astray: list[JobState] = []  # they run among others, on nodes that are not of their size
         self._at: dict[int, NodeSet] = {}
+        self._of_job: dict[str, NodeSet] = {}
         running = [state.by_name[name] for name in state.running]
-        running.sort(key=lambda job: (-job.gang, job.since, job.name))
-        for job in running:
-            nodes = self._nodes_of(state.running[job.name])
-            found = next((self._at[node] for node in nodes if node in self._at), None)
-            (found or self._added(job.gang, nodes)).jobs.append(job)
-        lost = {state.cluster.node_of(device) for device in state.unavailable}
-        self.free = [node for node in range(state.cluster.nodes) if node not in self._at and node not in lost]
+        for job in sorted(running, key=lambda job: (-job.gang, job.since, job.name)):
+            self._find(job, self._nodes_of(state.running[job.name]))
+        self.free = [node for node, there in enumerate(self._there) if there and node not in self._at]
 
     def occupied(self, gang: int) -> int:
         """Devices of the nodes that serve jobs of that size."""
@@ -67,16 +68,16 @@ class NodeSets:
 
     def grow(self, gang: int) -> NodeSet | None:
         """One more set for jobs of that size, of free nodes; None if these are too few."""
-        single = next((node for node in self.free if self._cluster.devices_per_node[node] >= gang), None)
+        single = next((node for node in self.free if self._there[node] >= gang), None)
         nodes = [] if single is None else [single]
-        for node in self.free if single is None else ():
+        for node in sorted(self.free, key=lambda node: (-self._there[node], node)) if single is None else ():
             nodes.append(node)
             if self._devices(nodes) >= gang:
                 break
         if self._devices(nodes) < gang:
             return None
         self.free = [node for node in self.free if node not in nodes]
-        return self._added(gang, tuple(nodes))
+        return self._added(gang, tuple(sorted(nodes)))
 
     def shrink(self, gang: int, count: int) -> list[JobState]:
         """So many sets fewer for jobs of that size, the least loaded; return the jobs that ran there."""
@@ -97,9 +98,8 @@ class NodeSets:
         return placed
 
     def _placed(self, found: NodeSet) -> dict[str, tuple[int, ...]]:
-        nodes = {*found.nodes}
-        held = {job.name: self._state.running.get(job.name, ()) for job in found.jobs}
-        staying = {name: devices for name, devices in held.items() if devices and nodes >= {*self._nodes_of(devices)}}
+        running = self._state.running
+        staying = {job.name: running[job.name] for job in found.jobs if self._of_job.get(job.name) is found}
         if len(staying) == len(found.jobs):
             return staying
         used = self._state.unavailable.union(*staying.values())
@@ -107,14 +107,27 @@ class NodeSets:
         coming = [job for job in found.jobs if job.name not in staying]
         return staying | {job.name: tuple(islice(left, job.gang)) for job in coming}
 
+    def _find(self, job: JobState, nodes: tuple[int, ...]) -> None:
+        """Put a job that runs on these nodes in their set, or make one of them."""
+        found = next((self._at[node] for node in nodes if node in self._at), None)
+        if found is None:
+            found = self._added(job.gang, nodes)
+        elif found.nodes != nodes or found.full or found not in self.of.get(job.gang, ()):
+            self.astray.append(job)
+            return
+        found.jobs.append(job)
+        self._of_job[job.name] = found
+
     def _added(self, gang: int, nodes: tuple[int, ...]) -> NodeSet:
         found = NodeSet(nodes, max(1, self._devices(nodes) // gang))
         self.of.setdefault(gang, []).append(found)
         self._at |= dict.fromkeys(nodes, found)
         return found
 
-    def _nodes_of(self, devices: Iterable[int]) -> tuple[int, ...]:
-        return tuple(sorted({self._cluster.node_of(device) for device in devices}))
+    def _nodes_of(self, devices: tuple[int, ...]) -> tuple[int, ...]:
+        node_of = self._cluster.node_of
+        first, last = node_of(devices[0]), node_of(devices[-1])
+        return (first,) if first == last else tuple(sorted(set(map(node_of, devices))))
 
     def _devices(self, nodes: Iterable[int]) -> int:
-        return sum(self._cluster.devices_per_node[node] for node in nodes)
+        return sum(self._there[node] for node in nodes)

@@ -50,13 +50,12 @@ class Gandiva:
     def plan(self, state: State) -> Plan:
         """Everybody who has a turn, and when the next turn begins."""
         size, sets = state.cluster.size, NodeSets(state)
-        waiting = [job for job in state.waiting if job.gang <= size]
+        line = state.waiting
+        waiting = [job for job in line if job.gang <= size]
         dropped = {
-            job.name: f"it asks for {job.gang} devices; the cluster has {size}"
-            for job in state.waiting
-            if job.gang > size
+            job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in line if job.gang > size
         }
-        waiting += self._adjust(state, sets, waiting)
+        waiting += sets.astray + self._adjust(state, sets, waiting)
         for job in sorted(waiting, key=lambda job: (job.since, job.name)):
             self._enter(job, sets)
         wakes = [self._take_turns(found, state) for of_size in sets.of.values() for found in of_size]
