@@ -55,6 +55,9 @@ RestartSeconds = Annotated[float, typer.Option(metavar="S", help="that it loses 
 Failures = Annotated[
     str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail: a file of them, or drawn")
 ]
+Slack = Annotated[
+    float, typer.Option(metavar="SAMPLES", help="that a job may be ahead of others with which it shares its samples")
+]
 Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
@@ -79,6 +82,7 @@ def simulate(
     start_seconds: StartSeconds = 0.0,
     restart_seconds: RestartSeconds = 0.0,
     failures: Failures = None,
+    slack: Slack = 0.0,
     processes: Processes = None,
     as_json: AsJson = False,
     csv: Csv = None,
@@ -101,6 +105,7 @@ def simulate(
             cases_of(policies, settings or [], seeds or [0]),
             Costs(start_seconds, restart_seconds),
             None if failures is None else failures_of(failures),
+            slack,
         )
         _check_targets(csv, out)
         jobs, notes = _checked(comparison)

@@ -44,6 +44,10 @@ class Comparison:
         cases: policies and seeds.
         costs: of moves.
         failures: of nodes: drawn, a file of them, or none.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+
+    Raises:
+        ValueError: a negative slack.
     """
 
     workload: Workload
@@ -51,6 +55,11 @@ class Comparison:
     cases: tuple[Case, ...]
     costs: Costs = field(default_factory=Costs)
     failures: DrawnFailures | Path | None = None
+    slack: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.slack >= 0:
+            raise ValueError(f"slack is {self.slack} samples; it must be 0 or more")
 
     def load(self, seed: int) -> tuple[Trace, Machine, tuple[Failure, ...]]:
         """What is played with that seed.
@@ -75,7 +84,7 @@ def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | 
     trace, machine, failures = comparison.load(case.seed)
     chosen = policy(case.policy, **case.parameters)
     try:
-        return Simulation(trace, machine, chosen, failures, case.seed, ticked).run()
+        return Simulation(trace, machine, chosen, failures, case.seed, ticked, comparison.slack).run()
     except BadPlan as error:
         raise SimulationFailed(f"{case.label}, seed {case.seed}: {error}") from error
 

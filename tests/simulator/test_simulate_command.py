@@ -177,6 +177,15 @@ def test_another_policy_plays_what_a_run_trained(tmp_path: Path) -> None:
     assert code == 2 and "holds a run" in error
 
 
+def test_jobs_that_share_samples_pace_each_other_but_for_the_slack(tmp_path: Path) -> None:
+    words = ("--run", journal(tmp_path), "--policy", "homogeneous", "--cluster", "1x2")
+    locked, slack, loose = (told(*words, "--slack", samples) for samples in (0, 400, 10_000))
+    # b, at 50 samples/s, waits for a, at 10; with a slack of 400 it is 400 samples ahead after 10 s.
+    assert locked["avg_jct"] == pytest.approx(90)
+    assert slack["avg_jct"] == pytest.approx((90 + 50) / 2)
+    assert loose["avg_jct"] == pytest.approx((90 + 18) / 2)
+
+
 def test_every_job_has_a_line(files: list[str], tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     words = (*files, "--cluster", "1x4", *BOTH, "--processes", "1")
@@ -224,6 +233,7 @@ def test_everything_goes_into_one_folder(files: list[str], tmp_path: Path) -> No
         (["--policy", "fifo", "--format", "elastic"], "did you mean 'elasticflow'?"),
         (["--policy", "fifo", "--restart-seconds", "-1"], "restart is -1.0 s; it must be 0 or more"),
         (["--policy", "fifo", "--start-seconds", "nan"], "start is nan s"),
+        (["--policy", "fifo", "--slack", "-1"], "slack is -1.0 samples; it must be 0 or more"),
         (["--policy", "fifo", "--processes", "0"], "--processes 0: name 1 or more"),
         (["--policy", "fifo", "--failures", "nothing.csv"], "nothing.csv: it cannot be read"),
         (["--policy", "fifo", "--failures", "often=3"], "'often' is not known"),
