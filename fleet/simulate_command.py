@@ -110,6 +110,7 @@ def simulate(
         _check_targets(csv, out)
         jobs, notes = _checked(comparison)
         outcomes = _played(comparison, _processes(processes, len(comparison.cases)), jobs)
+        notes += _undone(comparison, outcomes)
         _write(comparison, outcomes, notes, csv, out)
     _tell(comparison, outcomes, notes, as_json, out)
 
@@ -168,6 +169,16 @@ def _checked(comparison: Comparison) -> tuple[int, list[str]]:
     if comparison.workload.run is not None and (itself := run_itself(comparison.workload.run)):
         notes.append(itself)
     return len(trace), notes
+
+
+def _undone(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[str]:
+    """Jobs that were neither done nor dropped when nothing could happen any more."""
+    left = [int((~outcome.finished & ~outcome.dropped).sum()) for outcome in outcomes]
+    return [
+        f"{case.label}, seed {case.seed}: {count} jobs were never done: in the end they wait for devices that never come"
+        for case, count in zip(comparison.cases, left)
+        if count
+    ]
 
 
 def _processes(asked: int | None, cases: int) -> int:

@@ -132,6 +132,13 @@ def test_costs_and_failures_are_played(files: list[str], tmp_path: Path) -> None
     assert without_times(told(*drawn)) == without_times(told(*drawn)) != without_times(told(*drawn, "--seed", "1"))
 
 
+def test_jobs_that_are_never_done_are_told_of(tmp_path: Path) -> None:
+    trace = written(tmp_path, "name,arrival,devices,duration\na,0,2,100\nb,1,2,100\n")
+    fails = written(tmp_path, "time,node,until\n5,0,\n", "failures.csv")
+    code, output, _ = simulate("--trace", trace, "--cluster", "1x2", "--policy", "fifo", "--failures", fails)
+    assert code == 0 and "note: fifo, seed 0: 2 jobs were never done" in output
+
+
 def test_a_trace_without_models_is_played_by_its_durations_or_gets_models(tmp_path: Path) -> None:
     trace = written(tmp_path, trace_files.PHILLY)
     written(tmp_path, trace_files.RATES, "rates/bert.csv")
