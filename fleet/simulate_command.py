@@ -175,7 +175,7 @@ def _undone(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[str]:
     """Jobs that were neither done nor dropped when nothing could happen any more."""
     left = [int((~outcome.finished & ~outcome.dropped).sum()) for outcome in outcomes]
     return [
-        f"{case.label}, seed {case.seed}: {count} jobs were never done: in the end they wait for devices that never come"
+        f"{case.label}, seed {case.seed}: {count} jobs were never done: they wait for devices that never come"
         for case, count in zip(comparison.cases, left)
         if count
     ]
