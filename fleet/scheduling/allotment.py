@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fleet.scheduling.buddy import Placer
 from fleet.scheduling.claims import NEVER, climb
 from fleet.scheduling.promises import Promises
-from fleet.scheduling.state import State
+from fleet.scheduling.state import Allocation, State
 
 
 @dataclass
@@ -16,30 +16,33 @@ class Allotment:
 
     Attributes:
         counts: job -> devices that it should get instead of those that it has.
-        staying: the jobs that keep their devices, and these.
-        leaving: devices of the others.
         stopped: jobs that have devices and get none.
+        restarts: whether moving takes time.
         rise: the next slot in which a job is promised more than it gets; NEVER: there is none.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
-    staying: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    leaving: list[int] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
+    restarts: bool = False
     rise: int = NEVER
 
     def place(self, book: Promises, state: State) -> dict[str, tuple[int, ...]]:
         """Buddy blocks for those who change, and for those who make room for them."""
         if not self.counts:
             return {}
-        leaving = [device for device in self.leaving if device not in state.unavailable]
+        running, lost, going = state.running, state.unavailable, {*self.counts, *self.stopped}
+        leaving = [device for name in going for device in running.get(name, ()) if device not in lost]
         free = state.free_devices().bits(book.tree.width) | book.tree.bits(leaving)
+
+        def staying() -> Allocation:
+            return {name: devices for name, devices in running.items() if name not in going}
 
         def may_move(name: str) -> bool:
             claim = book.claims[name]
             return book.spare(claim, state.by_name[name], state.time, claim.target) >= 0
 
-        return Placer(book.tree, free, self.staying, may_move).place(self.counts)
+        there = book.tree.all & ~book.tree.bits(lost)
+        return Placer(book.tree, free, staying, there, may_move if self.restarts else None).place(self.counts)
 
 
 def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
@@ -60,7 +63,7 @@ def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
         _raise_with_care(book, state, left)
     elif left:
         climb(book.steps, left)
-    return _compared(book, state, slot)
+    return _compared(book, state, slot, restarts)
 
 
 def _raise_with_care(book: Promises, state: State, left: int) -> None:
@@ -83,21 +86,21 @@ def _raise_with_care(book: Promises, state: State, left: int) -> None:
         climb([step for step in book.steps if step[2] not in fixed], left)
 
 
-def _compared(book: Promises, state: State, slot: int) -> Allotment:
+def _compared(book: Promises, state: State, slot: int, restarts: bool) -> Allotment:
     """What is to change, now that each job has its target."""
-    running, unavailable, found = state.running, state.unavailable, Allotment()
-    for name, claim in book.claims.items():
-        devices, target = running.get(name, ()), claim.target
-        count = claim.levels.counts[target]
-        if count == len(devices) and (not unavailable or unavailable.isdisjoint(devices)):
-            if count:
-                found.staying[name] = devices
+    held, none, found = state.running.get, (), Allotment(restarts=restarts)
+    changed = [
+        name for name, claim in book.claims.items() if len(held(name, none)) != claim.levels.counts[claim.target]
+    ]
+    if state.unavailable:
+        hit = (name for name, devices in state.running.items() if not state.unavailable.isdisjoint(devices))
+        changed = sorted({*changed, *hit})
+    for name in changed:
+        claim = book.claims[name]
+        if claim.target:
+            found.counts[name] = claim.levels.counts[claim.target]
         else:
-            found.leaving += devices
-            if count:
-                found.counts[name] = count
-            else:
-                found.stopped.append(name)
-        if claim.top > target:
-            found.rise = min(found.rise, claim.next_rise(slot))
+            found.stopped.append(name)
+    rising = [claim for claim in book.claims.values() if claim.top > claim.target]
+    found.rise = min([claim.next_rise(slot) for claim in rising], default=NEVER)
     return found

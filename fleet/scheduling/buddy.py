@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.state import Allocation
@@ -51,6 +52,11 @@ class BuddyTree:
         for device in devices:
             bits |= 1 << self.number(device)
         return bits
+
+    @cached_property
+    def all(self) -> int:
+        """All devices as bits."""
+        return self.bits(range(self.cluster.size))
 
     def block(self, begin: int, count: int) -> tuple[int, ...]:
         """The devices of a block."""
@@ -114,16 +120,18 @@ class Placer:
     Args:
         tree: of the cluster.
         free: bits of the devices that nobody holds who keeps them.
-        staying: the jobs that keep their devices, and these.
-        may_move: whether one of those may be moved against fragmentation.
+        staying: gives the jobs that keep their devices, and these; asked only where no block is left.
+        there: bits of all devices that work.
+        may_move: whether one of those may be moved against fragmentation; None: all may.
     """
 
     tree: BuddyTree
     free: int
-    staying: Allocation
-    may_move: Callable[[str], bool]
+    staying: Callable[[], Allocation]
+    there: int
+    may_move: Callable[[str], bool] | None = None
     _blocks: FreeBlocks = field(init=False)
-    _moved: set[str] = field(default_factory=set, init=False)
+    _taken: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self._blocks = FreeBlocks(self.tree, self.free)
@@ -156,7 +164,8 @@ class Placer:
         if begin is None and count > 1 and (evicted := self._clear(count)):
             begin = self._blocks.take(count)
         if begin is not None:
-            self.free &= ~((1 << count) - 1 << begin)
+            block = (1 << count) - 1 << begin
+            self.free, self._taken = self.free & ~block, self._taken | block
             return self.tree.block(begin, count), evicted
         if count == 1:
             raise ValueError("a job needs one more device, but none is free")
@@ -165,33 +174,35 @@ class Placer:
 
     def _clear(self, count: int) -> list[tuple[str, int]]:
         """Free the block of so many devices that takes the fewest from jobs, all smaller and movable; those jobs."""
-        held = {
-            name: self.tree.bits(devices)
-            for name, devices in self.staying.items()
-            if len(devices) < count and name not in self._moved and self.may_move(name)
-        }
-        movable = 0
-        for bits in held.values():
-            movable |= bits
-        block = self._emptiest(count, movable)
-        evicted = [name for name, bits in held.items() if bits & block]
-        for name in evicted:
-            self.free |= held[name]
-            self._moved.add(name)
+        kept = self._taken
+        for name, devices in self._staying.items():
+            if len(devices) >= count or (self.may_move is not None and not self.may_move(name)):
+                kept |= self.tree.bits(devices)
+        begin = self._emptiest(count, self.there & ~kept)
+        if begin is None:
+            return []
+        block = set(self.tree.block(begin, count))
+        evicted = [(name, devices) for name, devices in self._staying.items() if not block.isdisjoint(devices)]
+        for name, devices in evicted:
+            self.free |= self.tree.bits(devices)
+            del self._staying[name]
         self._blocks = FreeBlocks(self.tree, self.free)
-        return [(name, len(self.staying[name])) for name in evicted]
+        return [(name, len(devices)) for name, devices in evicted]
 
-    def _emptiest(self, count: int, movable: int) -> int:
-        """Of the blocks of so many devices that are free or movable, that with the most free; bits, 0 for none."""
-        begins = list(self.tree.whole(self.free | movable))[count.bit_length() - 1 :][:1]
-        left, best, most = begins[0] if begins else 0, 0, -1
+    def _emptiest(self, count: int, within: int) -> int | None:
+        """The begin of the block of so many devices, all of these, of which most are free; None: there is none."""
+        left = next(islice(self.tree.whole(within), count.bit_length() - 1, None), 0)
+        best, most = None, -1
         while left:
             begin = (left & -left).bit_length() - 1
-            block = (1 << count) - 1 << begin
-            if (free := (self.free & block).bit_count()) > most:
-                best, most = block, free
+            if (free := (self.free >> begin & (1 << count) - 1).bit_count()) > most:
+                best, most = begin, free
             left &= left - 1
         return best
+
+    @cached_property
+    def _staying(self) -> dict[str, tuple[int, ...]]:
+        return dict(self.staying())
 
 
 def _largest_first(job: tuple[str, int]) -> tuple[int, str]:

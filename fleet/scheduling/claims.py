@@ -43,18 +43,24 @@ class Claim:
     target: int = 0
     steps: list[Step] = field(default_factory=list)
     climbs: int = 0
+    _now: tuple[int, int] = (-1, 0)
     _rise: tuple[int, int] = (-1, -1)
 
     def promise(self, share: Share) -> None:
         """This from now on."""
         numbers = share.array
-        self.share, self.devices, self._rise = share, self.levels.devices[numbers], (-1, -1)
+        self.share, self.devices = share, self.levels.devices[numbers]
+        self._now, self._rise = (-1, 0), (-1, -1)
         self.top = int(numbers.max(initial=0))
 
     def level(self, slot: int) -> int:
         """What it is promised in that slot: the number of a level."""
-        first, numbers = self.share
-        return numbers[slot - first] if 0 <= slot - first < len(numbers) else 0
+        asked, level = self._now
+        if asked != slot:
+            first, numbers = self.share
+            level = numbers[slot - first] if 0 <= slot - first < len(numbers) else 0
+            self._now = slot, level
+        return level
 
     def next_rise(self, slot: int) -> int:
         """The first slot after this one in which it is promised more than `target`; NEVER if none."""

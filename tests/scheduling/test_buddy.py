@@ -34,15 +34,15 @@ def test_jobs_migrate_where_no_block_is_left() -> None:
     # The paper's example (4.3): devices are free, but no two of them together.
     tree = BuddyTree(Cluster((4, 4)))
     staying = {"a": (0,), "b": (2,), "c": (4, 5), "d": (6,)}
-    placer = Placer(tree, free(tree, 0, 2, 4, 5, 6), staying, lambda name: True)
+    placer = Placer(tree, free(tree, 0, 2, 4, 5, 6), lambda: staying, tree.all)
     assert placer.place({"e": 2}) == {"e": (0, 1), "a": (3,)}
 
 
 def test_whoever_may_not_move_stays_and_the_job_is_divided() -> None:
     tree = BuddyTree(Cluster((4,)))
-    placer = Placer(tree, free(tree, 0, 2), {"a": (0,), "b": (2,)}, lambda name: False)
+    placer = Placer(tree, free(tree, 0, 2), lambda: {"a": (0,), "b": (2,)}, tree.all, lambda name: False)
     assert placer.place({"c": 2}) == {"c": (1, 3)}
-    assert Placer(tree, free(tree), {}, lambda name: True).place({"b": 1, "a": 1, "c": 2}) == {
+    assert Placer(tree, free(tree), dict, tree.all).place({"b": 1, "a": 1, "c": 2}) == {
         "c": (0, 1), "a": (2,), "b": (3,),
     }  # fmt: skip
 
@@ -65,7 +65,7 @@ def test_whatever_fits_by_count_gets_a_block_wherever_nodes_make_one(case: tuple
     whole = cluster.nodes & (cluster.nodes - 1) == 0
     for index, count in enumerate(counts):
         held = [device for devices in where.values() for device in devices]
-        where |= Placer(tree, free(tree, *held), dict(where), lambda name: True).place({str(index): count})
+        where |= Placer(tree, free(tree, *held), where.copy, tree.all).place({str(index): count})
         devices = [device for held_ in where.values() for device in held_]
         assert len(devices) == len(set(devices)) == sum(map(len, where.values()))
         assert [len(where[str(i)]) for i in range(index + 1)] == counts[: index + 1]
