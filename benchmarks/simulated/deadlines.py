@@ -117,7 +117,7 @@ def _bound(part: Part) -> None:
     ours = _played(FIRST, "deadline").deadline_ratio
     part.bar("195job: clairvoyant bound", found.ratio, f">= {ours:.3f}, what deadline meets", found.ratio >= ours)
     part.note(
-        f"195job: with all arrivals known at most {found.most} of {found.jobs} deadlines ({found.ratio:.3f}) can be met, "
+        f"195job: with all arrivals known at most {found.most} of {found.jobs} deadlines are met, {found.ratio:.3f}; "
         f"{found.met} by a plan with fluid devices; {found.possible} jobs could meet theirs alone"
     )
 
