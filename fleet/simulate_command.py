@@ -58,6 +58,9 @@ Failures = Annotated[
 Slack = Annotated[
     float, typer.Option(metavar="SAMPLES", help="that a job may be ahead of others with which it shares its samples")
 ]
+Guaranteed = Annotated[
+    int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
+]
 Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
@@ -83,6 +86,7 @@ def simulate(
     restart_seconds: RestartSeconds = 0.0,
     failures: Failures = None,
     slack: Slack = 0.0,
+    guaranteed: Guaranteed = None,
     processes: Processes = None,
     as_json: AsJson = False,
     csv: Csv = None,
@@ -106,6 +110,7 @@ def simulate(
             Costs(start_seconds, restart_seconds),
             None if failures is None else failures_of(failures),
             slack,
+            guaranteed,
         )
         _check_targets(csv, out)
         jobs, notes = _checked(comparison)

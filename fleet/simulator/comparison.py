@@ -45,6 +45,7 @@ class Comparison:
         costs: of moves.
         failures: of nodes: drawn, a file of them, or none.
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        guaranteed: priority from which a job takes devices from others at once; None: none does.
 
     Raises:
         ValueError: a negative slack.
@@ -56,6 +57,7 @@ class Comparison:
     costs: Costs = field(default_factory=Costs)
     failures: DrawnFailures | Path | None = None
     slack: float = 0.0
+    guaranteed: int | None = None
 
     def __post_init__(self) -> None:
         if not self.slack >= 0:
@@ -68,7 +70,7 @@ class Comparison:
             ValueError: a file cannot be used, or the parts do not go together.
         """
         trace, rates = self.workload.load(seed)
-        machine = machine_for(self.cluster, rates, self.costs)
+        machine = machine_for(self.cluster, rates, self.costs, self.guaranteed)
         if isinstance(self.failures, DrawnFailures):
             return trace, machine, self.failures.draw(self.cluster, trace, seed)
         return trace, machine, () if self.failures is None else read_failures(self.failures, self.cluster)

@@ -82,12 +82,15 @@ class MeasuredMachine:
         cluster: nodes and devices.
         rates: what was measured; None: a job trains for `duration` on `devices`, and in proportion on others.
         costs: of moves.
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
     """
 
-    def __init__(self, cluster: Cluster, rates: Rates | None, costs: Costs | None = None) -> None:
+    def __init__(
+        self, cluster: Cluster, rates: Rates | None, costs: Costs | None = None, guaranteed: int | None = None
+    ) -> None:
         self._cluster = cluster
         self._rates = rates
-        self._costs = costs or Costs()
+        self._costs, self._guaranteed = costs or Costs(), guaranteed
         self._curves: dict[tuple[object, ...], RateCurve] = {}
 
     @property
@@ -109,6 +112,7 @@ class MeasuredMachine:
             deadline=math.inf if job.deadline is None else job.deadline,
             gang=job.devices,
             priority=job.priority,
+            guaranteed=self._guaranteed is not None and job.priority >= self._guaranteed,
             kind=job.kind,
             tenant=job.tenant,
             batch=job.batch_size,

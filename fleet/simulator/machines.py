@@ -12,20 +12,25 @@ from fleet.simulator.rates import Rates
 from fleet.simulator.traces.problem import nearest
 
 
-def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs) -> Machine:
+def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs, guaranteed: int | None = None) -> Machine:
     """The machine of this cluster on which jobs are as fast as these rates say.
 
     On a cluster without kinds rates by kind are those of each job's own kind.
 
+    Args:
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
+
     Raises:
-        ValueError: the rates do not know a kind of device that the cluster has.
+        ValueError: the rates do not know a kind of device that the cluster has, or have no guaranteed jobs.
     """
     if isinstance(rates, KindRates) and cluster.kinds:
         _check_kinds(cluster, rates)
-        return KindMachine(cluster, rates, costs)
+        return KindMachine(cluster, rates, costs, guaranteed=guaranteed)
     if isinstance(rates, PolluxRates):
+        if guaranteed is not None:
+            raise ValueError("jobs with rates of Pollux serve nobody; leave --guaranteed out")
         return PolluxMachine(cluster, rates, costs)
-    return MeasuredMachine(cluster, rates, costs)
+    return MeasuredMachine(cluster, rates, costs, guaranteed)
 
 
 def _check_kinds(cluster: Cluster, rates: KindRates) -> None:

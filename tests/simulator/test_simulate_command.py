@@ -193,6 +193,13 @@ def test_jobs_that_share_samples_pace_each_other_but_for_the_slack(tmp_path: Pat
     assert loose["avg_jct"] == pytest.approx((90 + 18) / 2)
 
 
+def test_a_guaranteed_job_takes_devices_at_once(tmp_path: Path) -> None:
+    trace = written(tmp_path, "name,arrival,devices,duration,priority\na,0,4,100,0\nserves,50,2,10,9\n")
+    words = ("--trace", trace, "--cluster", "1x4", "--policy", "easyscale")
+    polite, urgent = told(*words), told(*words, "--guaranteed", "9")
+    assert polite["avg_wait"] > 0 and urgent["avg_wait"] == 0 and urgent["restarts"] > 0
+
+
 def test_every_job_has_a_line(files: list[str], tmp_path: Path) -> None:
     file = tmp_path / "jobs.csv"
     words = (*files, "--cluster", "1x4", *BOTH, "--processes", "1")
