@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -164,30 +163,7 @@ def _saved(options: TrainOptions, trainer: Trainer) -> Checkpoint:
             f"job's first; give at least {saved.steps}, or an earlier checkpoint"
         )
     trainer.check_fit(saved)
-    _check_parts(options.resume, saved, trainer)
     return saved
-
-
-def _check_parts(path: Path, saved: Checkpoint, trainer: Trainer) -> None:
-    """What would else be an error inside torch, or none until the first step.
-
-    Raises:
-        CheckpointError: buckets, buffers or the optimizer are another job's.
-    """
-    trainable = sum(parameter.requires_grad for parameter in trainer.model.parameters())
-    groups = [saved.optimizer["param_groups"], trainer.optimizer.state_dict()["param_groups"]]
-    settings = [[(sorted(group), len(group["params"])) for group in each] for each in groups]
-    buffers = [sorted(saved.workers[0]["buffers"]), sorted(name for name, _ in trainer.model.named_buffers())]
-    laid_out = sorted(index for bucket in saved.layout["buckets"] for index in bucket)
-    mend = "go on with the job as it was, or start this one anew"
-    if laid_out != list(range(trainable)):
-        wrong = f"its buckets hold {len(laid_out)} parameters, and {trainable} of this model's take gradients"
-        raise CheckpointError(path, wrong, mend)
-    if buffers[0] != buffers[1]:
-        raise CheckpointError(path, f"its buffers are {buffers[0]}, those of this model are {buffers[1]}", mend)
-    if settings[0] != settings[1]:
-        wrong = f"it was made with another optimizer, whose settings were {settings[0]}; this one has {settings[1]}"
-        raise CheckpointError(path, wrong, mend)
 
 
 def _trace(options: TrainOptions, trainer: Trainer, compute: TracedCompute | None) -> GroupTrace | None:

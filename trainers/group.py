@@ -116,7 +116,7 @@ class Group:
     def bcast_bytes(self, data: bytes | None = None) -> bytes:
         """Return the master's bytes; the others give nothing."""
         length = self.agree(len(data) if self.is_master and data is not None else 0)
-        memory = np.frombuffer(data or b"", np.uint8) if self.is_master else np.empty(length, np.uint8)
+        memory = np.frombuffer(bytearray(data or b""), np.uint8) if self.is_master else np.empty(length, np.uint8)
         self._down(memory)
         return memory.tobytes()
 
@@ -128,7 +128,7 @@ class Group:
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """Return every member's bytes, in the members' order, on the master; an empty list elsewhere."""
-        own = np.frombuffer(data, dtype=np.uint8)
+        own = np.frombuffer(bytearray(data), dtype=np.uint8)  # some transports want memory that may be written
         length = np.array([own.size], dtype=np.int64)
         if not self.is_master:
             self._exchange([(0, length.view(np.uint8)), (0, own)], [])

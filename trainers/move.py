@@ -296,7 +296,7 @@ def _flat(array: np.ndarray) -> np.ndarray:
 
 
 def _text(header: bytes) -> np.ndarray:
-    return np.frombuffer(header, dtype=np.uint8)
+    return np.frombuffer(bytearray(header), dtype=np.uint8)
 
 
 def _length(header: bytes) -> np.ndarray:

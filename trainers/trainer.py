@@ -22,6 +22,7 @@ from trainers import task as tasks
 from trainers.buckets import Buckets, Layout
 from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.evaluation_mode import evaluating
+from trainers.fit import misfit
 from trainers.gradients import Filling, Gradients
 from trainers.group import Group, blocks_of
 from trainers.operators import named_operators
@@ -402,27 +403,10 @@ class Trainer:
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        own: dict[str, Any] = {
-            "seed": self.seed,
-            "virtual_workers": self.virtual_workers,
-            "batch_size": self.batch_size,
-            "parameters": {name: tuple(p.shape) for name, p in self.model.named_parameters()},
-            "schedule": self.schedule is not None,
-        }
-        saved = {
-            "seed": checkpoint.seed,
-            "virtual_workers": checkpoint.virtual_workers,
-            "batch_size": checkpoint.batch_size,
-            "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
-            "schedule": checkpoint.schedule is not None,
-        }
-        for name in own:
-            if own[name] != saved[name]:
-                raise CheckpointError(
-                    f"checkpoint of job {checkpoint.job}",
-                    f"its {name} is {saved[name]}, that of {self.name} is {own[name]}",
-                    "go on with the job as it was, or start this one anew",
-                )
+        found = misfit(checkpoint, self)
+        if found is not None:
+            mend = "go on with the job as it was, or start this one anew"
+            raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, mend)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:

@@ -1,0 +1,65 @@
+"""Whether a checkpoint is a trainer's own job's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainers.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from trainers.trainer import Trainer
+
+__all__ = ["misfit"]
+
+_NOT_SAID = "not said: it is the state that workers share, without theirs"
+
+
+def misfit(checkpoint: Checkpoint, trainer: Trainer) -> str | None:
+    """Say what of a checkpoint is another job's; None if it fits.
+
+    What is not found here would be an error inside torch, or none until the first step.
+    """
+    saved, own = _of_checkpoint(checkpoint), _of_trainer(trainer)
+    different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
+    if different is None:
+        return None
+    return f"its {different} is {saved[different]}, that of {trainer.name} is {own[different]}"
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+    laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
+    return {
+        "seed": checkpoint.seed,
+        "virtual_workers": checkpoint.virtual_workers,
+        "batch_size": checkpoint.batch_size,
+        "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
+        "schedule": checkpoint.schedule is not None,
+        "layout of buckets": _parameters(laid_out),
+        "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
+        "optimizer": _settings(checkpoint.optimizer),
+    }
+
+
+def _of_trainer(trainer: Trainer) -> dict[str, Any]:
+    parameters = dict(trainer.model.named_parameters())
+    trainable = sum(parameter.requires_grad for parameter in parameters.values())
+    return {
+        "seed": trainer.seed,
+        "virtual_workers": trainer.virtual_workers,
+        "batch_size": trainer.batch_size,
+        "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
+        "schedule": trainer.schedule is not None,
+        "layout of buckets": _parameters(list(range(trainable))),
+        "set of buffers": sorted(name for name, _ in trainer.model.named_buffers()),
+        "optimizer": _settings(trainer.optimizer.state_dict()),
+    }
+
+
+def _parameters(indices: list[int]) -> str:
+    """Which parameters take gradients; numbered from 0 on without a gap, as they should be, only how many."""
+    return f"of {len(indices)} parameters" if indices == list(range(len(indices))) else f"of parameters {indices}"
+
+
+def _settings(state: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """The names of each group's settings, and how many parameters it has."""
+    return [(sorted(group), len(group["params"])) for group in state["param_groups"]]
