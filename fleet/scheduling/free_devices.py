@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 
 from fleet.scheduling.cluster import Cluster
 
@@ -107,9 +108,12 @@ class FreeDevices:
 
     def _best_fit(self, count: int, nodes: int) -> int:
         """The first of those nodes with the fewest free devices among those with `count`, or else with the most."""
-        sizes = [*range(count, len(self._having)), *range(min(count, len(self._having)) - 1, 0, -1)]
-        fitting = next(having for size in sizes if (having := self._having[size] & nodes))
-        return (fitting & -fitting).bit_length() - 1
+        having = self._having
+        for size in chain(range(count, len(having)), range(min(count, len(having)) - 1, 0, -1)):
+            fitting = having[size] & nodes
+            if fitting:
+                return (fitting & -fitting).bit_length() - 1
+        raise ValueError(f"{count} devices were to be taken, but none is free")
 
     def _change(self, node: int, free: int) -> None:
         before, after, bit = self._nodes[node].bit_count(), free.bit_count(), 1 << node
