@@ -105,7 +105,8 @@ def _large(part: Part) -> None:
     part.bar(name, p99, f"< {PLAN_SECONDS}", p99 < PLAN_SECONDS)
     part.note(
         f"{JOBS:,} jobs on {LARGE.size:,} devices: of {len(rest)} plans, with {watched.fewest:,} jobs or more, the "
-        f"median takes {np.median(rest):.4f} s and the longest {rest.max():.3f} s; the first, when all come, {first:.1f} s"
+        f"median takes {np.median(rest):.4f} s and the longest {rest.max():.3f} s; the first, when all come, "
+        f"{first:.1f} s"
     )
 
 

@@ -31,8 +31,9 @@ class Allotment:
         if not self.counts:
             return {}
         running, lost, going = state.running, state.unavailable, {*self.counts, *self.stopped}
-        leaving = [device for name in going for device in running.get(name, ()) if device not in lost]
-        free = state.free_devices().bits(book.tree.width) | book.tree.bits(leaving)
+        free, there = state.free_devices().bits(book.tree.width), book.tree.all & ~book.tree.bits(lost)
+        for name in going & running.keys():
+            free |= book.tree.bits_of(running[name]) & there
 
         def staying() -> Allocation:
             return {name: devices for name, devices in running.items() if name not in going}
@@ -41,7 +42,6 @@ class Allotment:
             claim = book.claims[name]
             return book.spare(claim, state.by_name[name], state.time, claim.target) >= 0
 
-        there = book.tree.all & ~book.tree.bits(lost)
         return Placer(book.tree, free, staying, there, may_move if self.restarts else None).place(self.counts)
 
 

@@ -60,7 +60,16 @@ class BuddyTree:
 
     def block(self, begin: int, count: int) -> tuple[int, ...]:
         """The devices of a block."""
+        if self._same:
+            return tuple(range(begin, begin + count))
         return tuple(self.device(number) for number in range(begin, begin + count))
+
+    def bits_of(self, devices: tuple[int, ...]) -> int:
+        """The same of devices in ascending order, sooner where they follow one another."""
+        begin, count = devices[0], len(devices)
+        if self._same and devices[-1] - begin == count - 1:
+            return (1 << count) - 1 << begin
+        return self.bits(devices)
 
     def is_block(self, devices: tuple[int, ...]) -> bool:
         """Whether these devices are a block."""
@@ -91,10 +100,13 @@ class FreeBlocks:
     """
 
     def __init__(self, tree: BuddyTree, free: int) -> None:
-        self._largest = list(tree.whole(free))  # by k: begins of the blocks of 2^k devices that no larger one holds
-        for k in range(len(self._largest) - 1):
-            larger = self._largest[k + 1]
-            self._largest[k] &= ~(larger | larger << (1 << k))
+        self._largest = []  # by k: begins of the blocks of 2^k devices that no larger one holds
+        size = 1
+        for begins in tree.begins[1:]:
+            larger = free & free >> size & begins
+            self._largest.append(free & ~(larger | larger << size))
+            free, size = larger, 2 * size
+        self._largest.append(free)
 
     def take(self, count: int) -> int | None:
         """Take so many devices, a power of two, from the smallest block that holds them; the first one on ties.
@@ -177,14 +189,14 @@ class Placer:
         kept = self._taken
         for name, devices in self._staying.items():
             if len(devices) >= count or (self.may_move is not None and not self.may_move(name)):
-                kept |= self.tree.bits(devices)
+                kept |= self.tree.bits_of(devices)
         begin = self._emptiest(count, self.there & ~kept)
         if begin is None:
             return []
         block = set(self.tree.block(begin, count))
         evicted = [(name, devices) for name, devices in self._staying.items() if not block.isdisjoint(devices)]
         for name, devices in evicted:
-            self.free |= self.tree.bits(devices)
+            self.free |= self.tree.bits_of(devices)
             del self._staying[name]
         self._blocks = FreeBlocks(self.tree, self.free)
         return [(name, len(devices)) for name, devices in evicted]

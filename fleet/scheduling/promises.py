@@ -104,11 +104,9 @@ class Promises:
             capacity: devices that may be promised.
         """
         claim = self.claims.get(job.name) or self.claim_of(job)
-        if not self._could(claim, job, state.time):
-            return False
         share = self._share(claim, job, state.time, capacity, self._table)
         if share is None:
-            return self.refresh(state, capacity, [claim])
+            return self._could(claim, job, state.time) and self.refresh(state, capacity, [claim])
         self._table.add(share.first, claim.levels.devices[share.array])
         self._give(claim, share)
         return True
