@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import inspect
 import json
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,7 @@ def test_parameters_of_a_policy_are_documented(policy: type[Policy]) -> None:
 
 def _plain(default: str) -> str:
     """A default as it is meant: the text "12%" may stand without quotes, 240.0 be 240, and null be none."""
-    text = default.strip("`").strip('"').removesuffix(".0")
+    text = re.sub(r"\.0\b", "", default.strip("`").strip('"'))
     return {"none": "null"}.get(text, text)
 
 
