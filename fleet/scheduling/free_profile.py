@@ -72,9 +72,23 @@ class FreeProfile:
             self.remove(found)
         return found
 
+    def until_done(self, demand: Demand, count: int) -> Reservation | None:
+        """So many devices from now on until the job is done; None if that is too late, or they are not free."""
+        if not count:
+            return None
+        rate = demand.levels.rate(count)
+        begin = max(self._begin, demand.ready) if count == demand.held else self._begin + demand.restart
+        end = min(begin + demand.wanted / rate, demand.until)
+        free = self._free[: np.searchsorted(self._times, end)]
+        if (end - begin) * rate < demand.sufficient or not len(free) or free.min() < count:
+            return None
+        return ((self._begin, end, count),)
+
     def remove(self, reservation: Reservation) -> None:
         """These devices are free no longer."""
-        bounds = [max(bound, self._begin) for begin, end, _ in reservation for bound in (begin, end) if end > self._begin]
+        bounds = [
+            max(bound, self._begin) for begin, end, _ in reservation for bound in (begin, end) if end > self._begin
+        ]
         if not bounds:
             return
         times = np.unique(np.concatenate((self._times, bounds)))
@@ -93,27 +107,17 @@ class FreeProfile:
 
     def _with_restarts(self, demand: Demand, times: Floats, levels: Counts, first: int) -> Reservation | None:
         """The cheaper of going on as it is, and of the lowest level at which restarts leave time enough."""
-        found = [stay for stay in [self._going_on(demand)] if stay]
+        found = [stay for stay in [self.until_done(demand, demand.held)] if stay]
         for level in range(first, len(demand.levels.counts)):
             counts = demand.levels.counts[np.minimum(levels, level)]
-            smooth = _smoothed(joined(zip(times[:-1].tolist(), times[1:].tolist(), counts.tolist())), demand, self._begin)
+            smooth = _smoothed(
+                joined(zip(times[:-1].tolist(), times[1:].tolist(), counts.tolist())), demand, self._begin
+            )
             samples = trained(smooth, demand, self._begin)
             if samples >= demand.sufficient:
                 found.append(_trimmed(smooth, demand, self._begin, samples - demand.wanted))
                 break
         return min(found, key=device_seconds, default=None)
-
-    def _going_on(self, demand: Demand) -> Reservation | None:
-        """The devices that the job has now, until it is done; None if that is too late, or they are not its own."""
-        if not demand.held:
-            return None
-        begin, rate = max(self._begin, demand.ready), demand.levels.rate(demand.held)
-        end = min(begin + demand.wanted / rate, demand.until)
-        if (end - begin) * rate < demand.sufficient or self._free[
-            : np.searchsorted(self._times, end)
-        ].min() < demand.held:
-            return None
-        return ((self._begin, end, demand.held),)
 
 
 def device_seconds(reservation: Reservation) -> float:

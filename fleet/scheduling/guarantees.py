@@ -48,6 +48,17 @@ class Guarantees:
             return True
         return self._replan({**self._demands, demand.name: demand})
 
+    def hold(self, name: str, count: int) -> bool:
+        """Reserve so many devices from now until the job is done, instead of what it has; false if they are not free.
+
+        More devices than were promised, but no more moves: what nobody else has reserved may as well be promised.
+        """
+        others = (reservation for other, reservation in self.reservations.items() if other != name)
+        held = FreeProfile.beside(self._now, self._devices, others).until_done(self._demands[name], count)
+        if held is not None:
+            self.reservations[name] = held
+        return held is not None
+
     def _replan(self, demands: dict[str, Demand]) -> bool:
         packed = _packed(demands, self._now, self._devices)
         if packed is None:

@@ -68,6 +68,17 @@ def test_restarts_take_their_time() -> None:
     assert going_on is not None and device_seconds(going_on) <= 6.0 + CLOSE
 
 
+def test_what_nobody_else_has_reserved_can_be_held_until_the_end() -> None:
+    demand = Demand("a", 8.0, 10.0, LINEAR, restart=1.0, held=2, ready=0.0)
+    guarantees = Guarantees([demand], {"a": ((0.0, 8.5, 1),), "b": ((2.0, 3.0, 1),)}, 0.0, 4)
+    assert guarantees.reservations["a"] != ((0.0, 8.5, 1),), "one device with a restart is not enough"
+    assert guarantees.admit(Demand("b", 3.9, 4.0, LINEAR))
+    assert not guarantees.hold("a", 4), "b needs one of them"
+    assert guarantees.hold("a", 2) and guarantees.reservations["a"][0][2] == 2
+    assert guarantees.reservations["a"][0][1] == pytest.approx(4, abs=CLOSE), "it goes on, without a restart"
+    assert guarantees.hold("a", 3) and guarantees.reservations["a"][0][1] == pytest.approx(1 + 8 / 3, abs=CLOSE)
+
+
 def test_a_change_that_costs_more_than_it_brings_is_left_out() -> None:
     # Two devices are free all the time, four for one second: not worth two restarts of 0.9 s.
     profile = FreeProfile.beside(0.0, 4, [((0.0, 3.0, 2), (4.0, 10.0, 2))])

@@ -84,19 +84,13 @@ class _Planning:
         self.refused: dict[str, str] = {}
         self.promises: dict[str, Reservation] = {}
         self._demands = {job.name: Demand.of(job, self._levels(job), self._now) for job in state.jobs}
-        self._safe: dict[str, Reservation] = {}
+        kept = [self._demands[job.name] for job in state.jobs if job.admitted]
+        self._guarantees = Guarantees(kept, state.promises, self._now, self._devices)
 
     def admit(self) -> None:
         """Keep the promises, then take in newcomers, those first that need least of the machine."""
-        state, demands = self._state, self._demands
-        kept = [demands[job.name] for job in state.jobs if job.admitted]
-        guarantees = Guarantees(kept, state.promises, self._now, self._devices)
-        for job in sorted(filter(self._is_new, state.jobs), key=self._cheapest):
-            self._decide(job, guarantees)
-        self._safe = guarantees.reservations
-        for name, reservation in self._safe.items():
-            if state.promises.get(name) is not reservation:
-                self.promises[name] = reservation
+        for job in sorted(filter(self._is_new, self._state.jobs), key=self._cheapest):
+            self._decide(job)
 
     def counts(self) -> tuple[dict[str, int], float]:
         """Job -> its devices from now on, and when a reservation needs more than its job has."""
@@ -108,7 +102,14 @@ class _Planning:
         for share in shares:
             if share.restart and share.name in self._safe:
                 wake = self._made_safe(share, counts, wake)
+        for name, reservation in self._safe.items():
+            if self._state.promises.get(name) is not reservation:
+                self.promises[name] = reservation
         return counts, wake
+
+    @property
+    def _safe(self) -> dict[str, Reservation]:
+        return self._guarantees.reservations
 
     def _is_new(self, job: JobState) -> bool:
         return not job.admitted and job.deadline < math.inf and job.name not in self._state.promises
@@ -116,10 +117,10 @@ class _Planning:
     def _cheapest(self, job: JobState) -> tuple[float, str]:
         return self._demands[job.name].least_device_seconds(self._now), job.name
 
-    def _decide(self, job: JobState, guarantees: Guarantees) -> None:
+    def _decide(self, job: JobState) -> None:
         demand = self._demands[job.name]
         possible = demand.possible(self._now)
-        if possible and guarantees.admit(demand):
+        if possible and self._guarantees.admit(demand):
             self.admitted.append(job.name)
         elif job.soft or demand.samples == math.inf:
             self.promises[job.name] = REFUSED
@@ -159,6 +160,8 @@ class _Planning:
             done = share.levels.rate(count) * max(0.0, time - max(self._now, ready)) if count else 0.0
             later = replace(demand, samples=demand.samples - done, held=count, ready=ready)
             if trained(reservation, later, time) < later.samples:
+                if self._guarantees.hold(share.name, count):
+                    return wake
                 counts[share.name] = share.reserved
                 bounds = (bound for begin, end, _ in reservation for bound in (begin, end) if bound > self._now)
                 return min(wake, min(bounds, default=wake))
