@@ -112,7 +112,8 @@ class Coordinator:
 
     def _plan(self) -> Plan:
         begin, cpu = perf_counter(), thread_time()
-        state = self.ledger.state(self.journal.seconds(), tuple(self._changed), self._memo)
+        changed = (*self._changed, *self._next)  # of a job that was to start, the policy believes that it has
+        state = self.ledger.state(self.journal.seconds(), changed, self._memo)
         plan = self.policy.plan(state)
         validate(plan.whole_of(state.running), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
