@@ -48,7 +48,7 @@ def one_stream_bound(jobs: Sequence[JobState], samples: Floats, devices: int, st
         devices: M.
         steps: of the search.
     """
-    rows = [job.rate.useful(min(job.limit, devices)) for job in jobs]
+    rows = [job.rate.rising(min(job.limit, devices)) for job in jobs]
     paces = np.unique(np.concatenate([rates for _, rates in rows]))
     counts = np.stack([needed(row, paces) for row in rows], axis=1)
     prices = np.array([1 / rates[0] for _, rates in rows])

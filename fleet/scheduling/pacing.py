@@ -60,7 +60,7 @@ class Market:
     _rows: list[tuple[Counts, Floats]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        rows = [job.rate.useful(min(job.limit, self.limit)) for job in self.jobs]
+        rows = [job.rate.rising(min(job.limit, self.limit)) for job in self.jobs]
         low, high = self.filling.low, self.filling.high
         rise = np.array([_rate(row, h) - _rate(row, m) for row, m, h in zip(rows, low.tolist(), high.tolist())])
         worth = (high - low) / rise * (1 + _AHEAD * (self.filling.parts - 0.5))

@@ -89,6 +89,12 @@ class RateCurve:
         inside = int(np.searchsorted(table.useful, limit, side="right"))
         return table.useful[:inside], table.useful_rates[:inside]
 
+    def rising(self, limit: int) -> tuple[Counts, Floats]:
+        """The counts up to `limit` that are faster than every smaller one, also within a stair, and their rates."""
+        rates = self.rates(limit)
+        found = np.flatnonzero(_rises(rates))
+        return found + 1, rates[found]
+
     def envelope(self, limit: int) -> tuple[Counts, Floats]:
         """The corners of the least concave function above (0, 0) and all (m, r(m)), m up to `limit`; without (0, 0).
 
@@ -96,7 +102,7 @@ class RateCurve:
         """
         envelope = self._envelopes.get(limit)
         if envelope is None:
-            envelope = self._envelopes[limit] = _corners(*self.useful(limit))
+            envelope = self._envelopes[limit] = _corners(*self.rising(limit))
         return envelope
 
     def peak(self, limit: int) -> int:

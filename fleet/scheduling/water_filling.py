@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fleet.scheduling.rates import Counts, Flags, Floats
 from fleet.scheduling.state import JobState
 
-_ROUNDING = 1e-12
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +67,11 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
     inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
     wanted = samples * inverse
+    full = wanted >= rates[last] * (1 - _ROUNDING)
     steps = np.add.reduceat(before_rates < np.repeat(wanted, lengths) * (1 - _ROUNDING), first) - 1
-    at = first + np.maximum(steps, 0)
-    shares = before_counts[at] + prices[at] * (wanted - before_rates[at])
-    shares = np.clip(shares, before_counts[at], counts[at])
-    full = shares >= counts[last] * (1 - _ROUNDING)
+    at = np.where(full, last, first + np.maximum(steps, 0))
+    shares = np.clip(before_counts[at] + prices[at] * (wanted - before_rates[at]), before_counts[at], counts[at])
+    shares[full] = counts[last[full]]
     return Filling(1 / inverse, shares, before_counts[at], counts[at], full)
 
 
@@ -85,6 +85,8 @@ def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, device
     while full.any() and not full.all() and (left := devices - int(high[full].sum())) > 0:
         others = np.flatnonzero(~full)
         again = water_fill([jobs[index] for index in others.tolist()], samples[others], left)
+        if again.seconds > filling.seconds:
+            break  # a curve that rises late needs more devices at once than are left
         shares[others], low[others], high[others], full[others] = again.shares, again.low, again.high, again.full
         if not again.full.any():
             break

@@ -1,0 +1,73 @@
+"""What is expected of a job's length: from the mean, from its losses, and never from what it hides."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from printed import job
+
+from fleet.scheduling.remaining_epochs import (
+    ASSUMED_EPOCHS,
+    epochs_from_losses,
+    remaining_samples,
+    residual_epochs,
+)  # fmt: skip
+
+
+def falling(epochs: int, a: float = 0.5, b: float = 0.4, c: float = 0.2) -> list[float]:
+    """l(k) = 1 / (a k + b) + c."""
+    return [1 / (a * k + b) + c for k in range(1, epochs + 1)]
+
+
+def test_a_job_that_has_not_begun_needs_the_mean() -> None:
+    assert residual_epochs(np.array([0.0]), 30.0)[0] == pytest.approx(30, rel=0.01)
+
+
+@given(st.floats(1, 100), st.floats(0, 3))
+def test_what_is_left_is_the_mean_of_those_that_go_on(mean: float, part: float) -> None:
+    # Against draws: log-normal epochs with that mean, those beyond `part` of it.
+    z = np.linspace(-6, 6, 400_001)[1:-1]
+    weights = np.exp(-z * z / 2)
+    epochs = np.exp(0.4 * z - 0.08)
+    beyond = epochs > part
+    if weights[beyond].sum() / weights.sum() > 1e-4:
+        wanted = (epochs[beyond] * weights[beyond]).sum() / weights[beyond].sum() - part
+        assert residual_epochs(np.array([part * mean]), mean)[0] == pytest.approx(wanted * mean, rel=0.02)
+
+
+def test_losses_tell_when_they_will_be_flat() -> None:
+    # -l'(k) = 0.5 / (0.5 k + 0.4)^2 is 0.002 of l(1) - c = 1 / 0.9 at k = 29.2.
+    flat = (math.sqrt(0.5 / (0.002 / 0.9)) - 0.4) / 0.5
+    for seen in (8, 15, 25):
+        told = epochs_from_losses(falling(seen))
+        assert told is not None and told + seen == pytest.approx(flat, rel=0.25)
+    assert epochs_from_losses(falling(60)) == 0.0
+
+
+@pytest.mark.parametrize("losses", [[], [1.0, 0.5], [1.0] * 9, [1, 2, 3, 4, 5, 6], [1.0, math.nan, 0.5, 0.4, 0.3, 0.2]])
+def test_losses_that_tell_nothing(losses: list[float]) -> None:
+    assert epochs_from_losses(losses) is None
+
+
+def test_what_is_known_is_taken_and_what_is_not_is_assumed() -> None:
+    known, unknown = job("a", 10).changed(remaining=70.0), job("b", 10).changed(epoch=5.0)
+    found = remaining_samples([known, unknown], 0.0, None)
+    assert found[0] == 70 and found[1] == pytest.approx(5 * ASSUMED_EPOCHS, rel=0.01)
+
+
+@given(st.floats(0.1, 1e6), st.floats(0.1, 1e6))
+def test_the_blind_do_not_look(one: float, other: float) -> None:
+    ensemble = [job("a", 10).changed(remaining=left, epoch=5.0, trained=20.0) for left in (one, other)]
+    found = remaining_samples(ensemble, 0.0, 12.0)
+    assert found[0] == found[1]
+
+
+def test_losses_go_before_the_mean() -> None:
+    told = job("a", 10).changed(epoch=100.0, trained=2500.0, losses=tuple(falling(25)))
+    untold = told.changed(losses=())
+    by_losses, by_mean = remaining_samples([told, untold], 0.0, 200.0)
+    assert by_losses < 1000 < by_mean
