@@ -29,6 +29,9 @@ MARGIN = 1e-6
 REFILLS = 1000
 """Promises that are filled anew in one plan at most, so that it ends soon."""
 
+SORTED_AT_ONCE = 200
+"""From so many new steps on it is quicker to sort all than to put each in its place."""
+
 
 class Promises:
     """The claims of all unfinished jobs, and what is promised in each slot; a policy's memo.
@@ -42,7 +45,6 @@ class Promises:
     Attributes:
         tree: of the cluster.
         claims: by job.
-        steps: of all claims, the one that returns most first.
         given: what was promised in this plan; None: nothing, and nothing will be.
         owed: jobs that were admitted, but for which what was promised is lost.
     """
@@ -50,7 +52,8 @@ class Promises:
     def __init__(self, cluster: Cluster, slot: float) -> None:
         self.tree = BuddyTree(cluster)
         self.claims: dict[str, Claim] = {}
-        self.steps: list[Step] = []
+        self._steps: list[Step] = []  # in order
+        self._new_steps: list[Step] = []  # not in order yet
         self.given: dict[str, Share | None] = {}
         self.owed: set[str] = set()
         self._slot = slot
@@ -79,6 +82,17 @@ class Promises:
                 else:
                     new.append(job)
         return book, new
+
+    @property
+    def steps(self) -> list[Step]:
+        """Of all claims, the one that returns most first."""
+        new, self._new_steps = self._new_steps, []
+        if len(new) > SORTED_AT_ONCE:
+            self._steps = sorted(self._steps + new)
+        else:
+            for step in new:
+                insort(self._steps, step)
+        return self._steps
 
     def claim_of(self, job: JobState) -> Claim:
         """A claim that is promised nothing."""
@@ -252,14 +266,16 @@ class Promises:
         """The steps that a job may climb whose highest promised level is k; 0: none."""
         if claim.climbs == k:
             return
-        for step in claim.steps:
-            del self.steps[bisect_left(self.steps, step)]
+        if claim.steps:
+            ordered = self.steps
+            for step in claim.steps:
+                del ordered[bisect_left(ordered, step)]
         counts = claim.levels.counts
         claim.climbs, claim.steps = k, []
         for level, value in enumerate(claim.levels.returns[k], 1):
             step = (-value, claim.deadline, claim.name, level, counts[level] - counts[level - 1], claim)
             claim.steps.append(step)
-            insort(self.steps, step)
+        self._new_steps += claim.steps
 
 
 def _by_deadline(claims: Iterable[Claim]) -> list[Claim]:
