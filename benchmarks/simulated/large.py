@@ -6,6 +6,7 @@ By default the first tenth of the year is played, and the rest told from it. FLE
 from __future__ import annotations
 
 import os
+from time import process_time
 
 from benchmarks.simulated.part import Part
 from fleet.scheduling.cluster import Cluster
@@ -37,24 +38,33 @@ def measure(part: Part, repetitions: int) -> None:
     trace = year(jobs)
     rows = []
     for name in POLICIES:
-        outcome = min((played(trace, name) for _ in range(max(1, repetitions))), key=lambda found: found.seconds)
-        whole = outcome.seconds / jobs * WHOLE
-        title = f"a year of 1,000,000 jobs on 10,000 devices under {name}, s"
+        outcome, processor = min((_timed(trace, name) for _ in range(max(1, repetitions))), key=lambda found: found[1])
+        whole = processor / jobs * WHOLE
+        title = f"a year of 1,000,000 jobs on 10,000 devices under {name}, s of one processor"
         part.bar(title, whole, f"below {MOST_SECONDS:g}", whole < MOST_SECONDS)
-        rows.append([name, *_figures(outcome)])
-    columns = ["policy", "jobs", "seconds", "us an event", "us a job", "plans", "restarts", "most waiting"]
+        rows.append([name, *_figures(outcome, processor)])
+    columns = [
+        "policy", "jobs", "s of a processor", "s of the clock", "us an event", "us a job", "plans", "restarts",
+        "most waiting",
+    ]  # fmt: skip
     part.table("the year, as far as it was played", columns, rows)
     if jobs != WHOLE:
         part.note(f"{jobs:,} jobs were played and the rest told from them; FLEET_YEAR_JOBS={WHOLE} plays them all")
 
 
-def _figures(outcome: Outcome) -> list[float]:
-    """An arrival, an end and a restart are an event each; that the policy wakes is told by the plans."""
+def _timed(trace: Trace, name: str) -> tuple[Outcome, float]:
+    """What became of it, and the seconds of one processor that it took: those do not depend on what else runs."""
+    begin = process_time()
+    outcome = played(trace, name)
+    return outcome, process_time() - begin
+
+
+def _figures(outcome: Outcome, processor: float) -> list[float]:
+    """An arrival, an end and a restart are an event each."""
     jobs, restarts = len(outcome.names), int(outcome.restarts.sum())
-    micro = outcome.seconds * 1e6
     return [
-        jobs, round(outcome.seconds, 1), round(micro / (2 * jobs + restarts), 1), round(micro / jobs, 1),
-        len(outcome.timeline.times), restarts, int(outcome.timeline.waiting.max()),
+        jobs, round(processor, 1), round(outcome.seconds, 1), round(processor / (2 * jobs + restarts) * 1e6, 1),
+        round(processor / jobs * 1e6, 1), len(outcome.timeline.times), restarts, int(outcome.timeline.waiting.max()),
     ]  # fmt: skip
 
 
