@@ -272,7 +272,7 @@ class Promises:
                 del ordered[bisect_left(ordered, step)]
         counts = claim.levels.counts
         claim.climbs, claim.steps = k, []
-        for level, value in enumerate(claim.levels.returns[k], 1):
+        for level, value in enumerate(claim.levels.returns(k), 1):
             step = (-value, claim.deadline, claim.name, level, counts[level] - counts[level - 1], claim)
             claim.steps.append(step)
         self._new_steps += claim.steps

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +48,8 @@ class Levels:
             count *= 2
         return cls(tuple(counts), tuple(rates), _fitting(tuple(counts), size), np.array(counts, np.int64))
 
-    @cached_property
-    def returns(self) -> tuple[tuple[float, ...], ...]:
-        """By k: what each step from level l - 1 to l returns a job whose highest promised level is k.
+    def returns(self, k: int) -> list[float]:
+        """What each step from level l - 1 to l returns a job whose highest promised level is k; k = 0: there is none.
 
         More devices now save some later. The paper's priority, the sum over slots of a(t) - x(t) (Algorithm 2), is for
         a step in a slot of s seconds
@@ -60,8 +60,9 @@ class Levels:
         first term over c(l) - c(l-1): devices saved by device given. None is above one before it, so that the order of
         returns is one in which a job can climb.
         """
-        added = np.diff(self.rates) / np.diff(self.counts)
-        return ((), *(tuple(np.minimum.accumulate(added / added[k]).tolist()) for k in range(len(added))))
+        pairs = list(zip(self.counts, self.rates))
+        added = [(rate - below) / (count - fewer) for (fewer, below), (count, rate) in zip(pairs, pairs[1:])]
+        return list(accumulate((value / added[k - 1] for value in added), min)) if k else []
 
     def number(self, count: int) -> int:
         """The number of the highest level that fits into so many devices."""

@@ -24,6 +24,13 @@ def test_levels_are_powers_of_two_that_are_faster_than_all_below() -> None:
     assert Levels.of(jagged, 8, 2).counts == (0, 1)
 
 
+def test_a_step_returns_what_it_saves_later() -> None:
+    # Figure 4 (a): 1, 0.5 and 0.25 samples/s for each further device, over that of the highest promised level.
+    assert [LEVELS.returns(k) for k in range(4)] == [[], [1, 0.5, 0.25], [2, 1, 0.5], [4, 2, 1]]
+    growing = Levels.of(RateCurve({1: 1.0, 2: 3.0}, 2, limit=2), 2, 2)
+    assert growing.returns(1) == [1, 1]  # no step goes before one below it
+
+
 def test_the_minimum_satisfactory_share_alone() -> None:
     # One unit of work: 1 device in 1 unit of time, 2 in 2/3, 4 in 1/2 (4.1).
     assert [LEVELS.alone(1.0, seconds) for seconds in (1.0, 2 / 3, 0.5, 0.4)] == [1, 2, 3, None]
