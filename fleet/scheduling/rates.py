@@ -15,6 +15,7 @@ Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 DEFAULT_EFFICIENCY = 0.97  # of each further device, where no second count was measured
+_ROUNDING = 1e-9  # rates that differ by less are equal
 OBSERVED_WEIGHT = 0.5  # a whole epoch outweighs a short profile; one slow epoch does not overturn it
 
 
@@ -92,11 +93,12 @@ class RateCurve:
     def rising(self, limit: int) -> tuple[Counts, Floats]:
         """The counts up to `limit` that are faster than every smaller one, also within a stair, and their rates."""
         rates = self.rates(limit)
-        found = np.flatnonzero(_rises(rates))
+        found = np.flatnonzero(_rises(rates, 1 + _ROUNDING))
         return found + 1, rates[found]
 
     def envelope(self, limit: int) -> tuple[Counts, Floats]:
         """The corners of the least concave function above (0, 0) and all (m, r(m)), m up to `limit`; without (0, 0).
+        Points on its edges are among them.
 
         A job that changes between two neighbouring corners trains at any average rate between theirs.
         """
@@ -201,21 +203,21 @@ class RateCurve:
         return counts[_rises(rates[counts - 1])]
 
 
-def _rises(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which values exceed all before them; the first does."""
+def _rises(values: npt.NDArray[Any], by: float = 1.0) -> npt.NDArray[np.bool_]:
+    """Which values exceed all before them, so many times; the first does."""
     rises = np.ones(len(values), bool)
-    np.greater(values[1:], np.maximum.accumulate(values)[:-1], out=rises[1:])
+    np.greater(values[1:], by * np.maximum.accumulate(values)[:-1], out=rises[1:])
     return rises
 
 
 def _corners(counts: Counts, rates: Floats) -> tuple[Counts, Floats]:
     """The points of the upper concave hull, from (0, 0) to the last."""
     gains = np.diff(rates, prepend=0.0) / np.diff(counts, prepend=0)
-    if (np.diff(gains) < 0).all():
+    if (np.diff(gains) <= 0).all():
         return counts, rates
     kept: list[tuple[int, float]] = [(0, 0.0)]
     for count, rate in zip(counts.tolist(), rates.tolist()):
-        while len(kept) > 1 and _gain(kept[-2], kept[-1]) <= _gain(kept[-1], (count, rate)):
+        while len(kept) > 1 and _gain(kept[-2], kept[-1]) < _gain(kept[-1], (count, rate)):
             kept.pop()
         kept.append((count, rate))
     return np.array([count for count, _ in kept[1:]]), np.array([rate for _, rate in kept[1:]])

@@ -59,15 +59,16 @@ class Malleable:
             return Plan(others_go_on=True)
         samples = remaining_samples(jobs, state.time, self.mean_epochs)
         filling = pour_out(water_fill(jobs, samples, devices), jobs, samples, devices)
-        held = np.array([len(state.running.get(job.name, ())) for job in jobs])
+        staying = state.staying if state.unavailable else state.running
+        held = np.array([len(staying.get(job.name, ())) for job in jobs])
         counts = _counts(jobs, samples, filling, held, devices)
         changed = np.flatnonzero(counts != held).tolist()
-        stopped = tuple(jobs[index].name for index in changed if not counts[index])
+        lost = [job.name for job, count in zip(jobs, counts.tolist()) if not count and job.name in state.running]
         wake = state.time + max(filling.seconds / _LOOKS, _WORTH * max(job.restart for job in jobs), 1.0)
         return Plan(
-            place_changed(state, {jobs[index].name: int(counts[index]) for index in changed if counts[index]}, stopped),
+            place_changed(state, {jobs[index].name: int(counts[index]) for index in changed if counts[index]}, lost),
             others_go_on=True,
-            stopped=stopped,
+            stopped=tuple(lost),
             wake=wake if len(jobs) > 1 or changed else math.inf,
             bound=state.time + filling.seconds,
             end=state.time + expected_end(jobs, samples, counts, devices),

@@ -67,7 +67,8 @@ class Sharing:
         broken, formed = self._formed(market, old, filling.seconds)
         lanes = [*(lane for lane in old if lane not in broken), *formed]
         wanted = {jobs[job].name: count for lane in formed for job, count in lane.counts.items()}
-        stopped = tuple(jobs[job].name for lane in broken for job in lane.counts if jobs[job].name not in wanted)
+        going_on = {jobs[job].name for lane in lanes for job in lane.counts}
+        stopped = tuple(name for name in state.running if name not in going_on)
         return Plan(
             place_changed(state, wanted, stopped),
             others_go_on=True,
@@ -126,9 +127,10 @@ def _counts(lanes: Sequence[PacedLane], jobs: int) -> Counts:
 
 def _lanes(state: State, jobs: Sequence[JobState], market: Market) -> list[PacedLane]:
     """The lanes that run."""
+    staying = state.staying if state.unavailable else state.running
     found: dict[tuple[object, ...], dict[int, int]] = {}
     for index, job in enumerate(jobs):
-        devices = state.running.get(job.name)
+        devices = staying.get(job.name)
         if devices:
             key = (job.stream, job.since, job.lane) if job.stream else (job.name,)
             found.setdefault(key, {})[index] = len(devices)
