@@ -26,8 +26,11 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     whole, seconds = Part(), {}
     for name in PARTS:
         begin = perf_counter()
-        _collect(whole, name, _measured(name, repetitions))
+        part = _measured(name, repetitions)
         seconds[name] = perf_counter() - begin
+        short = sum(not bar["ok"] for bar in part.bars)
+        print(f"{name}: {len(part.bars)} bars, {short} short, {seconds[name]:.1f} s", file=sys.stderr, flush=True)
+        _collect(whole, name, part)
     return {"bars": whole.bars, "tables": whole.tables, "notes": whole.notes, "seconds": seconds}
 
 
