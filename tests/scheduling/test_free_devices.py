@@ -62,3 +62,13 @@ def test_kinds_are_kept_apart() -> None:
     assert (books.largest("v100"), books.largest("t4"), books.largest()) == (1, 4, 4)
     assert books.take(4) == (2, 3, 4, 5)
     assert cluster.counts() == {"v100": 4, "t4": 4} and cluster.kind_of(6) == "v100"
+
+
+def test_free_devices_as_bits() -> None:
+    free = FreeDevices(Cluster((4, 2)))
+    free.remove((1,))
+    assert free.bits(4) == 0b11_1101 and free.bits(8) == 0b11_0000_1101
+    free.remove((3, 4, 5))
+    assert free.bits(4) == 0b0101 and free.devices() == [0, 2]
+    free.give((4, 1))
+    assert free.devices() == [0, 1, 2, 4]
