@@ -161,10 +161,12 @@ class Coordinator:
             )
 
     def _start_next(self) -> None:
-        """Start those who are planned once all their devices are free: together, as some may share samples."""
+        """Start those who are planned once they and their devices are free: together, as some may share samples."""
         self._next = {job: devices for job, devices in self._next.items() if self.ledger.jobs[job].waits}
-        held = {device for devices in self.ledger.running.values() for device in devices}
-        if self._next and held.isdisjoint(device for devices in self._next.values() for device in devices):
+        running = self.ledger.running
+        held = {device for devices in running.values() for device in devices}
+        wanted = {device for devices in self._next.values() for device in devices}
+        if self._next and held.isdisjoint(wanted) and running.keys().isdisjoint(self._next):
             starting, self._next = self._next, {}
             self._start(starting)
 
