@@ -88,8 +88,13 @@ def score(allocation: Allocation, cluster: Cluster) -> float:
 def _free_nodes(cluster: Cluster, free: Collection[int]) -> list[list[int]]:
     """The free devices of each node that has any."""
     nodes: dict[int, list[int]] = {}
-    for device in sorted(free):
-        nodes.setdefault(cluster.node_of(device), []).append(device)
+    devices, ends, node = sorted(free), cluster.ends, 0
+    for device in devices[:1] + devices[-1:]:
+        cluster.node_of(device)  # it is there
+    for device in devices:
+        while device >= ends[node]:
+            node += 1
+        nodes.setdefault(node, []).append(device)
     return list(nodes.values())
 
 

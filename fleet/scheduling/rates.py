@@ -87,7 +87,9 @@ class RateCurve:
         each stair competes: within a stair a difference is noise.
         """
         table = self._table(limit)
-        inside = int(np.searchsorted(table.useful, limit, side="right"))
+        if table.useful[-1] <= limit:
+            return table.useful, table.useful_rates
+        inside = int(table.useful.searchsorted(limit, side="right"))
         return table.useful[:inside], table.useful_rates[:inside]
 
     def rising(self, limit: int) -> tuple[Counts, Floats]:
