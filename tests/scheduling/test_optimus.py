@@ -62,7 +62,7 @@ def test_parameters_are_checked(parameters: dict[str, float]) -> None:
 @given(st.lists(st.tuples(st.floats(1, 1e6), st.lists(st.floats(0.5, 20), min_size=1, max_size=6)), max_size=12))
 def test_no_device_is_idle_that_would_save_time(drawn: list[tuple[float, list[float]]]) -> None:
     jobs = [job(f"j{index}", remaining, *rates) for index, (remaining, rates) in enumerate(drawn)]
-    state = State.of(Cluster((4, 4)), jobs, time=0.0)
+    state = State.of(Cluster((8,)), jobs, time=0.0)
     allocation = policy("optimus").plan(state).allocation
     validate(allocation, state)
     left = 8 - sum(map(len, allocation.values()))
