@@ -74,8 +74,8 @@ class Dataset:
         """
         done = 0
         for span in itinerary.spans(start, start + len(inputs)):
-            for sample in self.samples_of(span, seed):
-                self.make(span.kind, seed, span.epoch, int(sample), inputs[done], targets[done : done + 1])
+            for sample in self.samples_of(span, seed).tolist():
+                self.make(span.kind, seed, span.epoch, sample, inputs[done], targets[done : done + 1])
                 done += 1
                 yield done
 

@@ -20,6 +20,10 @@ MOST_PIXELS = 2**26
 #: What Pillow may try. Not EPS, which it hands to Ghostscript.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 
+#: What libjpeg-turbo calls pixels of 3 channels and of 1, and the colours of JPEG files that it does not turn to them.
+_COLOURS = {3: "RGB", 1: "GRAY"}
+_FOUR_COLOURS = ("CMYK", "YCCK")
+
 Content = Array | bytes | bytearray | memoryview
 
 
@@ -28,17 +32,20 @@ class Scratch:
 
     It begins between two multiples of 32: what begins at one, libjpeg-turbo writes past the caches (AVX2's
     non-temporal stores), and the next transform, which reads it at once, would wait for the memory: 7 % of both.
+
+    Attributes:
+        memory: what there is of it, uint8.
     """
 
     def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
+        self.memory = np.empty(0, np.uint8)
 
     def of(self, size: int) -> Array:
         """Return at least so many bytes, uint8; what was returned before is overwritten."""
-        if self._memory.size < size:
+        if self.memory.size < size:
             memory = np.empty(size + 32, np.uint8)
-            self._memory = memory[(16 - memory.ctypes.data) % 32 :]
-        return self._memory
+            self.memory = memory[(16 - memory.ctypes.data) % 32 :]
+        return self.memory
 
 
 def decode(content: Content, channels: int = 3, out: Array | None = None, scratch: Scratch | None = None) -> Array:
@@ -70,6 +77,8 @@ def decode(content: Content, channels: int = 3, out: Array | None = None, scratc
     """
     if channels not in (1, 3):
         raise ValueError(f"channels is {channels}: 3 for RGB or 1 for grey")
+    if out is None and scratch is not None and (known := _in_scratch(content, channels, scratch)) is not None:
+        return known
     view = _view(content)
     try:
         image = _decoded(view, channels, out, scratch)
@@ -81,6 +90,21 @@ def decode(content: Content, channels: int = 3, out: Array | None = None, scratc
         return image
     out[...] = image
     return out
+
+
+def _in_scratch(content: Content, channels: int, scratch: Scratch) -> Array | None:
+    """Decode a JPEG no larger than one before, as most are, without a step too many; None if it is anything else."""
+    simplejpeg = _library("simplejpeg")
+    if simplejpeg is None:
+        return None
+    try:
+        height, width, stored, _ = simplejpeg.decode_jpeg_header(content)
+        if stored in _FOUR_COLOURS or not 0 < height * width * channels <= scratch.memory.size:
+            return None
+        image: Array = simplejpeg.decode_jpeg(content, _COLOURS[channels], buffer=scratch.memory)
+    except ValueError:  # it is damaged, or no JPEG
+        return None
+    return image
 
 
 def image_size(content: Content) -> tuple[int, int]:
@@ -147,15 +171,15 @@ def _decoded(view: memoryview, channels: int, out: Array | None, scratch: Scratc
 def _by_simplejpeg(view: memoryview, channels: int, out: Array | None, scratch: Scratch | None) -> Array | None:
     """Decode a JPEG; None if it is CMYK. Any warning of libjpeg is an error, as cut off data are no more to it."""
     simplejpeg = _library("simplejpeg")
-    height, width, colours, _ = simplejpeg.decode_jpeg_header(view)
+    height, width, stored, _ = simplejpeg.decode_jpeg_header(view)
     _checked_size(height, width)
-    if colours in ("CMYK", "YCCK"):
+    if stored in _FOUR_COLOURS:
         return None
     fits = (
         out is not None and out.shape == (height, width, channels) and out.flags.c_contiguous and out.dtype == np.uint8
     )
     buffer = out if fits else scratch.of(height * width * channels) if scratch else None
-    image = simplejpeg.decode_jpeg(view, "RGB" if channels == 3 else "GRAY", buffer=buffer)
+    image = simplejpeg.decode_jpeg(view, _COLOURS[channels], buffer=buffer)
     return out if fits else image
 
 

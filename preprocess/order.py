@@ -46,13 +46,15 @@ class SampleGenerator:
         self._philox = np.random.Philox(0)
         self._generator = np.random.Generator(self._philox)
         self._state: Any = self._philox.state
+        self._key, self._counter = self._state["state"]["key"], self._state["state"]["counter"]
+        self._counter[:] = 0
         self._keys = {path: _word(path) for path in (TRAIN, HELD_OUT, *SUBSTITUTE.values())}
 
     def __call__(self, seed: int, epoch: int, sample: int, path: str = TRAIN) -> np.random.Generator:
         """Return the generator at its start; path: `TRAIN`, `HELD_OUT` or one of `SUBSTITUTE`."""
-        inner = self._state["state"]
-        inner["key"][:] = seed % _WORD, self._keys[path]
-        inner["counter"][:] = 0, 0, epoch, sample
+        key, counter = self._key, self._counter
+        key[0], key[1] = seed % _WORD, self._keys[path]
+        counter[2], counter[3] = epoch, sample
         self._philox.state = self._state
         return self._generator
 

@@ -89,6 +89,10 @@ class UserTransform:
         return np.asarray(self.function(image, rng))
 
 
+_Step = Callable[[Array, Any, Array | None], Array]
+"""A transform as it is called: with an image, the sample's generator, and where to write, or None."""
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Transforms applied one after the other.
@@ -134,13 +138,8 @@ class Pipeline:
         Raises:
             ValueError: the result does not have the slot's shape and dtype.
         """
-        for transform, in_slot in self._steps:
-            assert rng is not None
-            out = slot_view if in_slot else None
-            if isinstance(transform, Decode):
-                image = decode(image, transform.channels, out, self._scratch)
-            else:
-                image = transform(image, rng, out)
+        for step, in_slot in self._steps:
+            image = step(image, rng, slot_view if in_slot else None)
         if image is slot_view:
             return
         if image.shape != slot_view.shape or image.dtype != slot_view.dtype:
@@ -149,19 +148,22 @@ class Pipeline:
         slot_view[...] = image
 
     @cached_property
-    def _scratch(self) -> Scratch | None:
-        """Where pictures are decoded; none if a user's transform may keep what it is given."""
-        return None if self.has_user_code else Scratch()
-
-    @cached_property
-    def _steps(self) -> list[tuple[Transform | UserTransform, bool]]:
-        """The transforms, each with whether it writes to the slot.
+    def _steps(self) -> list[tuple[_Step, bool]]:
+        """What to call for each transform, and whether it writes to the slot.
 
         Those do that come after the last one to change the shape, and that one itself. A user's own never does, nor
         one before it: its result may be kept, or be a view of what it was given.
         """
         last = max((i for i, transform in enumerate(self.transforms) if not transform.keeps_shape), default=0)
-        return [(transform, i >= last) for i, transform in enumerate(self.transforms)]
+        scratch = None if self.has_user_code else Scratch()  # a user's transform may keep what it is given
+        return [(_step(transform, scratch), i >= last) for i, transform in enumerate(self.transforms)]
+
+
+def _step(transform: Transform | UserTransform, scratch: Scratch | None) -> _Step:
+    if not isinstance(transform, Decode):
+        return transform
+    channels = transform.channels
+    return lambda image, rng, out: decode(image, channels, out, scratch)
 
 
 def build_transforms(
