@@ -32,7 +32,9 @@ Trainers = Annotated[
     int | None, typer.Option(help="trainer ranks, one a device; default: as many as there are devices")
 ]
 Preprocessors = Annotated[int | None, typer.Option(help="preprocessor ranks")]
-PolicyName = Annotated[str | None, typer.Option(help="who gets which devices: flotilla, elasticflow, deadline ...; a wrong name lists all")]
+PolicyName = Annotated[
+    str | None, typer.Option(help="who gets which devices: flotilla, elasticflow, deadline ...; a wrong name lists all")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")
 ]
