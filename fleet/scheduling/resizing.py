@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleet.scheduling.state import State
+from fleet.scheduling.staying import staying
 
 
 def resized(counts: Mapping[str, int], state: State) -> dict[str, tuple[int, ...]]:
@@ -14,13 +15,7 @@ def resized(counts: Mapping[str, int], state: State) -> dict[str, tuple[int, ...
         counts: job -> how many it should have, together no more than are available; 0: none.
         state: who has what now.
     """
-    free = state.free_devices()
-    placed: dict[str, tuple[int, ...]] = {}
-    for name, devices in state.running.items():
-        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
-            placed[name] = devices
-        else:
-            free.give(device for device in devices if device not in state.unavailable)
+    placed, free = staying(counts, state)
     for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         if count and name not in placed:
             taken = free.take(count)

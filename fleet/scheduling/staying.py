@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fleet.scheduling.free_devices import FreeDevices
 from fleet.scheduling.state import State
+
+
+def staying(counts: Mapping[str, int], state: State) -> tuple[dict[str, tuple[int, ...]], FreeDevices]:
+    """The running jobs whose number is right, on the devices that they have; and what is free for the others."""
+    free = state.free_devices()
+    placed: dict[str, tuple[int, ...]] = {}
+    for name, devices in state.running.items():
+        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
+            placed[name] = devices
+        else:
+            free.give(device for device in devices if device not in state.unavailable)
+    return placed, free
 
 
 def placed_or_staying(counts: Mapping[str, int], state: State) -> dict[str, tuple[int, ...]]:
@@ -15,13 +28,7 @@ def placed_or_staying(counts: Mapping[str, int], state: State) -> dict[str, tupl
     Args:
         counts: job -> devices, one or more; together no more than are available.
     """
-    free = state.free_devices()
-    placed: dict[str, tuple[int, ...]] = {}
-    for name, devices in state.running.items():
-        if counts.get(name) == len(devices) and state.unavailable.isdisjoint(devices):
-            placed[name] = devices
-        else:
-            free.give(device for device in devices if device not in state.unavailable)
+    placed, free = staying(counts, state)
     coming = [state.by_name[name] for name in counts if name not in placed]
     for job in sorted(coming, key=lambda job: (-counts[job.name], job.arrival, job.name)):
         count = counts[job.name]
