@@ -46,8 +46,7 @@ lint: venv  ## style and types
 	$(BIN)/mypy fleet preprocess trainers benchmarks
 
 benchmarks: venv  ## every benchmark, as tables
-	$(BIN)/python -m benchmarks planning
-	$(BIN)/python -m benchmarks fleet_speedup
+	for name in planning data_path consistency simulate fleet_speedup; do $(BIN)/python -m benchmarks $$name; done
 
 clean:  ## remove the environment and what the tools left
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
