@@ -249,6 +249,7 @@ class Session:
                 parameter_bytes=size.parameter_bytes,
                 virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
                 samples=facts.samples, max_epochs=job.stop.epochs,
+                arrival=job.arrival, deadline=job.deadline, priority=job.priority,
             )  # fmt: skip
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"

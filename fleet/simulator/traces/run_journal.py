@@ -25,11 +25,11 @@ Event = Mapping[str, Any]
 def read_run(path: Path) -> Trace:
     """Read a run directory, or its journal.
 
-    Every network is a job. Those that the run knew before its first round arrive at 0, the others when they were
-    announced. There is to do what the network did: its epochs until it was done, whatever ended it; for one that is not
-    done, the epochs that its spec allows. `devices` is the count on which most of its epochs were trained, `duration`
-    the time for all of them there, at the last measured rates. `curves` holds these. `model` is the job's name:
-    networks of one model differ in their rates where their virtual workers do.
+    Every network is a job. Those that the run knew before its first round arrive when their spec says, the others when
+    they were announced. There is to do what the network did: its epochs until it was done, whatever ended it; for one
+    that is not done, the epochs that its spec allows. `devices` is the count on which most of its epochs were trained,
+    `duration` the time for all of them there, at the last measured rates. `curves` holds these. `model` is the job's
+    name: networks of one model differ in their rates where their virtual workers do.
 
     Raises:
         TraceError: there is no journal, or no job in it could be trained again.
@@ -64,6 +64,8 @@ class _Job:
     workers: int
     allowed: int | None
     data: str
+    deadline: float | None
+    priority: int
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
     steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
@@ -93,6 +95,8 @@ class _Job:
             workers=self.workers,
             epochs=float(epochs),
             stream=self.data,
+            deadline=None if self.deadline is None else self.arrival + self.deadline,
+            priority=self.priority,
             outcome=self.outcome,
         )
 
@@ -123,14 +127,16 @@ class _Run:
     def _announce(self, event: Event) -> None:
         """A job is announced by every session; the first tells when it arrived."""
         if event["job"] not in self.jobs:
-            samples, allowed = event.get("samples"), event.get("max_epochs")
+            samples, allowed, deadline = event.get("samples"), event.get("max_epochs"), event.get("deadline")
             self.jobs[str(event["job"])] = _Job(
-                arrival=float(event["t"]) if self.planned else 0.0,
+                arrival=float(event["t"]) if self.planned else float(event.get("arrival") or 0.0),
                 samples=None if samples is None else int(samples),
                 batch=int(event["batch_size"]),
                 workers=int(event["virtual_workers"]),
                 allowed=None if allowed is None else int(allowed),
                 data=str(event.get("data") or ""),
+                deadline=None if deadline is None else float(deadline),
+                priority=int(event.get("priority") or 0),
             )
 
     @staticmethod
