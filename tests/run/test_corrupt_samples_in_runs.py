@@ -114,6 +114,7 @@ def mend(ensemble: Ensemble) -> None:
     module.write_text(module.read_text().replace("frozenset(broken)", "frozenset()"))
 
 
+@pytest.mark.slow
 def test_one_too_many_ends_the_run_until_the_limit_is_raised(tmp_path: Path) -> None:
     ensemble = torn(tmp_path, train=list(range(30, 40)), on_corrupt="skip", corrupt_limit=3)
     for _ in range(2):  # the second finds more than it may have at its start
