@@ -227,6 +227,7 @@ class Coordinator:
             self.journal.write("checkpoint", **_keys(event))
         elif isinstance(event, Formed):
             self.ledger.overhead["reforming"] += event.seconds * self._share(event.job)
+            self.ledger.formed(event.seconds)
             self.journal.write("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:
                 self.journal.write("warning", text=text, job=event.job)
@@ -236,13 +237,8 @@ class Coordinator:
             self.journal.announce("progress", **_keys(event))
 
     def _record_epoch(self, event: EpochEnded) -> None:
-        job = self.ledger.jobs[event.job]
         devices = self.ledger.running[event.job]
-        job.epoch, job.step, job.metrics = event.epoch, 0, dict(event.metrics)
-        if "loss" in event.metrics:
-            job.losses = (*job.losses, event.metrics["loss"])
-        if job.curve is not None and event.rate > 0:
-            job.curve = job.curve.observe(len(devices), event.rate)
+        self.ledger.epoch_ended(event, self.journal.seconds())
         self.journal.write(
             "epoch", round=self.ledger.rounds[-1].index, job=event.job, epoch=event.epoch, step=event.step,
             devices=devices,

@@ -228,7 +228,7 @@ class Session:
         return JobRecord(
             job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
             arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
-            priority=job.priority, batch=job.global_batch, batches=job.batch_range,
+            priority=job.priority, batch=job.global_batch,
             samples=job.stop.epochs * samples, epoch_samples=samples,
         )  # fmt: skip
 
@@ -251,6 +251,10 @@ class Session:
                 samples=facts.samples, max_epochs=job.stop.epochs,
                 arrival=job.arrival, deadline=job.deadline, priority=job.priority,
             )  # fmt: skip
+        for job in self.spec.jobs:
+            if job.batch_range is not None:
+                text = f"batch_range is for simulations; in a run the job's batch stays {job.global_batch} samples"
+                journal.write("warning", text=text, job=job.name)
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
             journal.write("warning", text=text, job=name)

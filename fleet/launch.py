@@ -6,6 +6,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,10 @@ RANK_VARIABLES = (
     "JSM_NAMESPACE_RANK",
 )
 FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
+BEGUN = "begun"  # left there by each rank as the first thing it does
 TERMINAL = "FLEET_TERMINAL"
 STOP_GRACE_SECONDS = 120.0
+ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
 SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
 
 
@@ -71,7 +74,7 @@ class Mpiexec:
         """Variables that the launcher wants; root is allowed, since containers run as root."""
         if self.family == "mpich":
             return {}
-        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_loopback()}
 
 
 def find_mpiexec() -> Mpiexec:
@@ -90,6 +93,13 @@ def find_mpiexec() -> Mpiexec:
             "or load the site's MPI module and set FLEET_MPI=system"
         )
     return _identify(on_path)
+
+
+def _loopback() -> dict[str, str]:
+    """Local ranks find their launcher over the loopback interface: other interfaces come and go."""
+    variable = "PMIX_MCA_ptl_base_if_include"
+    here = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    return {variable: here.pop()} if here and variable not in os.environ else {}
 
 
 def _identify(path: str) -> Mpiexec:
@@ -120,20 +130,38 @@ class LocalLaunch:
         self._signals = 0
 
     def run(self) -> int:
-        """Start the ranks, wait for their end, return the run's exit code."""
+        """Start the ranks, wait for their end, return the run's exit code.
+
+        A launcher that ends before any rank began is started again, a few times.
+        """
+        previous = [signal.signal(number, self._count) for number in STOPPING]
+        try:
+            for attempt in range(1, ATTEMPTS + 1):
+                code = self._attempt()
+                if code is not None:
+                    return code
+                if attempt < ATTEMPTS:
+                    _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
+            _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
+            return 1
+        finally:
+            for number, handler in zip(STOPPING, previous):
+                signal.signal(number, handler)
+
+    def _attempt(self) -> int | None:
+        """One start of the launcher: the run's exit code, or None if no rank began and nobody asked to stop."""
         with tempfile.TemporaryDirectory(prefix="fleet-") as name:
             folder = Path(name)
             note = write_note([folder])
             process = subprocess.Popen(
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
-            previous = [signal.signal(number, self._count) for number in STOPPING]
             try:
                 code = self._wait(process, folder / "pid")
-                return int((folder / "code").read_text()) if (folder / "code").exists() else self._unsaid(code)
+                if (folder / "code").exists():
+                    return int((folder / "code").read_text())
+                return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
             finally:
-                for number, handler in zip(STOPPING, previous):
-                    signal.signal(number, handler)
                 note.remove()
 
     def _environment(self, folder: Path) -> dict[str, str]:
@@ -147,12 +175,10 @@ class LocalLaunch:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
         if self._signals or 0 <= code <= SHELL_SIGNAL:
             return code or 1
-        print(
-            "fleet: a rank was killed, and the launcher ended the others; if it took too much memory, the system's log "
-            "says so\nfleet: run the same command again: it goes on from the last checkpoints",
-            file=sys.stderr,
-            flush=True,
+        _say(
+            "a rank was killed, and the launcher ended the others; if it took too much memory, the system's log says so"
         )
+        _say("run the same command again: it goes on from the last checkpoints")
         return 1
 
     def _count(self, number: int, frame: FrameType | None) -> None:
@@ -174,12 +200,23 @@ class LocalLaunch:
                 deadline = time.monotonic() + 10
 
 
+def _say(text: str) -> None:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+
+
 def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> None:
     """Ask rank 0 to stop; if it is not up yet, or on a second wish, end all ranks."""
     if gently and pid_file.exists():
         os.kill(int(pid_file.read_text()), signal.SIGTERM)
     else:
         process.terminate()
+
+
+def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
+    """On every rank, first of all: whatever goes wrong from here on is not the launcher's doing."""
+    for folder in launch_folder(environment):
+        with suppress(OSError):
+            (folder / BEGUN).touch()
 
 
 def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:

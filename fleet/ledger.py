@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleet.executor import GroupEnded
+from fleet.protocol import EpochEnded
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster, JobState, State
 
@@ -33,13 +34,16 @@ class JobRecord:
     deadline: float = math.inf  # seconds of the run
     priority: float = 0.0
     batch: int | None = None  # samples of a step
-    batches: tuple[int, int] | None = None  # that a policy may choose
     samples: float = math.inf  # that it trains until its last epoch ends; infinite: not known
     epoch_samples: float = 0.0
     losses: tuple[float, ...] = ()  # of the epochs so far
     admitted: bool = False
     attained: float = 0.0  # device-seconds until `since`
+    pardoned: float = 0.0  # of these, what no longer counts against it
     since: float = 0.0  # when it got or left its devices, seconds of the run
+    reported: float = 0.0  # when epoch and step were last known, seconds of the run
+    starts: int = 0
+    last: tuple[int, ...] = ()  # the devices that it left last
 
     @property
     def waits(self) -> bool:
@@ -49,7 +53,12 @@ class JobRecord:
     @property
     def remaining(self) -> float:
         """Samples left, those of the epoch that is under way counted by its steps."""
-        return max(0.0, self.samples - self.epoch * self.epoch_samples - self.step * (self.batch or 0))
+        return max(0.0, self.samples - self.trained)
+
+    @property
+    def trained(self) -> float:
+        """Samples that it has trained, those of the epoch that is under way counted by its steps."""
+        return self.epoch * self.epoch_samples + self.step * (self.batch or 0)
 
     @property
     def sharing_class(self) -> str:
@@ -90,6 +99,7 @@ class Ledger:
         self.sessions = 0  # earlier ones
         self._seed = seed
         self.promises: dict[str, Any] = {}  # the policy's, by job
+        self.longest_forming = 0.0  # seconds
         self._to_come = list(self.jobs.values())
 
     def remember(self, event: Mapping[str, Any]) -> None:
@@ -105,6 +115,8 @@ class Ledger:
             job.epoch, job.metrics = event["epoch"], event["metrics"]
         elif kind == "checkpoint" and job is not None:
             job.checkpoint = event["path"]
+        elif kind == "formed":
+            self.formed(event["seconds"])
         elif kind == "admitted" and job is not None:
             job.admitted = True
         elif kind == "done" and job is not None:
@@ -158,9 +170,11 @@ class Ledger:
         assert job.curve is not None
         return JobState(
             job.name, job.curve, job.limit, job.epoch, job.sharing_class, job.mixed_kinds, job.arrival, job.deadline,
-            gang=job.limit, priority=job.priority, batch=job.batch, batches=job.batches, losses=job.losses,
-            admitted=job.admitted, remaining=job.remaining, attained=job.attained, since=job.since, ready=job.since,
+            gang=job.limit, priority=job.priority, batch=job.batch, losses=job.losses, admitted=job.admitted,
+            remaining=job.remaining, trained=job.trained, epoch=job.epoch_samples,
+            attained=job.attained, pardoned=job.pardoned, since=job.since, ready=job.reported,
             pace=float(job.curve(held)) if held else 0.0, held=held,
+            restarts=max(0, job.starts - 1), last=job.last, restart=self.longest_forming,
         )  # fmt: skip
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
@@ -175,20 +189,37 @@ class Ledger:
 
     def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
         self.running[job] = devices
-        self.jobs[job].status, self.jobs[job].since = "running", now
+        record = self.jobs[job]
+        record.status, record.since, record.reported = "running", now, now
+        record.starts += 1
+
+    def formed(self, seconds: float) -> None:
+        """A group was formed, and its job's state brought there, in so many seconds."""
+        self.longest_forming = max(self.longest_forming, seconds)
+
+    def epoch_ended(self, event: EpochEnded, now: float) -> None:
+        """A running job has finished an epoch."""
+        job = self.jobs[event.job]
+        job.epoch, job.step, job.metrics, job.reported = event.epoch, 0, dict(event.metrics), now
+        if "loss" in event.metrics:
+            job.losses = (*job.losses, event.metrics["loss"])
+        if job.curve is not None and event.rate > 0:
+            job.curve = job.curve.observe(len(self.running[event.job]), event.rate)
 
     def pardoned(self, job: str, now: float) -> None:
         """Its service until now no longer counts against it."""
-        self.jobs[job].attained, self.jobs[job].since = 0.0, now
+        record = self.jobs[job]
+        record.pardoned = record.attained + len(self.running.get(job, ())) * (now - record.since)
 
     def dropped(self, job: str, why: str) -> None:
         """The policy will never run it."""
         self.jobs[job].status, self.jobs[job].error = "failed", why
 
     def ended(self, event: GroupEnded, now: float) -> None:
-        held = len(self.running.pop(event.job))
         job = self.jobs[event.job]
-        job.attained, job.since = job.attained + held * (now - job.since), now
+        job.last = self.running.pop(event.job)
+        job.attained += len(job.last) * (now - job.since)
+        job.since = job.reported = now
         job.status = "pending" if event.why == "stopped" else event.why
         if event.why != "stopped":
             self.promises.pop(event.job, None)

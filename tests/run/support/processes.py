@@ -20,8 +20,9 @@ ROOT = Path(__file__).resolve().parents[3]
 MARK = "FLEET_TEST_RUN"
 LIMIT_SECONDS = 150.0
 POLL_SECONDS = 0.05
+LOOPBACK = "--pmixmca ptl_base_if_include lo"
 MPI_OPTIONS = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp"
-MPIEXEC = [str(Path(sys.executable).with_name("mpiexec")), *MPI_OPTIONS.split()]
+MPIEXEC = [str(Path(sys.executable).with_name("mpiexec")), *LOOPBACK.split(), *MPI_OPTIONS.split()]
 FLEET = [sys.executable, "-m", "fleet"]
 
 

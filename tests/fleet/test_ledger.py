@@ -1,0 +1,100 @@
+"""What policies are told of a live run is where its jobs stand, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fleet.executor import GroupEnded
+from fleet.ledger import JobRecord, Ledger
+from fleet.protocol import EpochEnded
+from fleet.scheduling.job_state import JobState
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.state import Cluster
+
+
+def ledger(**more: float) -> Ledger:
+    """One job of three epochs of 100 samples, in steps of 10: 10 samples/s on a device, 20 on two."""
+    curve = RateCurve({1: 10.0, 2: 20.0}, per_node=2)
+    record = JobRecord("a", "data/0", 2, curve=curve, batch=10, samples=300, epoch_samples=100, **more)  # type: ignore[arg-type]
+    return Ledger(Cluster((2,)), [record], seed=0)
+
+
+def seen(books: Ledger, now: float) -> JobState:
+    (job,) = books.state(now).jobs
+    return job
+
+
+def epoch(number: int, rate: float = 20.0) -> EpochEnded:
+    none = (0.0, 0.0)
+    return EpochEnded("a", number, 10 * number, 5.0, rate, {"loss": 1 / number}, 0.1, none, none, (5.0, 5.0))
+
+
+def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> None:
+    books = ledger()
+    assert seen(books, 4.0).remaining_at(4.0) == 300
+    books.started("a", (0, 1), 10.0)
+    assert seen(books, 12.0).remaining_at(12.0) == 300 - 2 * 20
+    books.epoch_ended(epoch(1), 15.0)
+    state = seen(books, 17.0)
+    assert (state.remaining_at(15.0), state.remaining_at(17.0)) == (200, 200 - 2 * 20)
+    assert (state.trained_at(17.0), state.losses, state.epoch) == (140, (1.0,), 100)
+    books.epoch_ended(epoch(2), 20.0)
+    assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
+
+
+def test_service_is_that_of_all_devices_until_now() -> None:
+    books = ledger()
+    books.started("a", (0, 1), 10.0)
+    books.epoch_ended(epoch(1), 15.0)
+    assert seen(books, 17.0).attained_at(17.0) == 14
+    books.ended(GroupEnded("a", (0, 1), "stopped", "policy", 1, 3), 18.0)
+    stopped = seen(books, 30.0)
+    assert (stopped.attained_at(30.0), stopped.remaining_at(30.0), stopped.last, stopped.held) == (16, 170, (0, 1), 0)
+    books.pardoned("a", 30.0)
+    assert seen(books, 31.0).pardoned == 16
+    books.started("a", (1,), 40.0)
+    assert (seen(books, 41.0).restarts, seen(books, 41.0).attained_at(41.0)) == (1, 17)
+
+
+def test_a_job_is_seen_once_it_has_arrived() -> None:
+    books = ledger(arrival=7.0, deadline=50.0)
+    assert books.next_arrival == 7 and books.arrived(6.0) == [] and not books.state(6.0).jobs
+    assert books.arrived(7.0) == ["a"] and books.arrived(8.0) == [] and books.next_arrival == math.inf
+    assert seen(books, 7.0).deadline == 50
+
+
+def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
+    books = ledger()
+    for seconds in (0.5, 2.0, 1.0):
+        books.formed(seconds)
+    assert seen(books, 0.0).restart == 2
+    later = ledger()
+    later.remember({"event": "formed", "job": "a", "seconds": 3.0})
+    assert seen(later, 0.0).restart == 3
+
+
+def test_promises_leave_with_their_jobs() -> None:
+    books = ledger()
+    books.promises["a"] = "two devices"
+    books.started("a", (0, 1), 0.0)
+    books.ended(GroupEnded("a", (0, 1), "stopped", "policy", 1, 0), 5.0)
+    assert books.state(5.0).promises == {"a": "two devices"}
+    books.started("a", (0, 1), 6.0)
+    books.ended(GroupEnded("a", (0, 1), "done", "epochs", 3, 0), 16.0)
+    assert not books.promises
+
+
+def test_a_dropped_job_has_failed_and_says_why() -> None:
+    books = ledger()
+    books.dropped("a", "too late")
+    assert books.unfinished == [] and books.status == "failed"
+    assert books.jobs["a"].result()["error"] == "too late"
+
+
+def test_a_rate_that_was_seen_changes_the_curve() -> None:
+    books = ledger()
+    books.started("a", (0, 1), 0.0)
+    books.epoch_ended(epoch(1, rate=40.0), 5.0)
+    assert seen(books, 5.0).pace == pytest.approx(30.0)  # half of what was known, half of what was seen
