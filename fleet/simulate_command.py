@@ -96,10 +96,10 @@ def simulate(
 
     Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
     """
+    from fleet.simulator.arrivals import Costs
     from fleet.simulator.cases import cases_of
     from fleet.simulator.comparison import Comparison
     from fleet.simulator.failures import failures_of
-    from fleet.simulator.machine import Costs
 
     with _people():
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness)

@@ -10,7 +10,8 @@ from typing import Any
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Simulation

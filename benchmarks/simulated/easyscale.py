@@ -17,9 +17,9 @@ from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import MIXED_KINDS, read_kind_rates
-from fleet.simulator.machine import Costs
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.simulated.ensembles import CHECKPOINT, FITTED, FITTED_ON, JUDGED_ON, SIZES, trained
 from benchmarks.simulated.part import Part
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import Costs
+from fleet.simulator.arrivals import Costs
 
 TOTALS = np.array([55200.1, 30204.8, 24495.0, 21891.0, 18359.1, 15323.9, 13366.3, 11825.2])
 """Table 4, seconds."""

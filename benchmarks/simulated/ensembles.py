@@ -9,7 +9,8 @@ from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.state import State
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation

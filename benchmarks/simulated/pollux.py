@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import Costs
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.pollux_machine import PolluxMachine
 from fleet.simulator.pollux_rates import read_pollux_rates
 from fleet.simulator.simulation import Simulation

@@ -17,7 +17,7 @@ from fleet.scheduling.job_state import JobState
 from fleet.scheduling.policies import Policy, policy
 from fleet.scheduling.state import State
 from fleet.scheduling.water_filling import water_fill
-from fleet.simulator.machine import Costs
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.traces.ensemble import STREAM, ensemble_trace
 
 FLOTILLA, ANY = Costs(CHECKPOINT, CHECKPOINT), Costs(0.0, CHECKPOINT)

@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.simulated.part import Part
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_machine import BatchMachine
 from fleet.simulator.batch_profiles import K_MAX, published_profiles
-from fleet.simulator.machine import Costs
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.batch_jobs import BatchJobs, batch_trace

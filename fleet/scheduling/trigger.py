@@ -5,6 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+_ROUNDING = 1e-9  # of an interval: so much before its end counts as its end
+
+
+def last_multiple(interval: float, now: float) -> float:
+    """The last multiple of `interval` that is not after `now`."""
+    return math.floor(now / interval + _ROUNDING) * interval
+
 
 @dataclass(frozen=True)
 class Trigger:
@@ -36,4 +43,8 @@ class Trigger:
             return math.inf
         if not self.interval or urgent or (self.events and waiting >= self.events):
             return now
-        return math.ceil(now / self.interval - 1e-9) * self.interval
+        return math.ceil(now / self.interval - _ROUNDING) * self.interval
+
+    def next_end(self, now: float) -> float:
+        """The end of the interval in which `now` lies; where one ends now, that of the next. There is an interval."""
+        return (math.floor(now / self.interval + _ROUNDING) + 1) * self.interval

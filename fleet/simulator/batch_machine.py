@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
+from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.batch_profiles import BatchProfile
-from fleet.simulator.machine import Costs
 from fleet.simulator.rates import unknown
 from fleet.simulator.traces.job import TraceJob
 
@@ -51,20 +51,10 @@ class BatchMachine:
         if job.samples is None:
             raise ValueError(f"job {job.name}: the trace does not say its samples, without which its length is unknown")
         gang = -(-batch // profile.scaling.fits)
-        return JobState(
-            job.name,
-            self._curve(job.model),
-            min(self._cluster.size, job.limit or profile.limit, profile.scaling.limit),
-            arrival=job.arrival,
-            gang=gang,
-            priority=job.priority,
-            tenant=job.tenant,
-            batch=batch,
-            batches=profile.batches,
-            scaling=profile.scaling,
-            remaining=job.samples,
-            since=job.arrival,
-            ready=job.arrival,
+        limit = min(self._cluster.size, job.limit or profile.limit, profile.scaling.limit)
+        curve, scaling, batches = self._curve(job.model), profile.scaling, profile.batches
+        return arrived(
+            job, curve, limit, job.samples, self._costs, gang=gang, batch=batch, batches=batches, scaling=scaling
         )
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
@@ -83,7 +73,7 @@ class BatchMachine:
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.delay`."""
-        return self._costs.restart if job.attained else self._costs.start
+        return self._costs.delay(job)
 
     def _curve(self, model: str) -> RateCurve:
         if model not in self._curves:

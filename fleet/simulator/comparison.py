@@ -15,10 +15,11 @@ from pathlib import Path
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.books import BadPlan
 from fleet.simulator.cases import Case
 from fleet.simulator.failures import DrawnFailures, read_failures
-from fleet.simulator.machine import Costs, Machine
+from fleet.simulator.machine import Machine
 from fleet.simulator.machines import machine_for
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,8 +10,9 @@ from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.intra_job import Capability, Counts, configure, evaluate
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
+from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.kind_rates import MIXED_KINDS, SAME_KIND, KindRates
-from fleet.simulator.machine import DEFAULT_SAMPLES, Costs
+from fleet.simulator.machine import DEFAULT_SAMPLES
 from fleet.simulator.rates import unknown
 from fleet.simulator.traces.job import TraceJob
 
@@ -134,7 +134,7 @@ class KindMachine:
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.delay`."""
-        return self._costs.restart if job.attained else self._costs.start
+        return self._costs.delay(job)
 
     def seconds(self, job: TraceJob, kind: str) -> float:
         """Seconds of one mini-batch of the job on one device of that kind."""
@@ -168,25 +168,8 @@ class KindMachine:
     def _state(
         self, job: TraceJob, curve: RateCurve, limit: int, samples: float, scaling: KindScaling | None = None
     ) -> JobState:
-        return JobState(
-            job.name,
-            curve,
-            min(limit, self._cluster.size),
-            stream=job.stream,
-            mixed_kinds=job.mixed,
-            arrival=job.arrival,
-            deadline=math.inf if job.deadline is None else job.deadline,
-            gang=job.devices,
-            priority=job.priority,
-            guaranteed=self._guaranteed is not None and job.priority >= self._guaranteed,
-            kind=job.kind,
-            tenant=job.tenant,
-            batch=job.batch_size,
-            scaling=scaling,
-            remaining=samples,
-            since=job.arrival,
-            ready=job.arrival,
-        )
+        most = min(limit, self._cluster.size)
+        return arrived(job, curve, most, samples, self._costs, self._guaranteed, scaling=scaling)
 
     def _scaling(self, job: TraceJob) -> tuple[KindScaling, RateCurve]:
         """Of jobs that are alike the same."""

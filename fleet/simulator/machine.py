@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
+from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.rates import Rates
 from fleet.simulator.traces.job import TraceJob
 
@@ -53,28 +52,6 @@ class StagedMachine(Machine, Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Costs:
-    """Seconds that a job does not train.
-
-    Args:
-        start: when it gets devices for the first time.
-        restart: when it gets other devices, or some after it had none.
-
-    Raises:
-        ValueError: a number that is negative or not finite.
-    """
-
-    start: float = 0.0
-    restart: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("start", "restart"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} is {value} s; it must be 0 or more, and finite")
-
-
 class MeasuredMachine:
     """A machine on which a job is as fast as was measured on so many devices, wherever these are.
 
@@ -102,26 +79,7 @@ class MeasuredMachine:
         """As `Machine.arriving`."""
         curve = self._curve(job)
         limit = min(self._cluster.size, job.limit or job.workers or max(job.devices, curve.limit or job.devices))
-        return JobState(
-            job.name,
-            curve,
-            max(1, limit),
-            stream=job.stream,
-            mixed_kinds=job.mixed,
-            arrival=job.arrival,
-            deadline=math.inf if job.deadline is None else job.deadline,
-            gang=job.devices,
-            priority=job.priority,
-            guaranteed=self._guaranteed is not None and job.priority >= self._guaranteed,
-            kind=job.kind,
-            tenant=job.tenant,
-            batch=job.batch_size,
-            remaining=self._samples(job),
-            epoch=job.samples / job.epochs if job.samples and job.epochs else 0.0,
-            since=job.arrival,
-            ready=job.arrival,
-            restart=max(self._costs.start, self._costs.restart),
-        )
+        return arrived(job, curve, max(1, limit), self._samples(job), self._costs, self._guaranteed)
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.pace`."""
@@ -129,7 +87,7 @@ class MeasuredMachine:
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.delay`."""
-        return self._costs.restart if job.attained else self._costs.start
+        return self._costs.delay(job)
 
     def _samples(self, job: TraceJob) -> float:
         if self._rates is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fleet.scheduling.cluster import Cluster
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import KindRates
-from fleet.simulator.machine import Costs, Machine, MeasuredMachine
+from fleet.simulator.machine import Machine, MeasuredMachine
 from fleet.simulator.pollux_machine import PolluxMachine
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rates import Rates

@@ -13,7 +13,7 @@ from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.goodput import Tuned
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
-from fleet.simulator.machine import Costs
+from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.pollux_rates import Application, PolluxRates
 from fleet.simulator.rates import unknown
 from fleet.simulator.traces.columns import Floats
@@ -151,21 +151,15 @@ class PolluxMachine:
         total = share * float(agent.ends[-1]) * agent.application.initial_batch
         self._totals[job.name] = total
         limit = min(self._cluster.size, MOST_DEVICES, max(1, agent.largest // agent.application.min_local))
-        return JobState(
-            job.name,
+        return arrived(
+            job,
             self._curve(agent, batch, 0, limit),
             limit,
-            arrival=job.arrival,
-            deadline=math.inf if job.deadline is None else job.deadline,
+            total,
+            self._costs,
             gang=min(job.devices, limit),
-            priority=job.priority,
-            tenant=job.tenant,
-            batch=batch,
             batches=None if agent.rigid else (agent.application.initial_batch, agent.largest),
             scaling=PolluxScaling(agent, 0, batch),
-            remaining=total,
-            since=job.arrival,
-            ready=job.arrival,
         )
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
@@ -175,7 +169,7 @@ class PolluxMachine:
 
     def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.delay`."""
-        return self._costs.restart if job.attained else self._costs.start
+        return self._costs.delay(job)
 
     def lasts(self, job: JobState) -> float:
         """As `StagedMachine.lasts`: the samples that are left of its epoch."""

@@ -327,7 +327,7 @@ def test_guaranteed_jobs_never_wait_for_elastic_ones(state: State) -> None:
         ({"min_share": -0.1}, "min_share is -0.1; it must be 0"),
         ({"top_k": 0}, "top_k is 0; a job makes at least one proposal"),
         ({"growth": 1}, "growth is 1; it must be above 1"),
-        ({"interval": -1}, "interval is -1 s"),
+        ({"interval": -1}, "interval is -1; it must be a number of seconds"),
         ({"executors": {"v100": 0}}, "executors on v100 is 0; it must be 1 or more"),
     ],
 )

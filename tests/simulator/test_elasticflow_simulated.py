@@ -15,7 +15,8 @@ from small_traces import Watched
 from fleet.scheduling.buddy import BuddyTree
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Failure, Simulation

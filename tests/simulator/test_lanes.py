@@ -12,8 +12,9 @@ from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import policy
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.lanes import Lane, Lanes, Reader
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

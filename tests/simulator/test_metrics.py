@@ -13,9 +13,10 @@ from small_traces import clusters, traces
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.scheduling.rates import RateCurve
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.figures import time_means
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import RateTable
 from fleet.simulator.rates import Rates

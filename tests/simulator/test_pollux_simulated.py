@@ -8,7 +8,8 @@ from published import published
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import Costs, StagedMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import StagedMachine
 from fleet.simulator.pollux_machine import PolluxMachine, PolluxScaling
 from fleet.simulator.pollux_rates import Application, Epochs, PolluxRates, StepTimes, read_pollux_rates
 from fleet.simulator.simulation import Simulation

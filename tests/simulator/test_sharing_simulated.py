@@ -15,7 +15,8 @@ from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.policies import policy
 from fleet.scheduling.water_filling import water_fill
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.ensemble import Ensemble, ensemble_trace

@@ -21,8 +21,9 @@ from typer.testing import CliRunner
 from fleet.cli import app
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.comparison import SimulationFailed
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace

@@ -13,8 +13,9 @@ from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import policy
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.books import BadPlan
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob

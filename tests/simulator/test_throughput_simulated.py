@@ -8,9 +8,9 @@ from small_traces import Watched
 
 from fleet.scheduling.cluster import Cluster
 from fleet.scheduling.policies import policy
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_machine import BatchMachine
 from fleet.simulator.batch_profiles import FACTORS, FIVE_DEVICES, published_profiles
-from fleet.simulator.machine import Costs
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import UnknownRate
 from fleet.simulator.simulation import Failure, Simulation

@@ -21,6 +21,12 @@ def check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} is {value!r}; it must be a number of seconds, 0 or more, such as 60")
 
 
+def check_period(name: str, value: object) -> None:
+    """Raises ValueError unless `value` is a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ValueError(f"{name} is {value!r} s; it must be a number of seconds above 0, and finite, such as 60")
+
+
 def check_mean_epochs(value: object) -> None:
     """Raises ValueError unless `value` is None or a finite number above 0."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < float("inf")

@@ -10,11 +10,10 @@ from typing import ClassVar
 from fleet.scheduling.companions import Rules
 from fleet.scheduling.elastic_round import ElasticRound
 from fleet.scheduling.plan import Plan
-from fleet.scheduling.policies.checks import check_flag, check_share
+from fleet.scheduling.policies.checks import check_flag, check_seconds, check_share
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 
-_ROUNDING = 1e-9
 _LOOK = 60.0  # seconds after which a change is looked at, where plans have no interval of their own
 
 
@@ -67,8 +66,7 @@ class EasyScale:
             raise ValueError(f"top_k is {self.top_k}; a job makes at least one proposal")
         if self.growth and not 1 < self.growth < math.inf:
             raise ValueError(f"growth is {self.growth}; it must be above 1, such as 2, or 0 for no bound")
-        if not 0 <= self.interval < math.inf:
-            raise ValueError(f"interval is {self.interval} s; it must be 0 or more, and finite")
+        check_seconds("interval", self.interval)
         for kind, most in (self.executors or {}).items():
             if most != int(most) or most < 1:
                 raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
@@ -101,4 +99,4 @@ class EasyScale:
         """When to see whether changes have helped, and what else to change."""
         if not self.interval:
             return time + _LOOK
-        return (math.floor(time / self.interval + _ROUNDING) + 1) * self.interval
+        return self.trigger.next_end(time)

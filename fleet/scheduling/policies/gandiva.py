@@ -9,7 +9,7 @@ from typing import ClassVar
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.node_sets import NodeSet, NodeSets
 from fleet.scheduling.plan import Plan
-from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 
@@ -43,8 +43,7 @@ class Gandiva:
     literal: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.quantum < math.inf:
-            raise ValueError(f"quantum is {self.quantum} s; it must be above 0, and finite")
+        check_period("quantum", self.quantum)
         check_flag("literal", self.literal)
 
     def plan(self, state: State) -> Plan:

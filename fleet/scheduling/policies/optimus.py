@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import heapq
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
-from fleet.scheduling.policies.checks import check_mean_epochs
+from fleet.scheduling.policies.checks import check_mean_epochs, check_period
 from fleet.scheduling.remaining_epochs import remaining_samples
 from fleet.scheduling.state import State
 from fleet.scheduling.staying import placed_or_staying
@@ -44,8 +43,7 @@ class Optimus:
     mean_epochs: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.interval < math.inf:
-            raise ValueError(f"interval is {self.interval} s; it must be above 0, and finite")
+        check_period("interval", self.interval)
         check_mean_epochs(self.mean_epochs)
 
     @cached_property
@@ -58,7 +56,7 @@ class Optimus:
         if not state.by_name:
             return Plan()
         counts = _counts(list(state.jobs), len(state.available), state.time, self.mean_epochs)
-        wake = (math.floor(state.time / self.interval + 1e-9) + 1) * self.interval
+        wake = self.trigger.next_end(state.time)
         return Plan(placed_or_staying(counts, state), wake=wake)
 
 

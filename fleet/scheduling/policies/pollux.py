@@ -13,6 +13,7 @@ import numpy.typing as npt
 from fleet.scheduling.goodput import Goodput
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_period, check_seconds
 from fleet.scheduling.state import State
 from fleet.scheduling.staying import placed_or_staying
 from fleet.scheduling.trigger import Trigger
@@ -56,12 +57,10 @@ class Pollux:
     delay: float = 30.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.interval < math.inf:
-            raise ValueError(f"interval is {self.interval} s; it must be above 0, and finite")
+        check_period("interval", self.interval)
         if not -math.inf < self.power < 0:
             raise ValueError(f"power is {self.power}; it must be below 0, and finite")
-        if not 0 <= self.delay < math.inf:
-            raise ValueError(f"delay is {self.delay} s; it must be 0 or more, and finite")
+        check_seconds("delay", self.delay)
 
     @cached_property
     def trigger(self) -> Trigger:
@@ -78,7 +77,7 @@ class Pollux:
         counts = _best_counts(choices, most)
         placed = placed_or_staying(counts, state)
         batches = {name: batch for name, devices in placed.items() if (batch := _batch(state, name, devices))}
-        wake = (math.floor(state.time / self.interval + 1e-9) + 1) * self.interval
+        wake = self.trigger.next_end(state.time)
         return Plan(placed, batches=batches, wake=wake)
 
     def _losses(self, job: JobState, state: State, fair: int, most: int, each: int) -> Floats:

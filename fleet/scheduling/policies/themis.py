@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
+from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.remaining_epochs import remaining_samples
 from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.trigger import Trigger, last_multiple
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class Themis:
     lease: float = 1200.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.lease < math.inf:
-            raise ValueError(f"lease is {self.lease} s; it must be above 0, and finite")
+        check_period("lease", self.lease)
 
     def plan(self, state: State) -> Plan:
         """The gangs that are lent from now on, and when their leases end."""
@@ -52,7 +52,7 @@ class Themis:
             job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in state.jobs if job.gang > size
         }
         asking = [job for job in state.jobs if job.gang <= size]
-        ended = math.floor(state.time / self.lease + 1e-9) * self.lease
+        ended = last_multiple(self.lease, state.time)
         line = _worst_first(asking, state)
         due = state.time - ended <= 1e-6 * self.lease
         placed = _lent(line, state, due and len(state.running) < len(asking))

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from fleet.scheduling.cluster import Cluster
-from fleet.simulator.machine import Costs, MeasuredMachine
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
