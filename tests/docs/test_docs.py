@@ -82,7 +82,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
     ],
 )
 def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
-    follow(f"how-to/{name}.md", tmp_path)
+    assert follow(f"how-to/{name}.md", tmp_path)
 
 
 def test_simulating_runs_as_told(tutorial: Path) -> None:

@@ -44,15 +44,18 @@ def expected(layout: SampleLayout, positions: np.ndarray, stream: int = 0) -> tu
     return inputs.reshape(-1, *layout.input_shape), targets.reshape(-1, *layout.target_shape)
 
 
-def write(writer: LaneWriter, layout: SampleLayout, slots: int, stream: int = 0) -> None:
-    """Write that many slots, or as long as somebody reads."""
+def write(writer: LaneWriter, layout: SampleLayout, slots: int, stream: int = 0) -> int:
+    """Write that many slots, or as long as somebody reads; returns how many."""
+    written = 0
     for _ in range(slots):
         try:
             with writer.slot(timeout=20) as slot:
                 slot.inputs[:], slot.targets[:] = expected(layout, np.arange(slot.start, slot.stop), stream)
         except LaneClosed:
             break
+        written += 1
     writer.close()
+    return written
 
 
 def check(reader: LaneReader, layout: SampleLayout, start: int, stop: int, stream: int = 0) -> None:
@@ -163,7 +166,7 @@ def test_gather_takes_more_than_the_lane_holds() -> None:
         return body
 
     with forked(reader(0), reader(1)):
-        write(lane.writer(0, LAYOUT, 1), LAYOUT, 50)
+        assert write(lane.writer(0, LAYOUT, 1), LAYOUT, 50) == 50
 
 
 def test_readers_that_leave_are_not_waited_for() -> None:
@@ -178,7 +181,7 @@ def test_readers_that_leave_are_not_waited_for() -> None:
         attached.leave()
 
     with forked(leaver, lambda: read_all(ring, 1, 20, 4)):
-        write(lane.writer(0, LAYOUT, 1), LAYOUT, 20)
+        assert write(lane.writer(0, LAYOUT, 1), LAYOUT, 20) == 20
 
 
 def test_a_writer_learns_that_all_have_left() -> None:

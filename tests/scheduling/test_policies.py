@@ -16,7 +16,9 @@ any_policy = st.sampled_from(POLICIES)
 
 @given(any_policy, states())
 def test_allocations_are_valid(chosen: Policy, state: State) -> None:
-    validate(chosen.plan(state).allocation, state)
+    allocation = chosen.plan(state).allocation
+    validate(allocation, state)
+    assert allocation.keys() <= {job.name for job in state.jobs}
 
 
 @given(any_policy, states())

@@ -41,20 +41,20 @@ def test_the_spec_that_is_mutated_is_valid() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.text(max_size=60))
 def test_any_text(text: str) -> None:
-    outcome(text)
+    assert isinstance(outcome(text), (EnsembleSpec, SpecError))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_texts_of_yaml_pieces(text: str) -> None:
-    outcome(text)
+    assert isinstance(outcome(text), (EnsembleSpec, SpecError))
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, len(SPEC)), st.integers(0, 12), st.sampled_from(PIECES) | st.text(max_size=4))
 @example(0, 0, "<<: {a: 1}\n")
 def test_mutated_specs(start: int, length: int, piece: str) -> None:
-    outcome(SPEC[:start] + piece + SPEC[start + length :])
+    assert isinstance(outcome(SPEC[:start] + piece + SPEC[start + length :]), (EnsembleSpec, SpecError))
 
 
 TREES = st.recursive(
@@ -74,6 +74,8 @@ TREES = st.recursive(
 )
 def test_any_tree(tree: dict[str, object]) -> None:
     try:
-        EnsembleSpec.from_mapping(tree)
+        spec = EnsembleSpec.from_mapping(tree)
     except SpecError as error:
         assert error.problems and str(error)
+    else:
+        assert spec.jobs

@@ -41,7 +41,7 @@ def test_examples_and_defaults_are_yaml() -> None:
     for model in MODELS:
         for row in table(model).splitlines()[2:]:
             cells = [cell.strip() for cell in row.split(" | ")]
-            yaml.safe_load(cells[-1].rstrip(" |").strip("`"))
+            assert yaml.safe_load(cells[-1].rstrip(" |").strip("`")) is not None, row
 
 
 def test_a_page_without_a_table_is_refused() -> None:

@@ -36,18 +36,19 @@ def write_files(source: Page, folder: Path) -> None:
             file.write_text(block.text)
 
 
-def follow(name: str, folder: Path, with_tutorial: bool = True) -> None:
+def follow(name: str, folder: Path, with_tutorial: bool = True) -> int:
     """Save the tutorial's files and the page's, then run the page's blocks in order.
 
     A mark that ends with `exit N` expects that exit code of the block's last command; one that ends with `interrupt`
-    gets ctrl-C after the first epoch.
+    gets ctrl-C after the first epoch. Returns how many blocks were run.
     """
     if with_tutorial:
         write_files(page("tutorial.md"), folder)
     write_files(page(name), folder)
-    for block in page(name).blocks:
-        if block.kind == "test":
-            run_block(block, folder)
+    told = [block for block in page(name).blocks if block.kind == "test"]
+    for block in told:
+        run_block(block, folder)
+    return len(told)
 
 
 def run_block(block: Block, folder: Path) -> None:
