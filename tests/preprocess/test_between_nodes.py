@@ -19,7 +19,7 @@ import pytest
         (3, 3, 1, 60, 8, "self,sm,tcp"),
         pytest.param(4, 2, 3, 60, 8, "self,sm,tcp", marks=pytest.mark.slow),
         pytest.param(2, 2, 2, 300, 8, "self,sm,tcp", marks=pytest.mark.slow),
-        (5, 5, 3, 30, 8, "self,sm,tcp"),
+        pytest.param(5, 5, 3, 30, 8, "self,sm,tcp", marks=pytest.mark.slow),
         pytest.param(6, 3, 2, 30, 8, "self,sm,tcp", marks=pytest.mark.slow),
         (4, 4, 2, 30, 160, "self,tcp"),
         (2, 2, 1, 40, 160, "self,tcp"),  # slots of 100 kB are sent by rendezvous, not eagerly

@@ -59,15 +59,15 @@ def test_mistake_is_told_in_words(case: str, tmp_path: Path) -> None:
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     """What only imports, other sections and the data can show."""
     jobs = [
-        mlp("typo", model={"name": "trainers.zoo:MPL"}),
-        mlp("lost", model={"name": "no_such_module:Net"}),
-        mlp("greedy", batch_size=64),
+        mlp("typo", model={"name": "trainers.zoo:MPL"}, virtual_workers=1),
+        mlp("lost", model={"name": "no_such_module:Net"}, virtual_workers=1),
+        mlp("greedy", batch_size=128, virtual_workers=1),
     ]
     ensemble = write_ensemble(tmp_path, jobs, profile={"file": "raets.json"})
-    ended = run(ensemble.plain("run", "--policy", "flotila", "--trainers", "7"), tmp_path)
+    ended = run(ensemble.plain("run", "--policy", "flotila", "--trainers", "4"), tmp_path)
     assert ended.code == 2 and "Traceback" not in ended.output, ended.output
     typo, lost, greedy, rest = "jobs[0].model", "jobs[1].model", "jobs[2].batch_size", ("MLP", "no_such_module", "79")
-    for word in (typo, lost, greedy, *rest, "rates.json", "flotilla", "resources.trainers", "6 virtual workers"):
+    for word in (typo, lost, greedy, *rest, "rates.json", "flotilla", "resources.trainers", "3 virtual workers"):
         assert word in ended.output, f"{word} is not in:\n{ended.output}"
 
 
@@ -92,6 +92,7 @@ def test_too_little_shared_memory(tmp_path: Path) -> None:
     assert "shared memory" in ended.output and "ring_samples" in ended.output and "Traceback" not in ended.output
 
 
+@pytest.mark.slow
 @needs_mounts
 def test_no_space_left_for_checkpoints(tmp_path: Path) -> None:
     """The run ends with what is wrong; when there is room, the same command goes on."""

@@ -195,7 +195,8 @@ def test_source_that_raises_at_its_opening_is_bad_input(where: str, words: str, 
     assert "Traceback" not in ended.output, ended.output
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_killed_preprocessor_ends_the_run_and_the_same_command_goes_on(rank: int, tmp_path: Path) -> None:
     """It dies at the end of the first epoch, while trainers wait for its samples."""
     ensemble = faulty(tmp_path, "held_out", "Deadly", rank=rank, mended=str(tmp_path / "mended"))

@@ -71,6 +71,7 @@ def test_next_start_removes_what_a_run_left_that_was_killed_whole(ensemble: Ense
     assert not files_of(shared)
 
 
+@pytest.mark.slow
 def test_living_runs_keep_theirs(ensemble: Ensemble, shared: Path, tmp_path: Path) -> None:
     """One run is killed and another one lives on while a third starts."""
     other = write_ensemble(tmp_path / "other", [mlp()])

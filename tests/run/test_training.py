@@ -15,7 +15,11 @@ import trainers
 
 JOBS = ("mlp", "cnn", "count")
 EPOCHS = 2
-WAYS = ("alone", "three", pytest.param("five", marks=pytest.mark.slow), "two-preprocessors", "baseline")
+WAYS = (
+    "alone",
+    "three",
+    *(pytest.param(way, marks=pytest.mark.slow) for way in ("five", "two-preprocessors", "baseline")),
+)
 TRAINERS = {"alone": 1, "three": 3, "five": 5, "two-preprocessors": 4, "baseline": 2}
 
 

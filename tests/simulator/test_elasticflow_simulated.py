@@ -39,7 +39,7 @@ def simulate(
     costs=st.builds(Costs, st.sampled_from([0.0, 1.0, 5.0]), st.sampled_from([0.0, 0.5, 3.0, 17.0])),
     slot=SLOTS,
 )
-@settings(max_examples=40)
+@settings(max_examples=10)
 def test_no_admitted_job_is_late_whatever_comes_and_whatever_moving_takes(
     name: str, trace: Trace, cluster: Cluster, costs: Costs, slot: float
 ) -> None:

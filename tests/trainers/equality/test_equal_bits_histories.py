@@ -28,7 +28,11 @@ def check(history: History, stock: StockDDP, elastic: Elastic) -> None:
 
 @pytest.mark.parametrize(
     "history",
-    [pytest.param(IN_PLACE, marks=pytest.mark.slow), pytest.param(SWAPPED, marks=pytest.mark.slow), KILLED],
+    [
+        pytest.param(IN_PLACE, marks=pytest.mark.slow),
+        pytest.param(SWAPPED, marks=pytest.mark.slow),
+        pytest.param(KILLED, marks=pytest.mark.slow),
+    ],
     ids=["resized in place", "other trainers", "killed"],
 )
 def test_a_history_ends_with_the_bits_of_stock_ddp(history: History, stock: StockDDP, four_trainers: Elastic) -> None:
