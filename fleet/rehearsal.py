@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from trainers import Batch, Trainer, VirtualWorker
 
 PER_EPOCH = 0.15  # a rehearsed loss falls like a loss does, so that the report has something to draw
+CATCH_UP = 0.25  # of a turn: so much of what sleeps and peers were late is made up for in the next turn
 
 
 class RehearsedCompute:
     """Takes the place of forward and backward: waits as long as the curve says a step takes, and leaves no gradients.
 
     A group of m devices takes N B / r(m) seconds a step for N virtual workers with batches of B. What the real parts
-    of the step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait.
+    of the step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait; so is,
+    within `CATCH_UP`, what a sleep was too long, here or on a peer: it would add up over the steps.
 
     Args:
         rate: r(m), samples/s, of the group.
@@ -29,19 +32,33 @@ class RehearsedCompute:
         self, rate: float, virtual_workers: int, batch_size: int, largest_block: int, time_scale: float
     ) -> None:
         self._turn_seconds = virtual_workers * batch_size / rate / largest_block * time_scale
-        self._waited: Callable[[], float] = lambda: 0.0
-        self._ended: tuple[float, float] | None = None  # time and waits at the end of the last turn
+        self._waited: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
+        self._last: _Turn | None = None
 
-    def watch(self, waited: Callable[[], float]) -> None:
-        """Take `waited()`, seconds that this member waited for data and peers so far, as no cost of its own."""
+    def watch(self, waited: Callable[[], tuple[float, float]]) -> None:
+        """Take `waited()`, seconds that this member waited for data and for peers so far, as no cost of its own."""
         self._waited = waited
 
     def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> float:
         """Wait for one turn of one worker; return a loss that falls with the epochs."""
-        overhead = 0.0
-        if self._ended is not None:
-            ended, waits = self._ended
-            overhead = (time.perf_counter() - ended) - (self._waited() - waits)
-        time.sleep(max(0.0, self._turn_seconds - max(0.0, overhead)))
-        self._ended = (time.perf_counter(), self._waited())
+        now = time.perf_counter()
+        late = 0.0 if self._last is None else self._late(self._last, now)
+        time.sleep(max(0.0, self._turn_seconds - late))
+        self._last = _Turn(now - late + self._turn_seconds, time.perf_counter(), *self._waited())
         return math.exp(-PER_EPOCH * trainer.epoch)
+
+    def _late(self, last: _Turn, now: float) -> float:
+        """Seconds of the next turn that are over already: own work, and a part of what could not be helped."""
+        data, peers = (after - before for after, before in zip(self._waited(), (last.data, last.peers)))
+        work = max(0.0, now - last.ended - data - peers)
+        behind = max(0.0, now - last.due - data)
+        return min(behind, work + CATCH_UP * self._turn_seconds)
+
+
+class _Turn(NamedTuple):
+    """A turn that is over: when it should have ended, when it did, and seconds waited until then."""
+
+    due: float
+    ended: float
+    data: float
+    peers: float

@@ -183,7 +183,7 @@ class TrainerRank:
                 )  # fmt: skip
                 if compute is not None:
                     trainer.compute = compute
-                    compute.watch(lambda: feed.waited + group.waited)
+                    compute.watch(lambda: (feed.waited, group.waited))
                 if group.is_master:
                     moving = self._move_seconds.pop(order.job, 0.0)
                     self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
