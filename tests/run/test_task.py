@@ -21,4 +21,5 @@ def test_task_with_its_own_data_trains_beside_a_model(tmp_path: Path) -> None:
         assert trainers.read(folder.summary["jobs"][job]["checkpoint"]).steps == 2 * STEPS
     first, last = (event["metrics"] for event in folder.events("epoch", "plain"))
     assert last["loss"] < first["loss"], "it does not learn"
-    assert len({event["stream"] for event in folder.events("started")}) == 2
+    # Once one is done the other may be formed anew, an epoch further on.
+    assert len({event["stream"].partition("/epoch")[0] for event in folder.events("started")}) == 2
