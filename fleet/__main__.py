@@ -1,6 +1,6 @@
 """`python -m fleet`: what launchers start on every rank."""
 
-from fleet.launch import tell_begun
+from fleet.launched import tell_begun
 
 if __name__ == "__main__":
     tell_begun()

@@ -148,7 +148,7 @@ app.command()(simulate)
 
 def _launch(options: RunOptions) -> int:
     """Join the ranks that a launcher started, or start local ones."""
-    from fleet.launch import inside_launcher
+    from fleet.launched import inside_launcher
 
     if inside_launcher():
         from fleet.pinning import pin_rank

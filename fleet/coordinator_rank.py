@@ -25,7 +25,7 @@ from fleet.coordinator import Coordinator, SilentGroupError
 from fleet.input_checks import BadInput, check_input
 from fleet.journal import Journal, read_journal
 from fleet.lanes import LaneBook, ring_plan
-from fleet.launch import TERMINAL
+from fleet.launched import TERMINAL
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
 from fleet.mixing import mixes_kinds

@@ -1,4 +1,4 @@
-"""Starting local MPI ranks when no launcher did, and knowing when one did."""
+"""Starting local MPI ranks when no launcher did."""
 
 from __future__ import annotations
 
@@ -12,26 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from fleet.launched import BEGUN, FOLDER, TERMINAL
 from fleet.leftovers import write_note
 from fleet.signals import STOPPING
 
-# What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
-RANK_VARIABLES = (
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "PALS_RANKID",
-    "FLUX_TASK_RANK",
-    "JSM_NAMESPACE_RANK",
-)
-FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
-BEGUN = "begun"  # left there by each rank as the first thing it does
-TERMINAL = "FLEET_TERMINAL"
 STOP_GRACE_SECONDS = 120.0
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
 SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
@@ -39,21 +27,6 @@ SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
 
 class LaunchError(RuntimeError):
     """No MPI launcher can be used here; the text says the mend."""
-
-
-def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
-    return any(name in environment for name in RANK_VARIABLES)
-
-
-def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether plain `fleet` started this rank: it then reads the exit code from a file, and mpiexec stays quiet."""
-    return FOLDER in environment
-
-
-def launch_folder(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The folder that our own launch made for its ranks, if it was our own."""
-    return [Path(environment[FOLDER])] if FOLDER in environment else []
 
 
 @dataclass(frozen=True)
@@ -210,22 +183,6 @@ def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> 
         os.kill(int(pid_file.read_text()), signal.SIGTERM)
     else:
         process.terminate()
-
-
-def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
-    """On every rank, first of all: whatever goes wrong from here on is not the launcher's doing."""
-    for folder in launch_folder(environment):
-        with suppress(OSError):
-            (folder / BEGUN).touch()
-
-
-def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:
-    """On rank 0: leave a number for the process that started the ranks, if one did and lives; whole or not at all."""
-    for folder in launch_folder(environment):
-        with suppress(FileNotFoundError):
-            temporary = folder / f".{name}"
-            temporary.write_text(str(value))
-            temporary.rename(temporary.with_name(name))
 
 
 def _end_with_parent() -> None:

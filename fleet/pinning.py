@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from fleet.launch import launched_by_us
+from fleet.launched import launched_by_us
 from fleet.options import RunOptions
 from fleet.spec import EnsembleSpec, SpecError, load
 

@@ -20,7 +20,7 @@ import numpy as np
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
-from fleet.launch import launch_folder, launched_by_us, leave
+from fleet.launched import launch_folder, launched_by_us, leave
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.live import RunError
 from fleet.options import RunOptions

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.launch import LaunchError, LocalLaunch, inside_launcher
+from fleet.launch import LaunchError, LocalLaunch
+from fleet.launched import inside_launcher
 from fleet.signals import StopFlag
 from fleet.spec.references import ReferenceProblem, importable, resolve
 from fleet.torch_world import inside_torchrun

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from fleet import torch_world
-from fleet.launch import launch_folder, launched_by_us, leave
+from fleet.launched import launch_folder, launched_by_us, leave
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.signals import StopFlag
 from fleet.spec.references import ReferenceProblem, resolve

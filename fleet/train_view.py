@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from fleet.launch import TERMINAL, launched_by_us
+from fleet.launched import TERMINAL, launched_by_us
 
 if TYPE_CHECKING:
     from rich.console import Console

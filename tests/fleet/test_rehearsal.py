@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import points
 import pytest
 import torch
 
 from fleet.journal import read_journal
 from fleet.spec import SpecTask, load
 from trainers import Group, Trainer, read
-
-DATA = """
-import numpy as np
-
-class Points:
-    def __init__(self, count):
-        self.points = np.random.default_rng(0).standard_normal((count, 6)).astype(np.float32)
-    def __len__(self):
-        return len(self.points)
-    def __getitem__(self, index):
-        return self.points[index], index % 3
-"""
 
 SPEC = """
 name: rehearsed
@@ -49,7 +39,7 @@ rehearse:
 
 
 def rehearse(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "points.py").write_text(DATA)
+    shutil.copy(points.__file__, folder)
     (folder / "spec.yaml").write_text(SPEC)
     command = [sys.executable, "-m", "fleet", "run", str(folder / "spec.yaml"), "--out", str(folder / "out"), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

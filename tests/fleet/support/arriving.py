@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import points
 import yaml
 
 from fleet.scheduling.cluster import Cluster
@@ -23,17 +25,6 @@ from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 
 JOBS, DEVICES, BATCH, SAMPLES = 20, 4, 5, 480
-DATA = """
-import numpy as np
-
-class Points:
-    def __init__(self, count):
-        self.points = np.random.default_rng(0).standard_normal((count, 6)).astype(np.float32)
-    def __len__(self):
-        return len(self.points)
-    def __getitem__(self, index):
-        return self.points[index], index % 3
-"""
 DEFAULTS = {
     "data": "points",
     "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 6, "widths": [8], "classes": 3}},
@@ -71,7 +62,7 @@ def draw(seed: int = 1) -> list[Arriving]:
 
 def write_spec(folder: Path, jobs: list[Arriving]) -> Path:
     """The spec of a rehearsal, with the data that it names."""
-    (folder / "points.py").write_text(DATA)
+    shutil.copy(points.__file__, folder)
     source: dict[str, Any] = {
         part: {"source": "points:Points", "arguments": {"count": count}}
         for part, count in (("train", SAMPLES), ("held_out", 30))

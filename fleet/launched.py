@@ -1,0 +1,52 @@
+"""What a rank knows of the launch that started it and what it leaves there; it imports nothing heavy, to come first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+# What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
+RANK_VARIABLES = (
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "PALS_RANKID",
+    "FLUX_TASK_RANK",
+    "JSM_NAMESPACE_RANK",
+)
+FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
+BEGUN = "begun"  # left there by each rank as the first thing it does
+TERMINAL = "FLEET_TERMINAL"
+
+
+def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
+    return any(name in environment for name in RANK_VARIABLES)
+
+
+def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether plain `fleet` started this rank: it then reads the exit code from a file, and mpiexec stays quiet."""
+    return FOLDER in environment
+
+
+def launch_folder(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The folder that our own launch made for its ranks, if it was our own."""
+    return [Path(environment[FOLDER])] if FOLDER in environment else []
+
+
+def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
+    """On every rank, first of all: whatever goes wrong from here on is not the launcher's doing."""
+    for folder in launch_folder(environment):
+        with suppress(OSError):
+            (folder / BEGUN).touch()
+
+
+def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:
+    """On rank 0: leave a number for the process that started the ranks, if one did and lives; whole or not at all."""
+    for folder in launch_folder(environment):
+        with suppress(FileNotFoundError):
+            temporary = folder / f".{name}"
+            temporary.write_text(str(value))
+            temporary.rename(temporary.with_name(name))
