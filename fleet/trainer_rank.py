@@ -35,6 +35,7 @@ from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers.allocator import give_freed_memory_back
 from trainers.move import joining, resize
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ class TrainerRank:
         return Left(order.job, 0, "profiled")
 
     def _free_memory(self) -> None:
+        give_freed_memory_back()
         if self.device.type != "cpu":
             torch.get_device_module(self.device).empty_cache()
 

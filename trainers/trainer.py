@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from trainers import determinism
 from trainers import task as tasks
+from trainers.allocator import keep_freed_memory
 from trainers.buckets import Buckets, Layout
 from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.evaluation_mode import evaluating
@@ -109,8 +110,10 @@ class Trainer:
     ) -> None:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
-        Every member of `group` does the same. Sets the process's determinism to `level` (see `trainers.determinism`).
+        Every member of `group` does the same. Sets the process's determinism to `level` (see `trainers.determinism`),
+        and lets it keep the memory that a step frees (see `trainers.allocator`).
         """
+        keep_freed_memory()
         self.level = determinism.pin(level=level, device=device)
         self.task, self.name = task, tasks.name_of(task)
         self.virtual_workers, self.device = virtual_workers, torch.device(device)

@@ -1,0 +1,48 @@
+"""The host's memory between steps: what one step frees stays with the process, as the next asks for as much again.
+
+A step ends with all of its activations and gradients freed, and the C library gives the free end of its heap back to
+the system at once; the next step's first touch of each page is then a fault. That costs a step some 3 % (the ResNet of
+the benchmark: 7,000 faults, 28 MB).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any
+
+__all__ = ["give_freed_memory_back", "keep_freed_memory"]
+
+_KEPT = 1 << 30
+"""Bytes at the end of the heap that stay."""
+_LARGEST_IN_HEAP = 32 << 20
+"""Bytes; larger ones are mapped singly and go back as soon as they are freed. The C library takes no larger value."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
+_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+
+
+def keep_freed_memory() -> None:
+    """Let the process keep up to 1 GiB that it freed.
+
+    Only glibc can be asked; nothing is changed elsewhere, nor where its own variables (mallopt(3)) say what to do.
+    """
+    mallopt = _of_glibc("mallopt")
+    told = any(os.environ.get(name) for name in _VARIABLES) or "malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if mallopt is not None and not told:
+        mallopt(_TRIM_THRESHOLD, _KEPT)
+        mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
+
+
+def give_freed_memory_back() -> None:
+    """Give the system all pages that are free, as when a job has ended and the next may be small."""
+    trim = _of_glibc("malloc_trim")
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+def _of_glibc(name: str) -> Any:
+    """Return a function of the C library; None where it has none of this name."""
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (AttributeError, OSError, TypeError):
+        return None
