@@ -40,13 +40,13 @@ Bar = dict[str, Any]
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:
-    """Measure everything; `repetitions` of each, 9 if 0.
+    """Measure everything; `repetitions` of each, each part's own number if 0.
 
     Returns:
         {"bars": [...], "tables": [...], "skipped": [...]}: ratios; seconds in the tables.
     """
-    repetitions = repetitions or REPETITIONS
-    parts = [_against_plain_loop(repetitions), _against_allreduce(repetitions), _against_ddp(repetitions)]
+    turns = repetitions or REPETITIONS
+    parts = [_against_plain_loop(turns), _against_allreduce(turns), _against_ddp(turns)]
     parts += [_other(name, repetitions) for name in OTHERS]
     return {key: [entry for part in parts for entry in part.get(key, [])] for key in ("bars", "tables", "skipped")}
 

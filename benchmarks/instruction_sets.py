@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.timed_networks import BATCH, NETWORKS
 from trainers import Group, Trainer
 from trainers.instruction_sets import INSTRUCTION_SETS, environment, lacking
-from trainers.zoo import CNN, MLP, DenseNet, ResNet
 
-__all__ = ["NETWORKS", "OLDER_PROCESSOR", "measure", "unlimited"]
+__all__ = ["OLDER_PROCESSOR", "measure", "unlimited"]
 
 REPETITIONS = 7
-BATCH = 32
 WARM_UP, TIMED = 2, 4  # steps
 AVX2_BAR = 1.5
 SECONDS = 120.0
@@ -48,67 +47,6 @@ OLDER_PROCESSOR: Mapping[str, Mapping[str, str]] = {
 have no other switch than their pins."""
 
 Figures = dict[str, Any]
-Inputs = Callable[[torch.Generator], Tensor]
-
-
-class Encoder(nn.Module):
-    """A small BERT: token and position embeddings, two encoder layers, the first token classified."""
-
-    def __init__(self, width: int = 128, length: int = 32) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(1000, width), nn.Embedding(length, width)
-        layer = nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.1, activation="gelu", batch_first=True)
-        self.layers = nn.TransformerEncoder(layer, 2)
-        self.head = nn.Linear(width, 10)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.head(self.layers(self.tokens(tokens) + self.positions(places))[:, 0])
-
-
-class Recurrent(nn.Module):
-    """Two GRU layers over a sequence."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gru, self.head = nn.GRU(32, 128, 2, batch_first=True), nn.Linear(128, 10)
-
-    def forward(self, input: Tensor) -> Tensor:
-        return self.head(self.gru(input)[0][:, -1])
-
-
-class Ratings(nn.Module):
-    """A small NeuMF (He et al., WWW 2017): a product and a perceptron over embeddings of users and items."""
-
-    def __init__(self, users: int = 6000, items: int = 4000, width: int = 64) -> None:
-        super().__init__()
-        self.users, self.items = nn.Embedding(users, 2 * width), nn.Embedding(items, 2 * width)
-        self.layers = MLP(2 * width, (128, 64), 64)
-        self.head = nn.Linear(width + 64, 10)
-
-    def forward(self, pairs: Tensor) -> Tensor:
-        user, item = self.users(pairs[:, 0]).chunk(2, 1), self.items(pairs[:, 1]).chunk(2, 1)
-        return self.head(torch.cat([user[0] * item[0], self.layers(torch.cat([user[1], item[1]], 1))], 1))
-
-
-def _numbers(*shape: int) -> Inputs:
-    # Whole numbers first: randn itself depends on the instruction set.
-    return lambda generator: torch.randint(-128, 128, (BATCH, *shape), generator=generator) / 64
-
-
-def _tokens(limit: int, *shape: int) -> Inputs:
-    return lambda generator: torch.randint(0, limit, (BATCH, *shape), generator=generator)
-
-
-NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "MLP": (lambda: MLP(784, (512, 512)), _numbers(784)),
-    "CNN with BatchNorm": (lambda: CNN(3, (16, 32)), _numbers(3, 32, 32)),
-    "ResNet": (lambda: ResNet((1, 1), 16), _numbers(3, 32, 32)),
-    "DenseNet": (lambda: DenseNet((2, 2), 8), _numbers(3, 32, 32)),
-    "BERT, small": (Encoder, _tokens(1000, 32)),
-    "GRU": (Recurrent, _numbers(32, 32)),
-    "NeuMF": (Ratings, _tokens(4000, 2)),
-}
 
 
 def measure(repetitions: int = 0) -> Figures:
@@ -228,7 +166,7 @@ class _Job:
     batch_size = BATCH
 
     def __init__(self, network: str) -> None:
-        self.model = NETWORKS[network][0]
+        self.model = NETWORKS[network].model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
@@ -246,7 +184,7 @@ def _train(network: str) -> Figures:
     generator = torch.Generator().manual_seed(7)
     seconds = []
     for _ in range(WARM_UP + TIMED):
-        batch = (NETWORKS[network][1](generator), torch.randint(0, 10, (BATCH,), generator=generator))
+        batch = (NETWORKS[network].inputs(generator), torch.randint(0, 10, (BATCH,), generator=generator))
         begin = time.perf_counter()
         trainer.step([batch])
         seconds.append(time.perf_counter() - begin)

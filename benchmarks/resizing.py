@@ -54,14 +54,14 @@ class Wide:
 
 def main(repetitions: int = 0) -> dict[str, Any]:
     """Measure alone."""
-    return {"bars": measure(repetitions or REPETITIONS)}
+    return {"bars": measure(repetitions)}
 
 
-def measure(repetitions: int) -> list[Bar]:
+def measure(repetitions: int = 0) -> list[Bar]:
     """Return the bars: seconds in place each way, and in how many times that a restart does it."""
     places: dict[str, list[float]] = {name: [] for name in MOVES}
     restarts: dict[str, list[float]] = {name: [] for name in MOVES}
-    for _ in range(repetitions):
+    for _ in range(repetitions or REPETITIONS):
         for name, (old, new) in MOVES.items():
             places[name].append(_in_place(old, new))
             restarts[name].append(_by_restart(old, new))

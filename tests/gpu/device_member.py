@@ -1,0 +1,41 @@
+"""A trainer of a job on a device, joined to the others over torch.distributed.
+
+python device_member.py TASK N STEPS DEVICE MEMBER MEMBERS FOLDER [CHECKPOINT]
+
+The master writes FOLDER/state.h5. All members share the device where there is only one.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import device_tasks
+import torch
+import torch.distributed as dist
+
+from trainers import Group, Trainer, read, write
+from trainers.reduce.torch_backend import TorchTransport
+from trainers.single_job import SingleJob, TaskData
+
+
+def main(
+    task: str, workers: int, steps: int, kind: str, member: int, members: int, folder: Path, start: Path | None
+) -> None:
+    torch.set_num_threads(1)
+    device = torch.device(kind) if kind == "cpu" else torch.device(kind, member % torch.accelerator.device_count())
+    dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
+    made = getattr(device_tasks, task)()
+    with Group.over(TorchTransport(timeout=120)) as group:
+        trainer = Trainer(made, workers, group, device)
+        if start is not None:
+            trainer.restore(read(start) if group.is_master else None)
+        SingleJob(trainer, TaskData(made), lambda news: None, lambda: False).run(steps)
+        checkpoint = trainer.snapshot()
+        if checkpoint is not None:
+            write(folder / "state.h5", checkpoint)
+
+
+if __name__ == "__main__":
+    name, workers, steps, kind, member, members, folder, *start = sys.argv[1:]
+    main(name, int(workers), int(steps), kind, int(member), int(members), Path(folder), Path(*start) if start else None)
