@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import fleet
+from fleet.add_command import add
 from fleet.compare_command import compare
 from fleet.convert_command import convert
 from fleet.options import RunOptions
@@ -139,6 +140,7 @@ def report(
     print(write_report(directory))
 
 
+app.command()(add)
 app.command()(train)
 app.command()(compare)
 app.command("trace-tensors")(trace_tensors)

@@ -33,6 +33,7 @@ class Coordinator:
         journal: the run's truth on disk; its clock is the coordinator's clock.
         stop_requested: true once a signal asked the run to stop.
         save: called after each event that changes run.json.
+        take_in: called now and then; adds jobs to the ledger that have come from outside.
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks whether a stop was asked for.
     """
@@ -47,6 +48,7 @@ class Coordinator:
         save: Callable[[], None],
         silence: float,
         poll: float = POLL_SECONDS,
+        take_in: Callable[[], None] = lambda: None,
     ) -> None:
         self.policy = policy
         self.executor = executor
@@ -54,6 +56,7 @@ class Coordinator:
         self.journal = journal
         self._stop_requested = stop_requested
         self._save = save
+        self._take_in = take_in
         self._silence = silence
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
@@ -68,7 +71,7 @@ class Coordinator:
 
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
-        while self.ledger.unfinished:
+        while self._anything_left():
             begin = thread_time()
             if self._stop_requested():
                 self._stop_all()
@@ -86,6 +89,10 @@ class Coordinator:
             self._check_silence()
             self._charge(begin)
         self._end_round()
+
+    def _anything_left(self) -> bool:
+        self._take_in()
+        return bool(self.ledger.unfinished)
 
     def _charge(self, begin: float) -> None:
         """Book the coordinator's own work, in CPU seconds: the trainers go on meanwhile."""

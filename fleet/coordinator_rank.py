@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
@@ -20,19 +21,33 @@ from typing import Any
 from rich.console import Console
 
 import fleet
+from fleet.added import AddedJobs
 from fleet.binding import binding_table
 from fleet.coordinator import Coordinator, SilentGroupError
+from fleet.ensemble_file import EnsembleFile
 from fleet.input_checks import BadInput, check_input
 from fleet.journal import Journal, read_journal
+from fleet.known_rates import KnownRates, Rates
 from fleet.lanes import LaneBook, ring_plan
 from fleet.launched import TERMINAL
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
 from fleet.mixing import mixes_kinds
+from fleet.newcomers import Newcomers
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
-from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, Pulse, Shutdown
+from fleet.protocol import (
+    TO_COORDINATOR,
+    TO_KEEPER,
+    TO_PREPROCESSOR,
+    TO_TRAINER,
+    AddJob,
+    Mailbox,
+    MakeRing,
+    Pulse,
+    Shutdown,
+)
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.run import (
@@ -58,7 +73,6 @@ GRACE_SECONDS = 5.0  # within it, a rank that has waited in vain says for whom, 
 PULSE_SECONDS = 15.0
 TAG_STEP = 2  # a group uses its tag and the next while it forms
 
-Rates = Mapping[str, Mapping[int, float]]  # job -> number of devices -> samples/s
 View = LiveView | PlainView
 
 
@@ -135,6 +149,7 @@ class Session:
     _tags: Any = field(default_factory=lambda: count(1000, TAG_STEP))
     _lost: dict[str, str] = field(default_factory=dict)  # jobs all of whose checkpoints are damaged, and how
     _skipped: SkippedBook = field(init=False)
+    _known: KnownRates = field(init=False)
 
     def run(self) -> int:
         """Check, resume or begin, profile, train, report; returns the exit code."""
@@ -143,7 +158,8 @@ class Session:
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
         self._check_same_spec(directory)
-        known = self._known_rates(directory)
+        self._known = KnownRates(self.runtime, directory, self._device, self.rank.options.profile is not None)
+        known = self._known.of_all()
         with ExitStack() as stack:
             journal = Journal(directory.journal)
             stack.callback(journal.close)
@@ -163,6 +179,10 @@ class Session:
     def runtime(self) -> Runtime:
         return self.rank.runtime
 
+    @property
+    def _device(self) -> str:
+        return self.rank.cluster.trainers[0].device_name or "cpu"
+
     def _train(
         self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], known: Rates, view: View
     ) -> int:
@@ -176,7 +196,7 @@ class Session:
             writers = self._rate(directory, journal, ledger, plan, known)
             ledger.overhead["profiling"] += perf_counter() - begin
             if self.rank.options.profile is None:
-                self._run_jobs(directory, journal, ledger, plan, writers)
+                self._run_jobs(directory, journal, ledger, plan, writers, sizes)
         except CorruptLimitError:
             directory.write_run_json(self._run_json(ledger, journal, "stopped"))
             raise
@@ -197,7 +217,9 @@ class Session:
         Raises:
             BadInput: naming what differs.
         """
-        mine = {**results_mapping(self.spec), "rehearsal": self.runtime.rehearsal is not None}
+        added = {job["name"] for job in AddedJobs(directory.path).taken()}
+        own = self.spec.with_jobs(tuple(job for job in self.spec.jobs if job.name not in added))
+        mine = {**results_mapping(own), "rehearsal": self.runtime.rehearsal is not None}
         if directory.spec.exists() and directory.journal.exists():
             theirs = json.loads(directory.spec.read_text())
             differs = [str(found) for found in difference(theirs, mine)]
@@ -211,8 +233,7 @@ class Session:
 
     def _books(self, directory: RunDirectory) -> Ledger:
         """The books as the journal and the checkpoints leave them."""
-        device = self.rank.cluster.trainers[0].device_name or "cpu"
-        jobs = [self._record(job, mixes_kinds(self.runtime, job.name, device)[0]) for job in self.spec.jobs]
+        jobs = [self._record(self.runtime, job) for job in self.spec.jobs]
         ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed)
         for event in read_journal(directory.journal):
             ledger.remember(event)
@@ -223,8 +244,9 @@ class Session:
             job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
         return ledger
 
-    def _record(self, job: Job, mixed_kinds: bool) -> JobRecord:
-        samples = self.runtime.data_of(job.name).samples
+    def _record(self, runtime: Runtime, job: Job) -> JobRecord:
+        mixed_kinds, _ = mixes_kinds(runtime, job.name, self._device)
+        samples = runtime.data_of(job.name).samples
         return JobRecord(
             job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
             arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
@@ -243,14 +265,7 @@ class Session:
         )  # fmt: skip
         journal.write("cluster", **self.rank.cluster.record())
         for job in self.spec.jobs:
-            facts, size = self.runtime.data_of(job.name), sizes[job.name]
-            journal.write(
-                "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
-                parameter_bytes=size.parameter_bytes,
-                virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
-                samples=facts.samples, max_epochs=job.stop.epochs,
-                arrival=job.arrival, deadline=job.deadline, priority=job.priority,
-            )  # fmt: skip
+            write_job(journal, self.runtime, job, sizes[job.name])
         for job in self.spec.jobs:
             if job.batch_range is not None:
                 text = f"batch_range is for simulations; in a run the job's batch stays {job.global_batch} samples"
@@ -295,37 +310,8 @@ class Session:
             self._store(session.profile(self._fingerprints()), directory)
         return chosen
 
-    def _known_rates(self, directory: RunDirectory) -> Rates:
-        """Rates by job name: of the rehearsal's table or file, of the profile file, of an earlier session.
-
-        Raises:
-            ProfileError: a file holds none.
-            BadInput: a rehearsal has none for some job.
-        """
-        spec, prints = self.spec, self._fingerprints()
-        table = spec.rehearse.rates if spec.rehearse and self.runtime.rehearsal else None
-        if isinstance(table, Mapping):
-            return {job: dict(rates) for job, rates in table.items()}
-        files = [spec.file(name) for name in (table, spec.profile.file) if isinstance(name, str)]
-        again = self.rank.options.profile is not None  # whoever profiles wants it measured now
-        files += [directory.profile] if directory.profile.exists() and not again else []
-        known: dict[str, dict[int, float]] = {}
-        for profile in map(Profile.read, files):
-            for job in self.spec.jobs:
-                rates = profile.measured(prints[job.name]) or profile.named(job.name)
-                if rates:
-                    known.setdefault(job.name, rates)
-        missing = [job.name for job in spec.jobs if job.name not in known]
-        if self.runtime.rehearsal is not None and missing:
-            raise BadInput(
-                f"a rehearsal waits as long as rate curves say, and there is none for {', '.join(missing)}; "
-                "give rehearse.rates, or profile.file from `fleet profile SPEC --out FILE`"
-            )
-        return known
-
     def _fingerprints(self) -> dict[str, str]:
-        device = self.rank.cluster.trainers[0].device_name or "cpu"
-        return {job.name: self.runtime.fingerprint(job.name, device) for job in self.spec.jobs}
+        return {job.name: self.runtime.fingerprint(job.name, self._device) for job in self.spec.jobs}
 
     def _fail_unmeasured(self, session: ProfilingSession, ledger: Ledger, journal: Journal) -> None:
         """A job whose code raises while it is measured is failed; the others go on."""
@@ -352,7 +338,15 @@ class Session:
         if self.rank.options.profile is not None:
             profile.write(self.rank.options.profile)
 
-    def _run_jobs(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy, writers: int) -> None:
+    def _run_jobs(
+        self,
+        directory: RunDirectory,
+        journal: Journal,
+        ledger: Ledger,
+        plan: Policy,
+        writers: int,
+        sizes: Mapping[str, Size],
+    ) -> None:
         """Make the rings, then drive the policy until the jobs are done."""
         cluster, runtime = self.rank.cluster, self.runtime
         ring = ring_plan(runtime, len(cluster.trainers), writers)
@@ -368,8 +362,19 @@ class Session:
         def save() -> None:
             directory.write_run_json(self._run_json(ledger, journal, "stopped"))
 
+        def tell(order: AddJob) -> None:
+            for place in cluster.trainers:
+                self.mailbox.send(place.rank, TO_TRAINER, order)
+
+        newcomers = Newcomers(
+            AddedJobs(directory.path), self.rank, ledger, journal, book, dict(sizes),
+            self._known.of, self._record, partial(write_job, journal), tell,
+        )  # fmt: skip
+        lengths = {key: (facts.samples, facts.held_out) for key, facts in runtime.facts.items()}
+        EnsembleFile(str(self.spec.folder), self.spec.to_mapping(), lengths, ring.samples).write(directory.path)
         save()
-        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, runtime.timeout + GRACE_SECONDS).run()
+        silence = runtime.timeout + GRACE_SECONDS
+        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, silence, take_in=newcomers.take_in).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {
@@ -394,6 +399,17 @@ class Session:
         if self.rank.options.profile is None:
             _show(directory.path, sum(self._skipped.counts.values()))
         return {"done": 0, "failed": 1}.get(status, STOPPED)
+
+
+def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:
+    """Write down what a job is."""
+    journal.write(
+        "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
+        parameter_bytes=size.parameter_bytes,
+        virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
+        samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
+        arrival=job.arrival, deadline=job.deadline, priority=job.priority,
+    )  # fmt: skip
 
 
 def _show(path: Path, skipped: int) -> None:

@@ -28,7 +28,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
         raise SpecError(problems)
     _check_trainers(spec, cluster)
     sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
-    _check_memory(spec, cluster, sizes)
+    check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
     return sizes
 
@@ -43,7 +43,8 @@ def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
         )
 
 
-def _check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:
+def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:
+    """Raise BadInput if a job does not fit a device, or the largest do not fit a node together."""
     limit = spec.resources.memory_gib
     workers = {job.name: job.virtual_workers for job in spec.jobs}
     for node in cluster.nodes:

@@ -16,7 +16,7 @@ class RingPlan:
     """The dimensions of every node's ring.
 
     Attributes:
-        lanes: as many groups as there can be at once, and one that is closing.
+        lanes: as many groups as there can be at once, jobs that are added counted, and one that is closing.
         samples: of one lane; at least two steps of the job with the largest global batch.
         lane_bytes: of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
@@ -40,7 +40,7 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     largest = max(job.global_batch for job in runtime.spec.jobs)
     samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
-    return RingPlan(min(trainers, len(runtime.spec.jobs)) + 1, samples, size, resources.slot_samples, preprocessors)
+    return RingPlan(trainers + 1, samples, size, resources.slot_samples, preprocessors)
 
 
 @dataclass

@@ -136,6 +136,11 @@ class Ledger:
             return "stopped"
         return "failed" if any(job.status == "failed" for job in self.jobs.values()) else "done"
 
+    def add(self, job: JobRecord) -> None:
+        """The run has one job more."""
+        self.jobs[job.name] = job
+        self._to_come.append(job)
+
     def arrived(self, now: float) -> list[str]:
         """Jobs that have come since this was last asked."""
         new = [job.name for job in self._to_come if job.arrival <= now]

@@ -23,14 +23,9 @@ from fleet.runtime import Runtime, data_key, facts_of, open_datasets
 from fleet.scheduling.policies import policy
 from fleet.scheduling.rates import RateCurve
 from fleet.simulator import Prediction, SimulatedJob, predict
-from fleet.sizing import Size, memory_problem, readable, size_of
+from fleet.sizing import Size, assumed_rate, memory_problem, readable, size_of
 from fleet.spec import EnsembleSpec, SpecError, check, importable
 from preprocess import shared_memory_available
-
-# What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
-ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
-ASSUMED_OF_ACCELERATORS = 2e13
-ASSUMED_PARAMETERS_PER_SECOND = 1e9  # for models that cannot be counted
 
 
 @dataclass(frozen=True)
@@ -139,20 +134,12 @@ def _rates(runtime: Runtime, sizes: Mapping[str, Size], device: str) -> dict[str
         source = "profile" if measured else "table"
         measured = measured or dict(table.get(job.name, {}))
         if not measured:
-            measured, source = {1: _assumed(sizes[job.name], device)}, "assumed"
+            measured, source = {1: assumed_rate(sizes[job.name], device)}, "assumed"
         found[job.name] = (
             RateCurve(measured, per_node=max(1, local_trainers(device)), workers=job.virtual_workers),
             source,
         )
     return found
-
-
-def _assumed(size: Size, device: str) -> float:
-    """Samples/s of one device, from the operations of a sample."""
-    speed = ASSUMED_OPERATIONS_PER_SECOND.get(device, ASSUMED_OF_ACCELERATORS)
-    if size.operations:
-        return speed / size.operations
-    return ASSUMED_PARAMETERS_PER_SECOND / max(1, size.parameters)
 
 
 def _predict(runtime: Runtime, cluster: ClusterMap, curves: Mapping[str, RateCurve]) -> Prediction:

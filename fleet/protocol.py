@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Discriminator, TypeAdapter
@@ -82,6 +82,14 @@ class StopGroup:
     job: str
     why: Literal["policy", "signal"]
     kind: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True)
+class AddJob:
+    """To trainers: the run has one job more. job: all its keys, as a spec's job has them."""
+
+    job: dict[str, Any]
+    kind: Literal["add"] = "add"
 
 
 @dataclass(frozen=True)
@@ -260,7 +268,7 @@ class Left:
     kind: Literal["left"] = "left"
 
 
-ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | Pulse
+ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | Pulse
 ToPreprocessor = OpenLane | CloseLane | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from fleet.added import AddedJobs
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
 from fleet.keeper import Keeper
@@ -170,7 +171,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
     folder = options.spec.absolute().parent
     spec = _agree(
         world,
-        lambda: load(options.spec, options.overrides).to_mapping(),
+        lambda: _whole_spec(options),
         lambda mapping: EnsembleSpec.from_mapping(mapping, folder=folder),
     )
     with importable([folder, Path.cwd()]):
@@ -185,6 +186,19 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)
         _limit_threads(spec.resources.threads)
         return _play_role(rank)
+
+
+def _whole_spec(options: RunOptions) -> dict[str, Any]:
+    """The spec's values, with the jobs that were added to the run before."""
+    spec = load(options.spec, options.overrides)
+    values, added = spec.to_mapping(), AddedJobs(options.directory(spec)).taken()
+    for job in added:
+        if any(job["name"] == own.name for own in spec.jobs):
+            raise BadInput(
+                f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
+                f"{options.directory(spec)}; give yours another name"
+            )
+    return {**values, "jobs": [*values["jobs"], *added]}
 
 
 def _warm_up(place: Place) -> None:

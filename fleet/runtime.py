@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleet.feed import Reading
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
@@ -45,6 +45,10 @@ class Runtime:
     facts: Mapping[str, DataFacts] = field(default_factory=dict)
     rehearsal: Rehearsal | None = None
     timeout: float = 300.0
+
+    def with_job(self, job: Job) -> Runtime:
+        """The same with one job more, whose data is among those that are open."""
+        return replace(self, spec=self.spec.with_jobs((*self.spec.jobs, job)))
 
     def job(self, name: str) -> Job:
         return self.spec.job(name)

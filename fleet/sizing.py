@@ -12,6 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from preprocess import SampleLayout
 
+# What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
+ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
+ASSUMED_OF_ACCELERATORS = 2e13
+ASSUMED_PARAMETERS_PER_SECOND = 1e9  # for models that cannot be counted
+
 
 @dataclass(frozen=True)
 class Size:
@@ -138,6 +143,14 @@ def memory_problem(
             "or raise resources.memory_gib"
         )
     return None
+
+
+def assumed_rate(size: Size, device: str) -> float:
+    """Samples/s of one device of a kind, guessed from the operations of a sample."""
+    speed = ASSUMED_OPERATIONS_PER_SECOND.get(device, ASSUMED_OF_ACCELERATORS)
+    if size.operations:
+        return speed / size.operations
+    return ASSUMED_PARAMETERS_PER_SECOND / max(1, size.parameters)
 
 
 def readable(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 import traceback
@@ -19,6 +20,7 @@ from fleet.live import RunError
 from fleet.profiling.measure import measure
 from fleet.protocol import (
     TO_COORDINATOR,
+    AddJob,
     Left,
     Mailbox,
     MakeRing,
@@ -33,6 +35,7 @@ from fleet.protocol import (
 from fleet.rehearsal import RehearsedCompute
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
+from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.allocator import give_freed_memory_back
@@ -101,12 +104,24 @@ class TrainerRank:
                 self.ring = self.make_ring(message)
             elif isinstance(message, StartGroup):
                 self._serve(message.job, partial(self._train, message))
+            elif isinstance(message, AddJob):
+                self._add(message)
             elif isinstance(message, MoveGroup):
                 self._move(message)
             elif isinstance(message, SaveJob):
                 self._save(message)
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
+
+    def _add(self, order: AddJob) -> None:
+        importlib.invalidate_caches()  # its module may be younger than this process
+        self.runtime = self.runtime.with_job(Job.model_validate(order.job))
+
+    def _poll(self) -> Message | None:
+        """The next message for whoever trains."""
+        while isinstance(message := self.mailbox.poll(), AddJob):
+            self._add(message)
+        return message
 
     def _check_pulse(self) -> None:
         """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
@@ -223,7 +238,7 @@ class TrainerRank:
         stop = self.runtime.stop(order.job)
         samples = self.runtime.data_of(job.name).samples
         real = self.runtime.rehearsal is None
-        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self.mailbox.poll, samples, real).run()
+        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self._poll, samples, real).run()
 
     def _trainer(self, job: str, group: Group) -> Trainer:
         level = self.runtime.spec.determinism.level

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fleet.spec.digest import Difference, difference, results_mapping, spec_hash
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job, Stop
-from fleet.spec.loading import load, loads
+from fleet.spec.loading import load, load_jobs, loads
 from fleet.spec.problem import ABSENT, Problem, SpecError
 from fleet.spec.references import ReferenceProblem, importable, resolve
 from fleet.spec.sections import (
@@ -63,6 +63,7 @@ __all__ = [
     "difference",
     "importable",
     "load",
+    "load_jobs",
     "loads",
     "resolve",
     "results_mapping",

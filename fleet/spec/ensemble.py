@@ -80,6 +80,10 @@ class EnsembleSpec(Section):
         """The spec as JSON-able values; ``from_mapping`` gives an equal spec back."""
         return self.model_dump(mode="json")
 
+    def with_jobs(self, jobs: tuple[Job, ...]) -> EnsembleSpec:
+        """The same spec with these jobs in place of its own; their names are all different."""
+        return self.model_copy(update={"jobs": jobs})
+
     def job(self, name: str) -> Job:
         """The job of this name.
 

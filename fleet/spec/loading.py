@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fleet.spec.building import build
-from fleet.spec.document import parse
+from fleet.spec.document import Document, parse
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
 
@@ -31,6 +32,44 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Ensembl
 def loads(text: str, overrides: Sequence[str] = (), folder: str | os.PathLike[str] = ".") -> EnsembleSpec:
     """Read a spec from YAML text; see ``load``."""
     return build(parse(text), overrides, pathlib.Path(folder), None)
+
+
+def load_jobs(
+    path: str | os.PathLike[str], ensemble: Mapping[str, Any], folder: str | os.PathLike[str]
+) -> EnsembleSpec:
+    """Read jobs that are to join an ensemble: one job, a list of them, or a mapping of ``jobs`` and ``defaults``.
+
+    Args:
+        path: a YAML file.
+        ensemble: the values of the ensemble's spec, as ``EnsembleSpec.to_mapping`` gives them.
+        folder: where its modules and relative paths are looked for.
+
+    Returns:
+        the ensemble's name, seed, data and determinism, with these jobs in place of its own.
+
+    Raises:
+        SpecError: with everything that is wrong; no other error comes out, whatever the file holds.
+    """
+    name = os.fspath(path)
+    own = _of_jobs(parse(_text(name), name), name)
+    values = {key: ensemble[key] for key in ("name", "seed", "data", "determinism") if key in ensemble}
+    return build(Document({**values, **own.value}, own.places), (), pathlib.Path(folder), name)
+
+
+def _of_jobs(document: Document, name: str) -> Document:
+    """The document as a mapping of ``jobs`` and ``defaults``."""
+    value, places = document.value, document.places
+    if isinstance(value, dict) and "jobs" in value:
+        foreign = [key for key in value if key not in ("jobs", "defaults")]
+        if foreign:
+            rule = "jobs that join a run share its other sections"
+            mend = "keep jobs and defaults alone"
+            line = places[(foreign[0],)].line
+            raise SpecError([Problem(str(foreign[0]), ABSENT, rule, mend=mend, line=line)], name)
+        return document
+    if isinstance(value, list):
+        return Document({"jobs": value}, {("jobs", *path): place for path, place in places.items()})
+    return Document({"jobs": [value]}, {("jobs", 0, *path): place for path, place in places.items()})
 
 
 def _text(name: str) -> str:
