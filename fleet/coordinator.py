@@ -103,7 +103,8 @@ class Coordinator:
         now = self.journal.seconds()
         arrived = self.ledger.arrived(now)
         if arrived:
-            self._happened(now, *arrived)
+            urgent = any(self.ledger.jobs[job].guaranteed for job in arrived)
+            self._happened(now, *arrived, urgent=urgent)
         return now >= min(self._due, self._wake)
 
     def _patience(self) -> float:
@@ -111,11 +112,11 @@ class Coordinator:
         until = min(self._due, self._wake, self.ledger.next_arrival)
         return min(self._poll, max(0.0, until - self.journal.seconds()))
 
-    def _happened(self, now: float, *jobs: str) -> None:
+    def _happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
         """Something did that the policy should know of; its trigger says when."""
         self._events += 1
         self._changed += jobs
-        self._due = min(self._due, self.policy.trigger.due(now, self._events))
+        self._due = min(self._due, self.policy.trigger.due(now, self._events, urgent))
 
     def _plan(self) -> Plan:
         begin, cpu = perf_counter(), thread_time()

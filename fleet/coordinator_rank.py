@@ -250,7 +250,7 @@ class Session:
         return JobRecord(
             job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
             arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
-            priority=job.priority, batch=job.global_batch,
+            priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
             samples=job.stop.epochs * samples, epoch_samples=samples,
         )  # fmt: skip
 
@@ -408,7 +408,7 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:
         parameter_bytes=size.parameter_bytes,
         virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
         samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
-        arrival=job.arrival, deadline=job.deadline, priority=job.priority,
+        arrival=job.arrival, deadline=job.deadline, priority=job.priority, guaranteed=job.guaranteed,
     )  # fmt: skip
 
 

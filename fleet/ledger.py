@@ -33,6 +33,7 @@ class JobRecord:
     arrival: float = 0.0  # seconds of the run
     deadline: float = math.inf  # seconds of the run
     priority: float = 0.0
+    guaranteed: bool = False  # takes devices from those that are not, at once
     batch: int | None = None  # samples of a step
     samples: float = math.inf  # that it trains until its last epoch ends; infinite: not known
     epoch_samples: float = 0.0
@@ -175,7 +176,8 @@ class Ledger:
         assert job.curve is not None
         return JobState(
             job.name, job.curve, job.limit, job.epoch, job.sharing_class, job.mixed_kinds, job.arrival, job.deadline,
-            gang=job.limit, priority=job.priority, batch=job.batch, losses=job.losses, admitted=job.admitted,
+            gang=job.limit, priority=job.priority, guaranteed=job.guaranteed,
+            batch=job.batch, losses=job.losses, admitted=job.admitted,
             remaining=job.remaining, trained=job.trained, epoch=job.epoch_samples,
             attained=job.attained, pardoned=job.pardoned, since=job.since, ready=job.reported,
             pace=float(job.curve(held)) if held else 0.0, held=held,

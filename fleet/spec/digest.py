@@ -12,7 +12,9 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import STEP_OPTIONS
 from fleet.spec.problem import ABSENT, Path, shown, written
 
-_NO_RESULT = frozenset({"deadline", "priority", "arrival"})  # of a job: they decide when it trains, not what comes out
+_NO_RESULT = frozenset(
+    {"deadline", "priority", "arrival", "guaranteed"}
+)  # of a job: they decide when it trains, not what comes out
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit"})  # of data: they decide whether a run ends at a corrupt sample
 
 

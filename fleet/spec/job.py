@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.values import (
@@ -145,6 +145,12 @@ class Job(Section):
     )
     priority: Integer = Field(
         default=0, description="Higher is more urgent; for policies that know priorities.", examples=[1]
+    )
+    guaranteed: StrictBool = Field(
+        default=False,
+        description="Whether the job takes devices from jobs that are not guaranteed, at once; for policies that know "
+        "such jobs, such as `easyscale`.",
+        examples=[True],
     )
     batch_range: CountRange | None = Field(
         default=None,

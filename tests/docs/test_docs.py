@@ -77,6 +77,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
         "convert-data",
         "share-a-loader",
+        pytest.param("add-jobs", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
     ],
@@ -103,7 +104,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
-    followed |= {"profiling", "rehearse", "faults", "simulate"}
+    followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

@@ -1,0 +1,52 @@
+"""Every policy drives a run, not the simulator alone: jobs that arrive, with deadlines and priorities, in rehearsal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from arriving import DEVICES, Arriving, draw, write_spec
+from processes import FLEET, run
+
+from fleet.journal import read_journal
+from fleet.scheduling.policies import POLICIES
+
+JOBS = 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_path: Path) -> None:
+    spec, out = write_spec(tmp_path, draw()[:JOBS]), tmp_path / "out"
+    command = [*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"]
+    ended = run([*command, "--policy", name, "--time-scale", "0.3"], tmp_path, seconds=200)
+    records = json.loads((out / "run.json").read_text())["jobs"]
+    failed = {job: record["error"] for job, record in records.items() if record["status"] != "done"}
+    assert ended.code == (1 if failed else 0), ended.output
+    assert len(failed) < JOBS and all(f"policy {name} dropped it" in (why or "") for why in failed.values()), failed
+    events = list(read_journal(out / "journal.jsonl"))
+    promised = {event["job"]: event["deadline"] for event in events if event["event"] == "admitted"}
+    done = {event["job"]: event["t"] for event in events if event["event"] == "done"}
+    assert done.keys() == records.keys() - failed.keys()
+    assert all(job in done for job in promised)
+
+
+@pytest.mark.slow
+def test_a_guaranteed_job_takes_devices_from_others_before_its_policy_s_next_interval(tmp_path: Path) -> None:
+    rates = {1: 200.0, 2: 400.0, 4: 800.0}
+    jobs = [Arriving(name, 4, 9, 0.0, 1e6, 0, rates) for name in ("a", "b")]
+    jobs.append(Arriving("serving", 2, 1, 3.0, 1e6, 0, {1: 200.0, 2: 400.0}))
+    spec, out = write_spec(tmp_path, jobs), tmp_path / "out"
+    values = yaml.safe_load(spec.read_text())
+    values["jobs"][2]["guaranteed"] = True
+    values["policy"] = {"name": "easyscale", "parameters": {"interval": 20.0}}
+    spec.write_text(yaml.safe_dump(values))
+    ended = run([*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"], tmp_path)
+    assert ended.code == 0, ended.output
+    events = list(read_journal(out / "journal.jsonl"))
+    begun = next(event for event in events if event["event"] == "started" and event["job"] == "serving")
+    assert len(begun["devices"]) == 2 and 3.0 <= begun["t"] < 13.0
+    left = [event for event in events if event["event"] == "stopped" and event["t"] <= begun["t"]]
+    assert left and all(event["why"] == "policy" for event in left)
