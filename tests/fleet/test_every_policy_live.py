@@ -13,15 +13,15 @@ from processes import FLEET, run
 from fleet.journal import read_journal
 from fleet.scheduling.policies import POLICIES
 
-JOBS = 6
+JOBS = 4
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", [each.name for each in POLICIES])
 def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_path: Path) -> None:
     spec, out = write_spec(tmp_path, draw()[:JOBS]), tmp_path / "out"
     command = [*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"]
-    ended = run([*command, "--policy", name, "--time-scale", "0.3"], tmp_path, seconds=200)
+    ended = run([*command, "--policy", name, "--time-scale", "0.1"], tmp_path, seconds=200)
     records = json.loads((out / "run.json").read_text())["jobs"]
     failed = {job: record["error"] for job, record in records.items() if record["status"] != "done"}
     assert ended.code == (1 if failed else 0), ended.output
