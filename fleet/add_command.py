@@ -26,7 +26,7 @@ def add(
 ) -> None:
     """Add jobs to a run: while it goes on its policy takes them in; else the next start of the run does.
 
-    Exit codes: 0 taken in or left for the next start, 2 bad input, 75 the run goes on but has not answered in time.
+    Exit codes: 0 taken in, or left for the run to take in; 2 bad input.
     """
     from fleet.spec import SpecError
 
@@ -97,12 +97,12 @@ def _await(added: AddedJobs, names: list[str], directory: Path) -> None:
             print(f"the run has just ended; its next start trains {', '.join(names)}")
             return
         if time.monotonic() > deadline:
+            waiting = ", ".join(name for name in names if added.verdict(name) is None)
             print(
-                f"fleet: rank 0 of the run in {directory} has not answered for {PATIENCE_SECONDS:.0f} s; it looks "
-                "again when it is done with what it does, such as measuring rates",
-                file=sys.stderr,
+                f"{waiting}: left in {directory}; rank 0 has not answered for {PATIENCE_SECONDS:.0f} s. It takes jobs "
+                "in when it has measured rates, and when its rings have room, as another job has ended"
             )
-            sys.exit(75)
+            return
         time.sleep(_POLL_SECONDS)
     refused = {name: why for name in names if (why := added.verdict(name))}
     taken = [name for name in names if name not in refused]

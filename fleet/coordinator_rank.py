@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -14,22 +12,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from itertools import count
-from pathlib import Path
 from time import perf_counter
 from typing import Any
-
-from rich.console import Console
 
 import fleet
 from fleet.added import AddedJobs
 from fleet.binding import binding_table
+from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
 from fleet.ensemble_file import EnsembleFile
-from fleet.input_checks import BadInput, check_input
+from fleet.input_checks import check_input
 from fleet.journal import Journal, read_journal
 from fleet.known_rates import KnownRates, Rates
 from fleet.lanes import LaneBook, ring_plan
-from fleet.launched import TERMINAL
 from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
 from fleet.mixing import mixes_kinds
@@ -59,12 +54,13 @@ from fleet.run import (
     Rank,
     preprocessor_rank,
 )
-from fleet.rundir import RunDirectory, write_whole
+from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
+from fleet.same_spec import keep_to_spec
 from fleet.scheduling.policies import Policy, policy
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
-from fleet.spec import EnsembleSpec, Job, difference, results_mapping, spec_hash
+from fleet.spec import EnsembleSpec, Job, spec_hash
 from preprocess import CorruptLimitError
 from trainers import latest_good
 
@@ -157,13 +153,13 @@ class Session:
         directory = RunDirectory(self.rank.options.directory(spec))
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
-        self._check_same_spec(directory)
+        keep_to_spec(directory, self.runtime)
         self._known = KnownRates(self.runtime, directory, self._device, self.rank.options.profile is not None)
         known = self._known.of_all()
         with ExitStack() as stack:
             journal = Journal(directory.journal)
             stack.callback(journal.close)
-            view = _view(len(spec.jobs))
+            view = view_for(rank_console(), len(spec.jobs))
             stack.callback(view.close)
             tracking = Tracking(directory.path)
             stack.callback(tracking.close)
@@ -190,6 +186,8 @@ class Session:
         ledger = self._books(directory)
         self._skipped = self._skipped_book(directory, journal)
         self._open_journal(journal, ledger, sizes, plan)
+        lengths = {key: (facts.samples, facts.held_out or None) for key, facts in self.runtime.facts.items()}
+        EnsembleFile(str(self.spec.folder), self.spec.to_mapping(), lengths).write(directory.path)
         begin = perf_counter()
         try:
             self._skipped.check()
@@ -210,26 +208,6 @@ class Session:
             for order in book.orders():
                 self.mailbox.send(place.rank, TO_PREPROCESSOR, order)
         return book
-
-    def _check_same_spec(self, directory: RunDirectory) -> None:
-        """A run goes on only with the spec that it was begun with.
-
-        Raises:
-            BadInput: naming what differs.
-        """
-        added = {job["name"] for job in AddedJobs(directory.path).taken()}
-        own = self.spec.with_jobs(tuple(job for job in self.spec.jobs if job.name not in added))
-        mine = {**results_mapping(own), "rehearsal": self.runtime.rehearsal is not None}
-        if directory.spec.exists() and directory.journal.exists():
-            theirs = json.loads(directory.spec.read_text())
-            differs = [str(found) for found in difference(theirs, mine)]
-            if differs:
-                shown = "\n  ".join(differs[:12])
-                raise BadInput(
-                    f"--out {directory.path} holds a run of another spec:\n  {shown}\n"
-                    "name another directory, or take the change back to go on with that run"
-                )
-        write_whole(directory.spec, json.dumps(mine, indent=1))
 
     def _books(self, directory: RunDirectory) -> Ledger:
         """The books as the journal and the checkpoints leave them."""
@@ -278,7 +256,7 @@ class Session:
             text = f"the spec asks for {wanted} trainers, the launcher started ranks for {trainers}: {trainers} train"
             journal.write("warning", text=text, job=None)
         if ledger.sessions == 0:
-            _console().print(binding_table(self.rank.cluster))
+            rank_console().print(binding_table(self.rank.cluster))
 
     def _rate(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy, known: Rates) -> int:
         """Give every unfinished job a rate curve; returns how many preprocessors to use."""
@@ -370,8 +348,6 @@ class Session:
             AddedJobs(directory.path), self.rank, ledger, journal, book, dict(sizes),
             self._known.of, self._record, partial(write_job, journal), tell,
         )  # fmt: skip
-        lengths = {key: (facts.samples, facts.held_out) for key, facts in runtime.facts.items()}
-        EnsembleFile(str(self.spec.folder), self.spec.to_mapping(), lengths, ring.samples).write(directory.path)
         save()
         silence = runtime.timeout + GRACE_SECONDS
         Coordinator(plan, executor, ledger, journal, self.rank.stop, save, silence, take_in=newcomers.take_in).run()
@@ -397,7 +373,7 @@ class Session:
         directory.write_run_json(self._run_json(ledger, journal, status))
         view.close()
         if self.rank.options.profile is None:
-            _show(directory.path, sum(self._skipped.counts.values()))
+            show_result(directory.path, sum(self._skipped.counts.values()))
         return {"done": 0, "failed": 1}.get(status, STOPPED)
 
 
@@ -410,31 +386,3 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:
         samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, priority=job.priority, guaranteed=job.guaranteed,
     )  # fmt: skip
-
-
-def _show(path: Path, skipped: int) -> None:
-    """The result table, how many samples were skipped, and where the report is."""
-    from fleet.report.history import read_history
-    from fleet.report.page import write_report
-    from fleet.report.result_table import result_table
-
-    console = _console()
-    console.print(result_table(read_history(path / "journal.jsonl")))
-    if skipped:
-        were = "sample was" if skipped == 1 else "samples were"
-        console.print(f"{skipped:,} {were} skipped as corrupt; report and journal name them", soft_wrap=True)
-    console.print(f"report: {write_report(path)}", soft_wrap=True)
-
-
-def _console() -> Console:
-    """Rank 0's output. Launchers may give ranks a pseudo-terminal that nobody sits at, so only the process that
-    started the ranks can say whether there is one, and how large."""
-    size = os.environ.get(TERMINAL)
-    if not size:
-        return Console(force_terminal=False, width=120)
-    columns, lines = (int(part) for part in size.split("x"))
-    return Console(force_terminal=True, width=columns, height=lines)
-
-
-def _view(total: int) -> LiveView | PlainView:
-    return view_for(_console(), total)

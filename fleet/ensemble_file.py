@@ -20,14 +20,12 @@ class EnsembleFile:
     Attributes:
         folder: in which its modules and relative paths are looked for.
         spec: as `EnsembleSpec.to_mapping` gives it.
-        lengths: data key -> samples to train on, and held out.
-        ring_samples: that a lane of the node's ring holds, until the next start.
+        lengths: data key -> samples to train on, and held out; None for those of data that has none.
     """
 
     folder: str
     spec: Mapping[str, Any]
-    lengths: Mapping[str, tuple[int, int]]
-    ring_samples: int
+    lengths: Mapping[str, tuple[int, int | None]]
 
     def write(self, directory: Path) -> None:
         """Replace the directory's file."""
@@ -38,7 +36,7 @@ class EnsembleFile:
         """Return the directory's file; None if there is none that can be read."""
         try:
             content = json.loads((directory / NAME).read_text())
-            lengths = {key: (int(train), int(held_out)) for key, (train, held_out) in content["lengths"].items()}
-            return cls(content["folder"], content["spec"], lengths, int(content["ring_samples"]))
+            lengths = {key: (train, held_out) for key, (train, held_out) in content["lengths"].items()}
+            return cls(content["folder"], content["spec"], lengths)
         except (OSError, ValueError, KeyError, TypeError):
             return None

@@ -10,13 +10,15 @@ from fleet.live import StreamPlace
 from fleet.runtime import Runtime, data_key
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 
+SPARE_LANES = 4  # for jobs that are added while all others still train
+
 
 @dataclass(frozen=True)
 class RingPlan:
     """The dimensions of every node's ring.
 
     Attributes:
-        lanes: as many groups as there can be at once, jobs that are added counted, and one that is closing.
+        lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing.
         samples: of one lane; at least two steps of the job with the largest global batch.
         lane_bytes: of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
@@ -40,7 +42,9 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     largest = max(job.global_batch for job in runtime.spec.jobs)
     samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
-    return RingPlan(trainers + 1, samples, size, resources.slot_samples, preprocessors)
+    return RingPlan(
+        min(trainers, len(runtime.spec.jobs) + SPARE_LANES) + 1, samples, size, resources.slot_samples, preprocessors
+    )
 
 
 @dataclass

@@ -57,12 +57,19 @@ class Newcomers:
             return
         self._looked = now
         for name, job in self.offers.offers().items():
+            if not self._has_room():
+                return  # until a job has ended
             try:
                 self._take_in(name, job)
             except Exception as error:  # whatever a newcomer's code does, the run goes on
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 self.offers.refuse(name, why)
                 self.journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
+
+    def _has_room(self) -> bool:
+        """Whether each of the run's jobs, and one more, could have a lane at the same time."""
+        groups = min(self.ledger.cluster.size, len(self.ledger.unfinished) + 1)
+        return groups < self.book.ring.lanes
 
     def _take_in(self, name: str, mapping: JobMapping | None) -> None:
         if mapping is None:

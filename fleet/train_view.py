@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from fleet.launched import TERMINAL, launched_by_us
+from fleet.launched import launched_by_us
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,10 +65,6 @@ def _console() -> Console:
     """Standard output. Of ranks, only the process that started them knows whether it is a terminal."""
     from rich.console import Console
 
-    size = os.environ.get(TERMINAL)
-    if not launched_by_us():
-        return Console()
-    if not size:
-        return Console(force_terminal=False, width=120)
-    columns, lines = (int(part) for part in size.split("x"))
-    return Console(force_terminal=True, width=columns, height=lines)
+    from fleet.console import rank_console
+
+    return rank_console() if launched_by_us() else Console()
