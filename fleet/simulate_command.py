@@ -16,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from fleet.scheduling.cluster import Cluster
+    from fleet.simulator.arrivals import Costs
     from fleet.simulator.comparison import Comparison
     from fleet.simulator.outcome import Outcome
     from fleet.simulator.workload import Workload
@@ -50,8 +51,13 @@ Settings = Annotated[
 Seeds = Annotated[
     list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
 ]
-StartSeconds = Annotated[float, typer.Option(metavar="S", help="that a job loses when it gets its first devices")]
-RestartSeconds = Annotated[float, typer.Option(metavar="S", help="that it loses when it gets other devices")]
+StartSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="that a job loses when it gets its first devices; default: 0, or the run's median"),
+]
+RestartSeconds = Annotated[
+    float | None, typer.Option(metavar="S", help="that it loses when it gets other devices; default: the same")
+]
 Failures = Annotated[
     str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail: a file of them, or drawn")
 ]
@@ -82,8 +88,8 @@ def simulate(
     cluster: Shape = None,
     settings: Settings = None,
     seeds: Seeds = None,
-    start_seconds: StartSeconds = 0.0,
-    restart_seconds: RestartSeconds = 0.0,
+    start_seconds: StartSeconds = None,
+    restart_seconds: RestartSeconds = None,
     failures: Failures = None,
     slack: Slack = 0.0,
     guaranteed: Guaranteed = None,
@@ -96,7 +102,6 @@ def simulate(
 
     Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
     """
-    from fleet.simulator.arrivals import Costs
     from fleet.simulator.cases import cases_of
     from fleet.simulator.comparison import Comparison
     from fleet.simulator.failures import failures_of
@@ -107,7 +112,7 @@ def simulate(
             workload,
             _cluster(cluster, workload),
             cases_of(policies, settings or [], seeds or [0]),
-            Costs(start_seconds, restart_seconds),
+            _costs(workload, start_seconds, restart_seconds),
             None if failures is None else failures_of(failures),
             slack,
             guaranteed,
@@ -151,6 +156,15 @@ def _cluster(shape: str | None, workload: Workload) -> Cluster:
     return cluster_of_run(workload.run)
 
 
+def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
+    """What is asked for; else what the run paid."""
+    from fleet.simulator.arrivals import Costs
+    from fleet.simulator.workload import costs_of_run
+
+    paid = Costs() if workload.run is None else costs_of_run(workload.run)
+    return Costs(paid.start if start is None else start, paid.restart if restart is None else restart)
+
+
 def _check_targets(csv: Path | None, out: Path | None) -> None:
     """What would fail after hours is told before them."""
     if csv is not None and not csv.resolve().parent.is_dir():
@@ -173,6 +187,11 @@ def _checked(comparison: Comparison) -> tuple[int, list[str]]:
         notes.append("no rates are given: a job trains as long as the trace says, in proportion on other device counts")
     if comparison.workload.run is not None and (itself := run_itself(comparison.workload.run)):
         notes.append(itself)
+    if comparison.workload.run is not None:
+        costs = comparison.costs
+        notes.append(
+            f"a job loses {costs.start:.2g} s with its first devices, {costs.restart:.2g} s with each change of them"
+        )
     return len(trace), notes
 
 

@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from fleet.journal import read_journal
 from fleet.scheduling.cluster import Cluster
+from fleet.simulator.arrivals import Costs
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rate_tables import RateTable, read_rates
@@ -126,6 +128,21 @@ def synthetic_of(text: str) -> Synthetic:
         return Synthetic(**{name: _parameter(name, value) for name, value in given.items()})
     except (TypeError, ValueError) as error:
         raise ValueError(f"synthetic: {error}") from None
+
+
+def costs_of_run(run: Path) -> Costs:
+    """The median seconds that a run's jobs took to form their first groups, and later ones; 0 where it formed none."""
+    first: dict[str, float] = {}
+    later: list[float] = []
+    for event in read_journal(run / JOURNAL if run.is_dir() else run):
+        if event["event"] != "formed":
+            continue
+        if event["job"] in first:
+            later.append(float(event["seconds"]))
+        else:
+            first[event["job"]] = float(event["seconds"])
+    start = median(first.values()) if first else 0.0
+    return Costs(start, median(later) if later else start)
 
 
 def cluster_of_run(run: Path) -> Cluster:

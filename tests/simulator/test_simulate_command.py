@@ -185,6 +185,18 @@ def test_another_policy_plays_what_a_run_trained(tmp_path: Path) -> None:
     assert code == 2 and "holds a run" in error
 
 
+def test_a_run_s_jobs_lose_what_forming_their_groups_took_unless_told_otherwise(tmp_path: Path) -> None:
+    run = journal(tmp_path)
+    with open(run / "journal.jsonl", "a") as file:
+        for job, seconds in (("a", 2.0), ("b", 4.0), ("a", 7.0)):
+            file.write(json.dumps({"t": 1, "unix": 0, "event": "formed", "job": job, "seconds": seconds}) + "\n")
+    assert told("--run", run, "--policy", "fifo")["makespan"] == pytest.approx(900 / 10 + 3)
+    given = told("--run", run, "--policy", "fifo", "--start-seconds", "0")
+    assert given["makespan"] == pytest.approx(900 / 10)
+    _, printed, _ = simulate("--run", run, "--policy", "fifo")
+    assert "note: a job loses 3 s with its first devices, 7 s with each change of them" in printed
+
+
 def test_jobs_that_share_samples_pace_each_other_but_for_the_slack(tmp_path: Path) -> None:
     words = ("--run", journal(tmp_path), "--policy", "homogeneous", "--cluster", "1x2")
     locked, slack, loose = (told(*words, "--slack", samples) for samples in (0, 400, 10_000))
