@@ -279,6 +279,7 @@ class Session:
         per_node = max(ledger.cluster.devices_per_node)
         session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
         session.rate(ledger.unfinished)
+        ledger.formed(session.forming)
         self._fail_unmeasured(session, ledger, journal)
         streams = {job.name: job.stream for job in ledger.jobs.values()}
         chosen = session.choose_preprocessors(

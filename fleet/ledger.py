@@ -118,6 +118,8 @@ class Ledger:
             job.checkpoint = event["path"]
         elif kind == "formed":
             self.formed(event["seconds"])
+        elif kind == "profile":
+            self.formed(event.get("forming", 0.0))
         elif kind == "admitted" and job is not None:
             job.admitted = True
         elif kind == "done" and job is not None:

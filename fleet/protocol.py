@@ -245,6 +245,7 @@ class Profiled:
     rate: float
     batches: int
     seconds: float
+    forming: float  # seconds until the group and its job were there
     kind: Literal["profiled"] = "profiled"
 
 

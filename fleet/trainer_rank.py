@@ -275,13 +275,15 @@ class TrainerRank:
 
     def _profile(self, order: ProfileGroup) -> Left:
         job = self.runtime.job(order.job)
+        begin = time.perf_counter()
         with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
             level = self.runtime.spec.determinism.level
             trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, level=level)
+            forming = time.perf_counter() - begin
             layout = self.runtime.data_of(order.job).layout
             timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
             if group.is_master:
-                self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds))
+                self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
         return Left(order.job, 0, "profiled")
 
     def _free_memory(self) -> None:

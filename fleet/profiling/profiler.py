@@ -35,6 +35,7 @@ class Result:
     batches: int
     seconds: float
     failure: Left | None = None
+    forming: float = 0.0  # seconds
 
 
 @dataclass
@@ -167,4 +168,4 @@ class Profiler:
         measurement = Measurement(job, len(devices))
         if rate is None or failures:
             return Result(measurement, devices, 0.0, 0, 0.0, failures[0] if failures else left[0])
-        return Result(measurement, devices, rate.rate, rate.batches, rate.seconds)
+        return Result(measurement, devices, rate.rate, rate.batches, rate.seconds, forming=rate.forming)

@@ -36,6 +36,7 @@ class ProfilingSession:
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
+    forming: float = 0.0  # seconds that a group took to form at most
 
     def rate(self, jobs: list[JobRecord]) -> None:
         """Fill in `curve` of each of `jobs`; a job whose code fails while it is measured gets none, and is in
@@ -70,9 +71,10 @@ class ProfilingSession:
                 self.measured[job] = {}
                 continue
             self.measured[job][count] = result.rate
+            self.forming = max(self.forming, result.forming)
             self.journal.write(
                 "profile", job=job, devices=result.devices, count=count, rate=result.rate, batches=result.batches,
-                seconds=result.seconds,
+                seconds=result.seconds, forming=result.forming,
             )  # fmt: skip
 
     def choose_preprocessors(self, data: list[str], available: int, streams: Mapping[str, str], share: bool) -> int:

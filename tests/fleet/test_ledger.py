@@ -75,6 +75,13 @@ def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
     assert seen(later, 0.0).restart == 3
 
 
+def test_a_measurement_tells_what_forming_costs_before_any_group_trains() -> None:
+    books = ledger()
+    books.remember({"event": "profile", "job": "a", "forming": 1.5})
+    books.remember({"event": "profile", "job": "a"})  # of a run that was begun before this was measured
+    assert seen(books, 1.0).restart == 1.5
+
+
 def test_promises_leave_with_their_jobs() -> None:
     books = ledger()
     books.promises["a"] = "two devices"

@@ -74,3 +74,4 @@ def test_failure_while_rates_are_measured(unlucky: Ensemble) -> None:
     assert folder.summary["jobs"]["mlp"]["status"] == "done"
     assert "the hull leaks" in folder.summary["jobs"]["sunk"]["error"]
     assert {event["job"] for event in folder.events("profile")} == {"mlp"}
+    assert all(0 < event["forming"] < 60 for event in folder.events("profile"))
