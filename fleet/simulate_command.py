@@ -215,22 +215,36 @@ def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
     from fleet.simulator.comparison import SimulationFailed, compare
 
     try:
-        with _terminable(), _progress(len(comparison.cases) * jobs) as progress:
-            return compare(comparison, processes, progress)
+        with _Ending() as ending, _progress(len(comparison.cases) * jobs) as progress:
+            return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
         _end(_FAILED, str(error))
     except KeyboardInterrupt:
         _end(_STOPPED, "stopped; nothing was written: run the same command again")
 
 
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends it as ctrl-C does."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class _Ending:
+    """Ctrl-C and SIGTERM end what goes on inside, even where the interrupt itself is swallowed, as in a finalizer."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Ending:
+        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _take(self, *_: object) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -93,22 +93,31 @@ def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | 
 
 
 def compare(
-    comparison: Comparison, processes: int = 1, progress: Callable[[int], object] = lambda jobs: None
+    comparison: Comparison,
+    processes: int = 1,
+    progress: Callable[[int], object] = lambda jobs: None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Play all cases, up to `processes` at once; the outcomes stand in the order of the cases.
 
     Args:
         progress: told how many more jobs have been played.
+        check: called again and again; what it raises ends the simulations.
 
     Raises:
         ValueError: bad input.
         SimulationFailed: a policy gave what cannot be given, or a process died.
     """
     if min(processes, len(comparison.cases)) <= 1:
-        return [simulate(comparison, case, lambda: progress(1)) for case in comparison.cases]
+
+        def ticked() -> None:
+            progress(1)
+            check()
+
+        return [simulate(comparison, case, ticked) for case in comparison.cases]
     with _workers(min(processes, len(comparison.cases))) as pool:
         futures = [pool.submit(_played, comparison, case) for case in comparison.cases]
-        for outcome in _finished(futures, comparison.cases):
+        for outcome in _finished(futures, comparison.cases, check):
             progress(len(outcome.names))
         return [future.result() for future in futures]
 
@@ -134,10 +143,13 @@ def _played(comparison: Comparison, case: Case) -> Outcome:
         raise ValueError(str(error)) from None
 
 
-def _finished(futures: Sequence[Future[Outcome]], cases: Sequence[Case]) -> Iterator[Outcome]:
+def _finished(
+    futures: Sequence[Future[Outcome]], cases: Sequence[Case], check: Callable[[], None]
+) -> Iterator[Outcome]:
     """The outcomes as they come."""
     waiting = set(futures)
     while waiting:
+        check()
         done, waiting = wait(waiting, timeout=LOOK_AGAIN, return_when=FIRST_COMPLETED)
         for future in done:
             try:

@@ -78,6 +78,7 @@ def test_a_run_takes_in_a_job_trains_it_and_knows_it_ever_after(ensemble: Ensemb
     assert_complete(folder, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_job_that_is_taken_in_is_trained_by_the_run_that_goes_on(ensemble: Ensemble, undisturbed: RunFolder) -> None:
     folder, gate = ensemble.left("beside"), held(ensemble, "beside")
     with started(ensemble.plain("beside", "--trainers", "3"), ensemble.folder, **gate) as it:
