@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ JOBS = 4
 def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_path: Path) -> None:
     spec, out = write_spec(tmp_path, draw()[:JOBS]), tmp_path / "out"
     command = [*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"]
+    chosen = next(each for each in POLICIES if each.name == name)
+    periods = {field.name for field in fields(chosen)} & {"interval", "slot", "lease"}  # minutes by default
+    command += [word for period in periods for word in ("--set", f"policy.parameters.{period}=2.0")]
     ended = run([*command, "--policy", name, "--time-scale", "0.1"], tmp_path, seconds=200)
     records = json.loads((out / "run.json").read_text())["jobs"]
     failed = {job: record["error"] for job, record in records.items() if record["status"] != "done"}
