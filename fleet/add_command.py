@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from fleet.added import AddedJobs
+from fleet.added_jobs import AddedJobs
 from fleet.ensemble_file import EnsembleFile
 
 PATIENCE_SECONDS = 60.0

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import fleet
-from fleet.added import AddedJobs
+from fleet.added_jobs import AddedJobs
 from fleet.binding import binding_table
 from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
@@ -153,6 +153,7 @@ class Session:
         directory = RunDirectory(self.rank.options.directory(spec))
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
+        self._take_offers(AddedJobs(directory.path))
         keep_to_spec(directory, self.runtime)
         self._known = KnownRates(self.runtime, directory, self._device, self.rank.options.profile is not None)
         known = self._known.of_all()
@@ -166,6 +167,12 @@ class Session:
             journal.listen(view.event)
             journal.listen(tracking.event)
             return self._train(directory, journal, sizes, known, view)
+
+    def _take_offers(self, added: AddedJobs) -> None:
+        """Make offers that this start has found part of the run; see `fleet.run`."""
+        for name in added.offers():
+            if any(job.name == name for job in self.spec.jobs):
+                added.take(self.runtime.job(name).model_dump(mode="json"))
 
     @property
     def spec(self) -> EnsembleSpec:

@@ -31,6 +31,11 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
             yield event
 
 
+def last_second(path: Path) -> float:
+    """Return how long the run of a journal has lasted so far, seconds; 0 if there is none."""
+    return max((float(event.get("t", 0.0)) for event in read_journal(path)), default=0.0)
+
+
 class Journal:
     """Writes events to disk, durably, and hands each to the listeners (live view, tracking). Without a path, to those
     alone.
@@ -40,7 +45,7 @@ class Journal:
 
     def __init__(self, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._offset = max((float(event.get("t", 0.0)) for event in read_journal(path)), default=0.0) if path else 0.0
+        self._offset = last_second(path) if path else 0.0
         self._origin = clock()
         self._listeners: list[Listener] = []
         self._file = _open_after_torn_line(path) if path else None

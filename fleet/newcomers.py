@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from fleet.added import AddedJobs, JobMapping
+from fleet.added_jobs import AddedJobs, JobMapping
 from fleet.input_checks import BadInput, check_memory
 from fleet.journal import Journal
 from fleet.lanes import LaneBook
@@ -21,6 +21,18 @@ from fleet.sizing import Size, assumed_rate, size_of
 from fleet.spec import Job
 
 SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class _Newcomer:
+    """A job that can be taken in. runtime: with it; source: of its rates."""
+
+    job: Job
+    runtime: Runtime
+    size: Size
+    record: JobRecord
+    curve: RateCurve
+    source: str
 
 
 @dataclass
@@ -60,18 +72,21 @@ class Newcomers:
             if not self._has_room():
                 return  # until a job has ended
             try:
-                self._take_in(name, job)
+                newcomer = self._judged(name, job)
             except Exception as error:  # whatever a newcomer's code does, the run goes on
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 self.offers.refuse(name, why)
                 self.journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
+            else:
+                self._take_in(newcomer)
 
     def _has_room(self) -> bool:
         """Whether each of the run's jobs, and one more, could have a lane at the same time."""
         groups = min(self.ledger.cluster.size, len(self.ledger.unfinished) + 1)
         return groups < self.book.ring.lanes
 
-    def _take_in(self, name: str, mapping: JobMapping | None) -> None:
+    def _judged(self, name: str, mapping: JobMapping | None) -> _Newcomer:
+        """Return what the run has to know of an offer; an error says why it cannot be taken in."""
         if mapping is None:
             raise BadInput("the file holds no job; use `fleet add`")
         if name in self.ledger.jobs:
@@ -83,16 +98,21 @@ class Newcomers:
         size = self._check(runtime, job)
         record = self.record(runtime, job)
         rates = self.known(runtime, name)
-        source = "file" if rates else "guessed"
-        record.curve = self._curve(job, rates or {1: self._guess(size)})
-        self.offers.take(job.model_dump(mode="json"))
-        self.rank.runtime = self.book.runtime = runtime
-        self.sizes[name] = size
-        self.tell(AddJob(job.model_dump(mode="json")))
-        self.ledger.add(record)
-        self.write(runtime, job, size)
-        fitted = [float(rate) for rate in record.curve.rates(min(job.virtual_workers, self.ledger.cluster.size))]
-        self.journal.write("rates", job=name, source=source, measured=dict(record.curve.measured), fitted=fitted)
+        curve = self._curve(job, rates or {1: self._guess(size)})
+        record.curve = curve
+        return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
+
+    def _take_in(self, new: _Newcomer) -> None:
+        """Let everybody know, the run directory first."""
+        job, mapping = new.job, new.job.model_dump(mode="json")
+        self.offers.take(mapping)
+        self.rank.runtime = self.book.runtime = new.runtime
+        self.sizes[job.name] = new.size
+        self.tell(AddJob(mapping))
+        self.ledger.add(new.record)
+        self.write(new.runtime, job, new.size)
+        fitted = [float(rate) for rate in new.curve.rates(min(job.virtual_workers, self.ledger.cluster.size))]
+        self.journal.write("rates", job=job.name, source=new.source, measured=dict(new.curve.measured), fitted=fitted)
 
     def _check(self, runtime: Runtime, job: Job) -> Size:
         """Return the job's size; BadInput if this run cannot carry it."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fleet.added import AddedJobs
+from fleet.added_jobs import AddedJobs
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
+from fleet.journal import last_second
 from fleet.keeper import Keeper
 from fleet.launched import launch_folder, launched_by_us, leave
 from fleet.leftovers import made_by_mpi, sweep, write_note
@@ -31,7 +32,7 @@ from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINE
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
-from fleet.spec import EnsembleSpec, SpecError, importable, load
+from fleet.spec import EnsembleSpec, Job, SpecError, importable, load
 from fleet.time_limit import time_limit
 from preprocess import (
     Dataset,
@@ -189,16 +190,26 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
 
 
 def _whole_spec(options: RunOptions) -> dict[str, Any]:
-    """The spec's values, with the jobs that were added to the run before."""
+    """The spec's values, with the jobs that were added to the run or are on offer."""
     spec = load(options.spec, options.overrides)
-    values, added = spec.to_mapping(), AddedJobs(options.directory(spec)).taken()
+    directory = RunDirectory(options.directory(spec))
+    values, own = spec.to_mapping(), {job.name for job in spec.jobs}
+    added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _is_new(job, own))
     for job in added:
-        if any(job["name"] == own.name for own in spec.jobs):
+        if job["name"] in own:
             raise BadInput(
                 f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
-                f"{options.directory(spec)}; give yours another name"
+                f"{directory.path}; give yours another name"
             )
     return {**values, "jobs": [*values["jobs"], *added]}
+
+
+def _is_new(job: Mapping[str, Any], own: Collection[str]) -> bool:
+    """Whether an offer can be trained from the start on; rank 0 refuses others, with a reason, when the run goes on."""
+    try:
+        return Job.model_validate(job).name not in own
+    except ValueError:
+        return False
 
 
 def _warm_up(place: Place) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleet.added import AddedJobs
+from fleet.added_jobs import AddedJobs
 from fleet.input_checks import BadInput
 from fleet.rundir import RunDirectory, write_whole
 from fleet.runtime import Runtime

@@ -144,3 +144,17 @@ def test_a_folder_without_a_run_is_told(ensemble: Ensemble, tmp_path: Path) -> N
     path.write_text("name: x\n")
     ended = run([*FLEET, "add", str(tmp_path), str(path)], tmp_path)
     assert ended.code == 2 and "holds no run" in ended.output and "Traceback" not in ended.output
+
+
+@pytest.mark.slow
+def test_a_file_that_holds_no_job_is_refused_by_the_next_start_which_goes_on(ensemble: Ensemble) -> None:
+    folder = ensemble.left("broken")
+    assert run(ensemble.plain("broken"), ensemble.folder).code == 0
+    offered = folder.path / "added" / "offered"
+    offered.mkdir(parents=True)
+    (offered / "half.json").write_text('{"name": "half", "virtual_workers": 0}')
+    (offered / "torn.json").write_text('{"name"')
+    ended = run(ensemble.plain("broken"), ensemble.folder)
+    assert ended.code == 0, ended.output
+    refused = {path.stem: path.read_text() for path in (folder.path / "added" / "refused").glob("*.txt")}
+    assert "virtual_workers" in refused["half"] and "holds no job" in refused["torn"], refused

@@ -7,7 +7,7 @@ that were taken are part of the run from then on: every later session trains the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,14 @@ class AddedJobs:
         """Jobs that are part of the run, in the order in which they came."""
         jobs = [job for path in self._paths("taken") if (job := _read(path)) is not None]
         return sorted(jobs, key=lambda job: (job["arrival"], job["name"]))
+
+    def at_start(self, now: float, acceptable: Callable[[JobMapping], bool]) -> list[JobMapping]:
+        """Jobs that a run trains which starts at its second `now`: those that were taken, then `acceptable` offers."""
+        taken = self.taken()
+        known = {job["name"] for job in taken}
+        offered = [job for name, job in self.offers().items() if job is not None and name not in known]
+        good = [job for job in offered if acceptable(job)]
+        return [*taken, *({**job, "arrival": now + float(job.get("arrival", 0.0))} for job in good)]
 
     def names(self) -> set[str]:
         """Names that are taken or on offer."""
