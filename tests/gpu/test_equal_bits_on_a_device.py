@@ -7,7 +7,6 @@ the CPU in the full suite, so that they are known to work where nobody has a GPU
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,10 @@ from typing import Any
 
 import pytest
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "trainers" / "support"))
+
+from side_by_side import run_side_by_side
 
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.comparison import compare_checkpoints
@@ -84,21 +87,8 @@ def together(task: str, workers: int, steps: int, kind: str, members: int, folde
     folder.mkdir()
     words = [task, str(workers), str(steps), kind]
     command = [sys.executable, str(HERE / "device_member.py"), *words]
-    processes = [
-        subprocess.Popen(
-            [*command, str(member), str(members), str(folder), *map(str, start)],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for member in range(members)
-    ]  # fmt: skip
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=240)
-            assert process.returncode == 0, output
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    commands = [[*command, str(member), str(members), str(folder), *map(str, start)] for member in range(members)]
+    run_side_by_side(commands, os.environ, 240)
     return folder / "state.h5"
 
 

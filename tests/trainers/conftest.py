@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+from side_by_side import run_side_by_side
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
-SUPPORT = Path(__file__).parent / "support"
-sys.path.insert(0, str(SUPPORT))
 ENVIRONMENT = {
     **os.environ,
     "PYTHONPATH": str(ROOT),
@@ -25,30 +26,6 @@ ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
 }
-
-
-def _finish(processes: Sequence[subprocess.Popen[str]], seconds: float) -> None:
-    """Wait for all, end them all if one hangs or fails, and show what a failed one wrote."""
-    try:
-        for process in processes:
-            output, _ = process.communicate(timeout=seconds)
-            assert process.returncode == 0, output
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
-
-
-def _start(command: Sequence[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        env=ENVIRONMENT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -78,7 +55,9 @@ def mpi() -> Callable[..., None]:
         """outlive: let the other ranks go on when one is killed."""
         own = [*options, *(["--enable-recovery"] if outlive else [])]
         head = [mpiexec, *(own if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
-        _finish([_start([*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments])], seconds)
+        run_side_by_side(
+            [[*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments]], ENVIRONMENT, seconds
+        )
 
     return run
 
@@ -88,7 +67,7 @@ def stock_ddp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what stock DDP made of every case."""
     folder = tmp_path_factory.mktemp("stock-ddp")
     program = str(PROGRAMS / "stock_ddp.py")
-    _finish([_start([sys.executable, program, str(rank), str(folder)]) for rank in range(4)], 240)
+    run_side_by_side([[sys.executable, program, str(rank), str(folder)] for rank in range(4)], ENVIRONMENT, 240)
     return folder
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from side_by_side import run_side_by_side
 
 from trainers import Group, read
 from trainers.tree import encode
@@ -38,24 +38,8 @@ def started() -> Any:
     def run(programs: list[list[str]]) -> None:
         root = str(PROGRAMS.parents[2])
         environment = {"PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PATH": "/usr/bin:/bin"}
-        processes = [
-            subprocess.Popen(
-                [sys.executable, str(PROGRAMS / name), *arguments],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for name, *arguments in programs
-        ]
-        try:
-            for process in processes:
-                output, _ = process.communicate(timeout=120)
-                assert process.returncode == 0, output
-        finally:
-            for process in processes:
-                process.kill()
-                process.communicate()
+        commands = [[sys.executable, str(PROGRAMS / name), *arguments] for name, *arguments in programs]
+        run_side_by_side(commands, environment, 120)
 
     return run
 
