@@ -1,4 +1,4 @@
-"""Groups that talk over torch.distributed, in ranks that an MPI launcher or torchrun started."""
+"""Messages over torch.distributed between ranks that an MPI launcher or torchrun started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from trainers import Group
+    from trainers.reduce.torch_backend import TorchTransport
 
 TIMEOUT_SECONDS = 300.0
 _TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -30,16 +30,16 @@ def torchrun_place(environment: Mapping[str, str] = os.environ) -> tuple[int, in
     return rank, size, int(environment.get("LOCAL_RANK", rank))
 
 
-def group_of_torchrun() -> Group:
-    """The group of all of torchrun's processes."""
+def transport_of_torchrun() -> TorchTransport:
+    """Between all of torchrun's processes."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_SECONDS))
-    return _group()
+    return _transport()
 
 
-def group_of_world(world: MPI.Intracomm, on_one_node: bool) -> Group:
-    """The group of all ranks of `world`; MPI only tells them where they meet, at a port that the system chooses."""
+def transport_of_world(world: MPI.Intracomm, on_one_node: bool) -> TorchTransport:
+    """Between all ranks of `world`; MPI only tells them where they meet, at a port that the system chooses."""
     import torch.distributed as dist
 
     timeout = timedelta(seconds=TIMEOUT_SECONDS)
@@ -61,11 +61,10 @@ def group_of_world(world: MPI.Intracomm, on_one_node: bool) -> Group:
             host, int(port), world.size, is_master=False, timeout=timeout
         )
     dist.init_process_group("gloo", store=store, rank=world.rank, world_size=world.size, timeout=timeout)
-    return _group()
+    return _transport()
 
 
-def _group() -> Group:
-    from trainers import Group
+def _transport() -> TorchTransport:
     from trainers.reduce.torch_backend import TorchTransport
 
-    return Group.over(TorchTransport(timeout=TIMEOUT_SECONDS))
+    return TorchTransport(timeout=TIMEOUT_SECONDS)

@@ -32,7 +32,7 @@ Trainers = Annotated[int | None, typer.Option(help="processes; default: as many 
 Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
 Determinism = Annotated[str, typer.Option(help="D0, D1 or D2")]
 Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
-Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi or torch")]
+Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl")]
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 InstructionSet = Annotated[
@@ -91,7 +91,7 @@ def _run(options: TrainOptions) -> int:
         from fleet.train_rank import train_in_world
 
         return train_in_world(options)
-    if options.reduce == "torch" and inside_torchrun():
+    if options.reduce != "mpi" and inside_torchrun():
         from fleet.train_rank import train_in_torchrun
 
         return train_in_torchrun(options)

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
-TRANSPORTS = ("mpi", "torch")
+TRANSPORTS = ("mpi", "torch", "nccl")
 DEVICES = ("auto", "cpu", "cuda")
+
+
+GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {device}; leave it out, or give torch"
 
 
 class TrainError(ValueError):
@@ -27,7 +30,7 @@ class TrainOptions:
         resume: the checkpoint to go on from.
         level: of determinism.
         ddp: train under stock DDP instead.
-        reduce: "mpi" or "torch", what carries gradients between trainers.
+        reduce: "mpi", "torch" or "nccl", what carries gradients between trainers.
         threads: of each process's CPU arithmetic.
         device: "auto", "cpu" or "cuda".
         instruction_set: what CPU kernels are limited to at D2.
@@ -61,6 +64,8 @@ class TrainOptions:
         _choose("--determinism", self.level, LEVELS)
         _choose("--reduce", self.reduce, TRANSPORTS)
         _choose("--device", self.device, DEVICES)
+        if self.reduce == "nccl" and self.device == "cpu":
+            raise TrainError(GPUS_ONLY.format(device="cpu"))
         if self.trainers is not None and self.trainers > self.virtual_workers:
             raise TrainError(too_many_trainers(self.trainers, self.virtual_workers))
         if self.ddp:

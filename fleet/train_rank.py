@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -15,7 +15,7 @@ from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.signals import StopFlag
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.train_command import BAD_INPUT, DONE, FAILED, STOPPED, failed, trace_header
-from fleet.train_options import TrainError, TrainOptions, too_many_trainers
+from fleet.train_options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
 from fleet.train_view import TrainView
 from trainers import (
     Checkpoint,
@@ -33,6 +33,8 @@ from trainers import (
     write,
 )
 from trainers.instruction_sets import PinsTooLate
+from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.torch_backend import TorchTransport
 from trainers.single_job import News, NoSamples, SingleJob, TaskData
 from trainers.step_options import StepOptions
 from trainers.tensor_trace import GroupTrace, TracedCompute, TraceError, TraceFile
@@ -53,7 +55,7 @@ def train_alone(options: TrainOptions) -> int:
     """Train in this process, without MPI; return the exit code."""
     stop = StopFlag()
     stop.install()
-    return _guarded(options, stop, Group.alone, 0)
+    return _guarded(options, stop, Group.alone, 0, 0)
 
 
 def train_in_world(options: TrainOptions) -> int:
@@ -68,7 +70,7 @@ def train_in_world(options: TrainOptions) -> int:
     if world.rank == 0:
         leave("pid", os.getpid())
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
-    code = _guarded(options, stop, lambda: _join(options, world, node.size == world.size), node.rank)
+    code = _guarded(options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank)
     if world.rank == 0:
         leave("code", code)
     note.remove()
@@ -79,20 +81,36 @@ def train_in_torchrun(options: TrainOptions) -> int:
     """Train as one of the processes that torchrun started; return this one's exit code."""
     stop = StopFlag()
     stop.install()
-    _, size, local = torch_world.torchrun_place()
+    rank, size, local = torch_world.torchrun_place()
 
     def join() -> Group:
         _check_size(options, size)
-        return torch_world.group_of_torchrun()
+        return _over(options, torch_world.transport_of_torchrun(), local)
 
-    return _guarded(options, stop, join, local)
+    return _guarded(options, stop, join, local, rank)
 
 
-def _join(options: TrainOptions, world: MPI.Intracomm, on_one_node: bool) -> Group:
+def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> Group:
     _check_size(options, world.size)
-    if options.reduce == "torch" and world.size > 1:
-        return torch_world.group_of_world(world, on_one_node)
-    return Group.form(world, range(world.size), _TAG)
+    if options.reduce == "mpi" or world.size == 1:
+        return Group.form(world, range(world.size), _TAG)
+    return _over(options, torch_world.transport_of_world(world, node.size == world.size), node.rank)
+
+
+def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group:
+    """The group of a transport's members; their gradients go from GPU to GPU if the options say so."""
+    group = Group.over(transport)
+    if options.reduce != "nccl":
+        return group
+    device = _agreed(group, lambda: _gpu(options, local))
+    return Group.over(transport, DeviceRing(transport, device))
+
+
+def _gpu(options: TrainOptions, local: int) -> torch.device:
+    device = _device(options.device, local)
+    if device.type == "cpu":
+        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+    return device
 
 
 def _check_size(options: TrainOptions, size: int) -> None:
@@ -102,12 +120,11 @@ def _check_size(options: TrainOptions, size: int) -> None:
         raise TrainError(too_many_trainers(size, options.virtual_workers))
 
 
-def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int) -> int:
-    """Turn whatever happens into an exit code, and tell of it once."""
-    speaks = True
+def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int, rank: int) -> int:
+    """Turn whatever happens into an exit code, and tell of it once: rank 0 tells what all know."""
+    speaks = rank == 0
     try:
         with join() as group:
-            speaks = group.is_master
             return _train(options, stop, group, local)
     except MENDABLE as error:
         if speaks:

@@ -47,8 +47,9 @@ class Group:
     messages may still be in it.
     """
 
-    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
+    def __init__(self, transport: Transport, ranks: Sequence[int], neighbours: Beside | None = None) -> None:
         self._transport = transport
+        self._neighbours = neighbours
         self.ranks = tuple(ranks)
         self.index = transport.index
         self.size = transport.size
@@ -84,9 +85,12 @@ class Group:
         return cls(MpiTransport(own, names=ranks, timeout=timeout), ranks)
 
     @classmethod
-    def over(cls, transport: Transport) -> Group:
-        """Return the group of a transport's members, such as a `TorchTransport`'s; they are named by their places."""
-        return cls(transport, range(transport.size))
+    def over(cls, transport: Transport, neighbours: Beside | None = None) -> Group:
+        """Return the group of a transport's members, such as a `TorchTransport`'s; they are named by their places.
+
+        neighbours: what carries the gradients, if not the transport: a `DeviceRing`.
+        """
+        return cls(transport, range(transport.size), neighbours)
 
     @property
     def is_master(self) -> bool:
@@ -104,7 +108,7 @@ class Group:
 
     def neighbours(self) -> Beside:
         """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
-        return Beside(self._transport)
+        return self._neighbours or Beside(self._transport)
 
     def bcast(self, tensor: Tensor) -> None:
         """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
@@ -182,7 +186,7 @@ class Group:
 
     def become(self, other: Group) -> None:
         """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.move`)."""
-        self._transport, self.ranks = other._transport, other.ranks
+        self._transport, self._neighbours, self.ranks = other._transport, other._neighbours, other.ranks
         self.index, self.size = other.index, other.size
 
     def __enter__(self) -> Group:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from processes import FLEET, MPIEXEC, Ended, Running, run, started
 from settings import kept_settings
 
@@ -90,6 +91,13 @@ def test_torch_carries_the_same_bits(tmp_path: Path, made: Path, launcher: list[
     assert ended.code == 0, ended.output
     result = compare_checkpoints(read(tmp_path / "x.h5"), read(made / "ddp.h5"))
     assert result.is_equal, result.differences[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU here")
+def test_gradients_between_gpus_need_gpus(tmp_path: Path) -> None:
+    ended = fleet_train(tmp_path, "Small", "x.h5", STEPS, "--trainers", "2", "--reduce", "nccl")
+    assert ended.code == 2 and ended.output.count("torch sees no GPU") == 1 and "Traceback" not in ended.output
 
 
 @pytest.mark.slow
@@ -180,6 +188,7 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "no steps": (lambda _: {"steps": 0}, ("--steps 0",)),
     "too many trainers": (lambda _: {"trainers": 4}, ("4 trainers", "3 virtual workers", "at most 3")),
     "unknown level": (lambda _: {"level": "D9"}, ("D9", "D0, D1, D2")),
+    "between GPUs without one": (lambda _: {"reduce": "nccl", "device": "cpu"}, ("--reduce nccl", "cpu", "torch")),
     "folder for a file": (lambda made: {"checkpoint": made}, ("is a folder",)),
     "resume without a file": (lambda made: {"resume": made / "no.h5"}, ("no.h5", "no such file")),
     "resume from no checkpoint": (lambda made: {"resume": made / "ddp.h5.txt"}, ("ddp.h5.txt", "no checkpoint")),

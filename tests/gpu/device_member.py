@@ -1,8 +1,9 @@
 """A trainer of a job on a device, joined to the others over torch.distributed.
 
-python device_member.py TASK N STEPS DEVICE MEMBER MEMBERS FOLDER [CHECKPOINT]
+python device_member.py TASK N STEPS DEVICE MEMBER MEMBERS FOLDER WAY [CHECKPOINT]
 
-The master writes FOLDER/state.h5. All members share the device where there is only one.
+The master writes FOLDER/state.h5. WAY: of the gradients, "host" or "device"; with "host" all members share the device
+where there is only one.
 """
 
 from __future__ import annotations
@@ -15,21 +16,24 @@ import torch
 import torch.distributed as dist
 
 from trainers import Group, Trainer, read, write
+from trainers.reduce.device_ring import DeviceRing
 from trainers.reduce.torch_backend import TorchTransport
 from trainers.single_job import SingleJob, TaskData
 
 
 def main(
-    task: str, workers: int, steps: int, kind: str, member: int, members: int, folder: Path, start: Path | None
+    task: str, workers: int, steps: int, kind: str, member: int, members: int, folder: Path, way: str, *start: str
 ) -> None:
     torch.set_num_threads(1)
     device = torch.device(kind) if kind == "cpu" else torch.device(kind, member % torch.accelerator.device_count())
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
     made = getattr(device_tasks, task)()
-    with Group.over(TorchTransport(timeout=120)) as group:
+    transport = TorchTransport(timeout=120)
+    backend = "gloo" if kind == "cpu" else "nccl"
+    with Group.over(transport, DeviceRing(transport, device, backend) if way == "device" else None) as group:
         trainer = Trainer(made, workers, group, device)
-        if start is not None:
-            trainer.restore(read(start) if group.is_master else None)
+        if start:
+            trainer.restore(read(Path(*start)) if group.is_master else None)
         SingleJob(trainer, TaskData(made), lambda news: None, lambda: False).run(steps)
         checkpoint = trainer.snapshot()
         if checkpoint is not None:
@@ -37,5 +41,5 @@ def main(
 
 
 if __name__ == "__main__":
-    name, workers, steps, kind, member, members, folder, *start = sys.argv[1:]
-    main(name, int(workers), int(steps), kind, int(member), int(members), Path(folder), Path(*start) if start else None)
+    name, workers, steps, kind, member, members, folder, *rest = sys.argv[1:]
+    main(name, int(workers), int(steps), kind, int(member), int(members), Path(folder), *rest)

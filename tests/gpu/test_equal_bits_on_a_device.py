@@ -82,12 +82,15 @@ def alone(task: str, workers: int, kind: str) -> Checkpoint:
     return state
 
 
-def together(task: str, workers: int, steps: int, kind: str, members: int, folder: Path, *start: Path) -> Path:
+def together(
+    task: str, workers: int, steps: int, kind: str, members: int, folder: Path, *start: Path, way: str = "host"
+) -> Path:
     """Train on several trainers; return the checkpoint's path."""
     folder.mkdir()
     words = [task, str(workers), str(steps), kind]
     command = [sys.executable, str(HERE / "device_member.py"), *words]
-    commands = [[*command, str(member), str(members), str(folder), *map(str, start)] for member in range(members)]
+    rest = [str(members), str(folder), way, *map(str, start)]
+    commands = [[*command, str(member), *rest] for member in range(members)]
     run_side_by_side(commands, os.environ, 240)
     return folder / "state.h5"
 
@@ -111,6 +114,16 @@ def test_several_trainers_and_a_restart_on_fewer_equal_stock_ddp(
     half = together(task, 3, STEPS // 2, kind, 3, tmp_path / "three")
     rest = together(task, 3, STEPS, kind, 2, tmp_path / "two", half)
     assert_equal(read(rest), stock(task, 3, kind))
+
+
+@pytest.mark.parametrize("members", [2, 3])
+def test_gradients_that_go_from_device_to_device_equal_stock_ddp(
+    stock: Callable[[str, int, str], Checkpoint], tmp_path: Path, members: int, kind: str
+) -> None:
+    if kind != "cpu" and torch.accelerator.device_count() < members:
+        pytest.skip(f"NCCL wants a GPU for each of {members} trainers")
+    state = together("Convolutions", 3, STEPS, kind, members, tmp_path / "trained", way="device")
+    assert_equal(read(state), stock("Convolutions", 3, kind))
 
 
 def test_another_number_of_workers_is_told_apart(stock: Callable[[str, int, str], Checkpoint], kind: str) -> None:

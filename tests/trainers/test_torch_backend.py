@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -49,11 +50,12 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["torch", "edges"])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
-def test_the_bits_do_not_depend_on_the_transport(case: Case, folder: Path) -> None:
+def test_the_bits_do_not_depend_on_the_transport(case: Case, way: str, folder: Path) -> None:
     wanted = run(case, Group.alone()).snapshot()
     assert wanted is not None
-    got = read(folder / f"{case.name}-over-torch.h5")
+    got = read(folder / f"{case.name}-over-{way}.h5")
     assert encode(got.as_tree()) == encode(wanted.as_tree())
 
 
@@ -64,17 +66,19 @@ def test_members_talk_over_torch(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_member_that_raises_is_named(folder: Path) -> None:
-    assert seen(folder, 1)["failing"] == "raised: the loss is nan"
-    assert seen(folder, 0)["failing"] == "PeerFailed 1: ArithmeticError: the loss is nan"
+@pytest.mark.parametrize("way", ["failing", "failing beside"])
+def test_a_member_that_raises_is_named(folder: Path, way: str) -> None:
+    assert seen(folder, 1)[way] == "raised: the loss is nan"
+    assert seen(folder, 0)[way] == "PeerFailed 1: ArithmeticError: the loss is nan"
 
 
 @pytest.mark.slow
 def test_a_member_that_is_silent_is_named(folder: Path) -> None:
-    assert seen(folder, 0)["silent"] == "PeerSilent [1]"
+    assert seen(folder, 0)["silent"] == seen(folder, 0)["silent beside"] == "PeerSilent [1]"
 
 
 def test_a_process_group_for_devices_alone_is_refused() -> None:
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
     from trainers.reduce.torch_backend import TorchTransport
 
     store = torch.distributed.HashStore()

@@ -16,6 +16,7 @@ from cases import CASES
 from drive import run
 
 from trainers import Group, PeerFailed, PeerSilent, write
+from trainers.reduce.device_ring import DeviceRing
 from trainers.reduce.torch_backend import TorchTransport
 
 
@@ -29,10 +30,16 @@ def collectives(group: Group) -> dict[str, Any]:
 def training(folder: Path, ranks: int) -> None:
     for case in CASES:
         if case.virtual_workers == 3 and case.rule == "sgd":
-            group = Group.over(TorchTransport(timeout=60))
-            checkpoint = run(case, group).snapshot()
-            if checkpoint is not None:
-                write(folder / f"{case.name}-over-torch.h5", checkpoint)
+            for name in ("torch", "edges"):
+                checkpoint = run(case, joined(name)).snapshot()
+                if checkpoint is not None:
+                    write(folder / f"{case.name}-over-{name}.h5", checkpoint)
+
+
+def joined(name: str) -> Group:
+    """The group of all, whose gradients go over the transport, or along edges of their own as between GPUs."""
+    transport = TorchTransport(timeout=60)
+    return Group.over(transport, DeviceRing(transport, "cpu", "gloo") if name == "edges" else None)
 
 
 def silent(rank: int, ranks: int) -> str:
@@ -47,13 +54,27 @@ def silent(rank: int, ranks: int) -> str:
     return "elsewhere"
 
 
-def failing(rank: int, ranks: int) -> str:
-    """The last member raises; the others are in the middle of a collective."""
-    everyone = dist.new_group(list(range(ranks)))
+def silent_beside(rank: int, ranks: int) -> str:
+    """The member after the first sends no gradients."""
+    ring = DeviceRing(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), "cpu", "gloo")
     try:
-        with Group.over(TorchTransport(everyone, timeout=60)) as group:
+        if rank == 0:
+            ring.wait([ring.receive(torch.zeros(3))])
+    except PeerSilent as error:
+        return f"PeerSilent {list(error.ranks)}"
+    return "elsewhere"
+
+
+def failing(rank: int, ranks: int, along_edges: bool) -> str:
+    """The last member raises; the others are in the middle of a collective."""
+    transport = TorchTransport(dist.new_group(list(range(ranks))), timeout=60)
+    neighbours = DeviceRing(transport, "cpu", "gloo") if along_edges else None
+    try:
+        with Group.over(transport, neighbours) as group:
             if rank == ranks - 1:
                 raise ArithmeticError("the loss is nan")
+            if neighbours is not None:
+                neighbours.wait([neighbours.receive(torch.zeros(3))])
             group.barrier()
     except PeerFailed as error:
         return f"PeerFailed {error.rank}: {error.text}"
@@ -67,9 +88,12 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     seen: dict[str, Any] = {"collectives": collectives(Group.over(TorchTransport(timeout=60)))}
     training(folder, ranks)
-    seen["failing"] = failing(rank, ranks)
-    dist.barrier()
+    for way, along_edges in (("failing", False), ("failing beside", True)):
+        seen[way] = failing(rank, ranks, along_edges)
+        dist.barrier()
     seen["silent"] = silent(rank, ranks)
+    dist.barrier()
+    seen["silent beside"] = silent_beside(rank, ranks)
     dist.barrier()
     (folder / f"torch-{rank}.json").write_text(json.dumps(seen))
 
