@@ -14,8 +14,10 @@ import fleet
 from fleet.add_command import add
 from fleet.compare_command import compare
 from fleet.convert_command import convert
+from fleet.doctor_command import doctor
 from fleet.options import RunOptions
 from fleet.simulate_command import simulate
+from fleet.submit_command import submit
 from fleet.trace_command import trace_tensors
 from fleet.train_command import train
 
@@ -145,7 +147,9 @@ app.command()(train)
 app.command()(compare)
 app.command("trace-tensors")(trace_tensors)
 app.command()(convert)
+app.command()(doctor)
 app.command()(simulate)
+app.command()(submit)
 
 
 def _launch(options: RunOptions) -> int:

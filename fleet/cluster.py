@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
+from fleet.launched import ranks_started
 from fleet.scheduling.state import Cluster
 from preprocess import shared_memory_available
 
@@ -137,6 +138,7 @@ def discover(
     Raises:
         ClusterError: on every rank alike, if the roles cannot be filled.
     """
+    _refuse_singletons(comm.size, ranks_started())
     hosts = gather(comm, _facts_of_host(comm))
     nodes = [int(h["node"]) for h in hosts]
     if pretend is not None:
@@ -156,6 +158,15 @@ def discover(
             for r in range(comm.size)
         )
     )  # fmt: skip
+
+
+def _refuse_singletons(size: int, started: int | None) -> None:
+    """ClusterError if each rank believes that it is alone: the launcher speaks another language than the MPI."""
+    if size == 1 and started is not None and started > 1:
+        raise ClusterError(
+            f"the launcher started {started} ranks, and each sees itself alone: they do not find each other. Under "
+            "srun give --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH; else take the mpirun of the MPI of mpi4py"
+        )
 
 
 def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str) -> ClusterMap:

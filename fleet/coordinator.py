@@ -58,6 +58,7 @@ class Coordinator:
         self._save = save
         self._take_in = take_in
         self._silence = silence
+        self._stopping = False  # altogether, as it was asked to
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
         self._poll = poll
@@ -213,6 +214,9 @@ class Coordinator:
             self.executor.stop(job, why)
 
     def _stop_all(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self.journal.write("stopping", jobs=list(self.ledger.running))
         for job in list(self.ledger.running):
             self._leave(job, "signal")
 
@@ -230,7 +234,7 @@ class Coordinator:
         if isinstance(event, EpochEnded):
             self._record_epoch(event)
         elif isinstance(event, CheckpointWritten):
-            self.ledger.jobs[event.job].checkpoint = event.path
+            self.ledger.saved(event.job, event.path, event.seconds)
             self.ledger.overhead["checkpoint"] += event.seconds * self._share(event.job)
             self.journal.write("checkpoint", **_keys(event))
         elif isinstance(event, Formed):

@@ -17,6 +17,7 @@ from typing import Any
 
 import fleet
 from fleet.added_jobs import AddedJobs
+from fleet.allocation import find_allocation
 from fleet.binding import binding_table
 from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
@@ -61,6 +62,7 @@ from fleet.scheduling.policies import Policy, policy
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, Job, spec_hash
+from fleet.walltime import Walltime
 from preprocess import CorruptLimitError
 from trainers import latest_good
 
@@ -258,6 +260,8 @@ class Session:
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
             journal.write("warning", text=text, job=name)
+        for text in self.rank.warnings:
+            journal.write("warning", text=text, job=None)
         wanted, trainers = self.spec.resources.trainers, len(self.rank.cluster.trainers)
         if wanted is not None and wanted != trainers:
             text = f"the spec asks for {wanted} trainers, the launcher started ranks for {trainers}: {trainers} train"
@@ -358,7 +362,9 @@ class Session:
         )  # fmt: skip
         save()
         silence = runtime.timeout + GRACE_SECONDS
-        Coordinator(plan, executor, ledger, journal, self.rank.stop, save, silence, take_in=newcomers.take_in).run()
+        stop = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
+        stop.announce()
+        Coordinator(plan, executor, ledger, journal, stop, save, silence, take_in=newcomers.take_in).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {

@@ -16,14 +16,21 @@ RANK_VARIABLES = (
     "FLUX_TASK_RANK",
     "JSM_NAMESPACE_RANK",
 )
+TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE")
 FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
 BEGUN = "begun"  # left there by each rank as the first thing it does
+CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
 
 
 def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this process is a rank that mpirun, srun, jsrun or another launcher started."""
     return any(name in environment for name in RANK_VARIABLES)
+
+
+def ranks_started(environment: Mapping[str, str] = os.environ) -> int | None:
+    """How many ranks the launcher says that it started; None if it does not."""
+    return next((int(environment[name]) for name in TASK_COUNTS if environment.get(name, "").isdigit()), None)
 
 
 def launched_by_us(environment: Mapping[str, str] = os.environ) -> bool:
@@ -41,6 +48,21 @@ def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
     for folder in launch_folder(environment):
         with suppress(OSError):
             (folder / BEGUN).touch()
+
+
+def leave_code(rank: int, code: int, environment: Mapping[str, str] = os.environ) -> int:
+    """Leave a run's exit code for who started the ranks and reads it; return the one that this rank is to end with.
+
+    Launchers kill the other ranks at the first that ends with another code than 0, and make noise.
+    """
+    if rank == 0:
+        leave("code", code, environment)
+        if CODE_FILE in environment:
+            path = Path(environment[CODE_FILE])
+            temporary = path.with_name(f".{path.name}.new")
+            temporary.write_text(f"{code}\n")
+            temporary.rename(path)
+    return 0 if launched_by_us(environment) or CODE_FILE in environment else code
 
 
 def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -101,6 +101,7 @@ class Ledger:
         self._seed = seed
         self.promises: dict[str, Any] = {}  # the policy's, by job
         self.longest_forming = 0.0  # seconds
+        self.checkpoint_seconds: dict[str, float] = {}  # longest of each job
         self._to_come = list(self.jobs.values())
 
     def remember(self, event: Mapping[str, Any]) -> None:
@@ -116,6 +117,7 @@ class Ledger:
             job.epoch, job.metrics = event["epoch"], event["metrics"]
         elif kind == "checkpoint" and job is not None:
             job.checkpoint = event["path"]
+            self._took(job.name, event.get("seconds", 0.0))
         elif kind == "formed":
             self.formed(event["seconds"])
         elif kind == "profile":
@@ -205,6 +207,24 @@ class Ledger:
     def formed(self, seconds: float) -> None:
         """A group was formed, and its job's state brought there, in so many seconds."""
         self.longest_forming = max(self.longest_forming, seconds)
+
+    def saved(self, job: str, path: str, seconds: float) -> None:
+        """A job's checkpoint was written."""
+        self.jobs[job].checkpoint = path
+        self._took(job, seconds)
+
+    def _took(self, job: str, seconds: float) -> None:
+        self.checkpoint_seconds[job] = max(self.checkpoint_seconds.get(job, 0.0), seconds)
+
+    def seconds_to_stop(self) -> float:
+        """From a wish to stop until all running jobs are saved: the longest step, and their checkpoints one by one."""
+        longest = max(self.checkpoint_seconds.values(), default=0.0)
+        steps = [0.0]
+        for name, devices in self.running.items():
+            job = self.jobs[name]
+            if job.curve is not None and job.batch:
+                steps.append(job.batch / float(job.curve(len(devices))))
+        return max(steps) + sum(self.checkpoint_seconds.get(name, longest) for name in self.running)
 
     def epoch_ended(self, event: EpochEnded, now: float) -> None:
         """A running job has finished an epoch."""

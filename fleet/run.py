@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fleet.added_jobs import AddedJobs
+from fleet.binding_checks import check_binding
+from fleet.binding_facts import gather_facts
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
 from fleet.journal import last_second
 from fleet.keeper import Keeper
-from fleet.launched import launch_folder, launched_by_us, leave
+from fleet.launched import launch_folder, launched_by_us, leave, leave_code
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.live import RunError
 from fleet.options import RunOptions
@@ -79,6 +81,7 @@ class Rank:
     stop: StopFlag
     slots: MPI.Intracomm  # for samples between nodes, and nothing else
     datasets: dict[str, Dataset] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()  # of how the ranks were put
     threads: list[GuardedThread] = field(default_factory=list)
     _told: bool = False
 
@@ -139,12 +142,12 @@ def _run(options: RunOptions, world: MPI.Intracomm) -> int:
         stop.install()
         if world.rank == COORDINATOR:
             leave("pid", os.getpid())
-        return _finish(world.rank, _take_part(options, world, stop))
+        return leave_code(world.rank, _take_part(options, world, stop))
     except MENDABLE as error:
         # Raised alike on every rank, or on rank 0 while the others wait for its word: they get it from `_agree`.
         if world.rank == COORDINATOR:
             print(f"fleet: {error}", file=sys.stderr, flush=True)
-        return _finish(world.rank, BAD_INPUT)
+        return leave_code(world.rank, BAD_INPUT)
     except RunError as error:
         print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
         MPI.COMM_WORLD.Abort(1)
@@ -152,13 +155,6 @@ def _run(options: RunOptions, world: MPI.Intracomm) -> int:
     except BaseException:
         _abort(world.rank)
         raise
-
-
-def _finish(rank: int, code: int) -> int:
-    """The rank's own exit code: mpiexec makes noise of any but 0, so our own launch gets the code from a file."""
-    if rank == COORDINATOR:
-        leave("code", code)
-    return 0 if launched_by_us() else code
 
 
 def _abort(rank: int) -> None:
@@ -177,6 +173,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
     )
     with importable([folder, Path.cwd()]):
         cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
+        warnings = _check_places(world, cluster, options, spec.resources.threads)
         datasets = _open_data(world, cluster, spec)
         _warm_up(cluster.places[world.rank])
         facts = _agree(world, lambda: facts_to_json(facts_of(datasets)), facts_from_json)
@@ -184,7 +181,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
         place = cluster.places[world.rank]
         node_comm = cast("MPI.Intracomm", world.Split(color=cluster.nodes.index(place.node), key=world.rank))
-        rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets)
+        rank = Rank(options, world, node_comm, cluster, runtime, stop, world.Dup(), datasets, warnings)
         _limit_threads(spec.resources.threads)
         return _play_role(rank)
 
@@ -210,6 +207,21 @@ def _is_new(job: Mapping[str, Any], own: Collection[str]) -> bool:
         return Job.model_validate(job).name not in own
     except ValueError:
         return False
+
+
+def _check_places(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, threads: int) -> tuple[str, ...]:
+    """What could be better about where the ranks were put; nothing is said of ranks that plain `fleet` started.
+
+    Raises:
+        ClusterError: on every rank alike, with what must be.
+    """
+    if options.rehearse or launched_by_us():
+        return ()
+    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
+    refused = [finding.text for finding in findings if finding.refuses]
+    if refused:
+        raise ClusterError("\n  ".join(refused))
+    return tuple(finding.text for finding in findings)
 
 
 def _warm_up(place: Place) -> None:
@@ -282,7 +294,7 @@ def _part(rank: Rank, code: int) -> None:
         if time.monotonic() > end:
             late = f"the run is over, but not all ranks have ended within {rank.runtime.timeout:g} s"
             print(f"fleet: rank {rank.number}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
-            _finish(rank.number, code)
+            leave_code(rank.number, code)
             rank.world.Abort(code or 1)
         time.sleep(0.002)
 

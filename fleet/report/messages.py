@@ -74,6 +74,11 @@ def _failed(event: Event, progress: Progress) -> str:
     return f"{event.get('job')} FAILED: {event.get('error')}"
 
 
+def _stopping(event: Event, progress: Progress) -> str:
+    jobs = ", ".join(map(str, event.get("jobs") or ()))
+    return f"asked to stop: {jobs} finish their step and are saved" if jobs else "asked to stop: nothing trains"
+
+
 def _warning(event: Event, progress: Progress) -> str:
     job = event.get("job")
     return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
@@ -98,6 +103,7 @@ _WRITERS = {
     "planned": _planned,
     "epoch": _epoch,
     "stopped": _stopped,
+    "stopping": _stopping,
     "done": _done,
     "failed": _failed,
     "warning": _warning,

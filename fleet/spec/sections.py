@@ -25,6 +25,7 @@ from fleet.spec.values import (
     Integer,
     Name,
     Named,
+    NonNegative,
     Positive,
     Profiled,
     Real,
@@ -255,6 +256,12 @@ class Checkpoints(Section):
 
     every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
     keep: Count = Field(default=2, description="Checkpoints of a job that are kept, the newest.", examples=[2])
+    margin: NonNegative = Field(
+        default=30.0,
+        description="Seconds to be left when the last checkpoint is written before a scheduler ends the allocation; "
+        "what checkpoints take was measured, and comes on top.",
+        examples=[60.0],
+    )
 
 
 class Profile(Section):

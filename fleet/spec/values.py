@@ -57,6 +57,7 @@ Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
 IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
 CountRange = Annotated[tuple[Count, Count], AfterValidator(_ascending), BeforeValidator(_pair)]
 RealRange = Annotated[tuple[Real, Real], AfterValidator(_ascending)]
+NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 Plain = Annotated[JsonValue, AfterValidator(_finite)]
 

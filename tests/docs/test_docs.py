@@ -78,6 +78,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         "convert-data",
         "share-a-loader",
         pytest.param("add-jobs", marks=pytest.mark.slow),
+        "submit",
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
     ],
@@ -104,7 +105,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
-    followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs"}
+    followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs", "submit"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

@@ -1,0 +1,77 @@
+"""What is known of a site: its scheduler, its nodes, and the lines that a job there needs."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SITES = "sites.yaml"
+
+
+class SiteError(ValueError):
+    """A site that is not known, or not well described; the text says the rule and the mend."""
+
+
+class Site(BaseModel):
+    """A site, or a kind of scheduler.
+
+    Attributes:
+        scheduler: whose script it gets.
+        title: for people.
+        gpus: of a node; None where it is not known.
+        cores: of a node, those that jobs may use; None where it is not known.
+        launch: options of the program that starts ranks.
+        directives: further lines for the scheduler, without their mark.
+        setup: lines of the script before the run.
+        environment: variables.
+        chunk: what follows the number of nodes in a PBS select statement.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scheduler: Literal["slurm", "lsf", "pbs", "flux"]
+    title: str = ""
+    gpus: int | None = Field(default=None, ge=0)
+    cores: int | None = Field(default=None, ge=1)
+    launch: tuple[str, ...] = ()
+    directives: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+    chunk: str = ""
+
+
+def read_site(name: str) -> Site:
+    """The site of that name, or that a YAML file describes.
+
+    Raises:
+        SiteError: it is neither, or the file is not right.
+    """
+    if name.endswith((".yaml", ".yml")):
+        return _from_file(Path(name))
+    known: dict[str, Any] = yaml.safe_load((files("batch_scripts") / SITES).read_text())
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        advice = f"; did you mean {near[0]}?" if near else ""
+        raise SiteError(f"--site {name}: choose one of {', '.join(known)}, or name a YAML file{advice}")
+    return Site.model_validate(known[name])
+
+
+def _from_file(path: Path) -> Site:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise SiteError(f"--site {path}: there is no such file") from None
+    except yaml.YAMLError as error:
+        raise SiteError(f"--site {path}: this is no YAML: {error}") from None
+    if isinstance(values, dict) and len(values) == 1 and isinstance(next(iter(values.values())), dict):
+        values = next(iter(values.values()))  # a whole entry was copied, with its name
+    try:
+        return Site.model_validate(values)
+    except ValidationError as error:
+        told = "; ".join(f"{'.'.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors())
+        raise SiteError(f"--site {path}: {told}; the keys are {', '.join(Site.model_fields)}") from None

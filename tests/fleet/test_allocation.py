@@ -1,0 +1,100 @@
+"""When an allocation ends, as four schedulers say it; and what a run does about it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fleet.allocation import find_allocation
+from fleet.journal import Journal, read_journal
+from fleet.ledger import JobRecord, Ledger
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.state import Cluster
+from fleet.signals import StopFlag
+from fleet.walltime import Walltime
+
+NOW = 1_700_000_000.0
+BEGUN = datetime.fromtimestamp(NOW - 600).strftime("%a %b %d %H:%M:%S %Y")
+QSTAT = json.dumps({"Jobs": {"7.pbs": {"stime": BEGUN, "Resource_List": {"walltime": "00:30:00"}}}})
+SAID: dict[str, tuple[dict[str, str], str, float | None]] = {
+    "Slurm, variable": ({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(NOW) + 90)}, "", 90.0),
+    "Slurm, hours": ({"SLURM_JOB_ID": "7"}, "1:02:03\n", 3723.0),
+    "Slurm, days": ({"SLURM_JOB_ID": "7"}, "2-00:00:10\n", 172810.0),
+    "Slurm, minutes": ({"SLURM_JOB_ID": "7"}, "4:05\n", 245.0),
+    "Slurm, no end": ({"SLURM_JOB_ID": "7"}, "UNLIMITED\n", None),
+    "LSF": ({"LSB_JOBID": "7"}, "0:59 L\n", 3540.0),
+    "PBS": ({"PBS_JOBID": "7.pbs"}, QSTAT, 1200.0),
+    "Flux": ({"FLUX_JOB_ID": "f7"}, "3599.5\n", 3599.5),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_schedulers_say_when_it_ends(case: str) -> None:
+    environment, said, left = SAID[case]
+    found = find_allocation(environment, lambda command: said, lambda: NOW)
+    assert found is not None and found.problem == "" and case.startswith(found.scheduler)
+    assert (None if found.end is None else found.end - NOW) == pytest.approx(left) if left else found.end is None
+
+
+@pytest.mark.parametrize("said", ["", "soon", "INVALID\n", "{}"])
+@pytest.mark.parametrize("case", ["Slurm, hours", "LSF", "PBS", "Flux"])
+def test_what_is_not_understood_is_no_end(case: str, said: str) -> None:
+    found = find_allocation(SAID[case][0], lambda command: said, lambda: NOW)
+    assert found is not None and found.end is None and found.problem
+
+
+def test_a_program_that_is_not_there_is_no_end() -> None:
+    found = find_allocation({"LSB_JOBID": "7", "PATH": ""})
+    assert found is not None and found.end is None and "bjobs" in found.problem
+
+    def fails(command: Sequence[str]) -> str:
+        raise subprocess.CalledProcessError(1, list(command))
+
+    found = find_allocation({"PBS_JOBID": "7"}, fails)
+    assert found is not None and found.end is None and "qstat" in found.problem
+
+
+def test_nothing_is_found_outside_of_all() -> None:
+    assert find_allocation({}) is None
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    jobs = [JobRecord(name, "s", 2, curve=RateCurve({1: 10.0}, per_node=2), batch=40) for name in ("a", "b")]
+    ledger = Ledger(Cluster((2,)), jobs, seed=0)
+    ledger.planned({"a": (0,), "b": (1,)}, 0.0)
+    for place, job in enumerate(jobs):
+        ledger.started(job.name, (place,), 0.0)
+    return ledger
+
+
+def walltime(folder: Path, ledger: Ledger, left: float, variables: Mapping[str, str] | None = None) -> Walltime:
+    end = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(NOW + left))}
+    return Walltime(
+        StopFlag(), find_allocation(variables or end), 5.0, ledger, Journal(folder / "journal.jsonl"), lambda: NOW
+    )
+
+
+def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledger, tmp_path: Path) -> None:
+    ledger.saved("a", "a.h5", 3.0)
+    ledger.saved("a", "a.h5", 2.0)
+    assert ledger.seconds_to_stop() == pytest.approx(4.0 + 3.0 + 3.0)  # b is thought to take as long as the longest
+    assert not walltime(tmp_path, ledger, 16.0)()
+    stop = walltime(tmp_path, ledger, 15.0)
+    assert stop() and stop.stop.raised and stop()
+    (warning,) = [event for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == "warning"]
+    assert "ends in 15 s" in warning["text"]
+
+
+def test_a_run_without_an_end_is_stopped_by_signals_alone(ledger: Ledger, tmp_path: Path) -> None:
+    stop = walltime(tmp_path, ledger, 0.0, {"NO": "SCHEDULER"})
+    stop.announce()
+    assert not stop()
+    stop.stop.raised = True
+    assert stop()
+    assert list(read_journal(tmp_path / "journal.jsonl")) == []

@@ -1,0 +1,122 @@
+"""The scripts that `fleet submit` writes: right for bash, for the schedulers, and for the ranks that they start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import yaml
+from ensembles import Ensemble
+from processes import Ended
+
+Submit = Callable[..., Ended]
+SITES = yaml.safe_load((files("batch_scripts") / "sites.yaml").read_text())
+GENERIC = ("slurm", "lsf", "pbs", "flux")
+TWO_NODES = ("--nodes", "2", "--gpus-per-node", "4", "--dry-run")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_every_site_s_script_is_right_for_the_shell(
+    site: str, submit: Submit, shellcheck: Callable[[Path], None], tmp_path: Path
+) -> None:
+    options = ("--account", "abc123", "--queue", "debug", "--setup", "module load x", "--env", "A=a b")
+    ended = submit("--site", site, *TWO_NODES, *options)
+    assert ended.code == 0 and ended.output.startswith("#!/usr/bin/env bash\n"), ended.output
+    script = tmp_path / "script.sh"
+    script.write_text(ended.output)
+    shellcheck(script)
+    for words in ("abc123", "debug", "module load x", "export A='a b'", "fleet run", "--preprocessors 2"):
+        assert words in ended.output
+
+
+@pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ("slurm", ["--nodes=2", "--ntasks-per-node=5", "--gpus-per-node=4", "--time=01:30:00", "USR1@180"]),
+        ("lsf", ["-nnodes 2", "-W 1:30", "jsrun -n 2 -r 1 -a 5 -g 4"]),
+        ("pbs", ["select=2", "walltime=01:30:00", "mpiexec -n 10 --ppn 5"]),
+        ("flux", ["--nodes=2", "--time-limit=5400s", "--ntasks=10"]),
+    ],
+)
+def test_a_rank_for_each_gpu_and_one_that_prepares_samples(site: str, words: list[str], submit: Submit) -> None:
+    ended = submit("--site", site, *TWO_NODES, "--time", "90m")
+    assert ended.code == 0, ended.output
+    assert all(word in ended.output for word in words), ended.output
+
+
+@pytest.mark.parametrize("site", GENERIC[1:])
+def test_a_scheduler_takes_the_script_and_runs_it(
+    site: str, submit: Submit, stand_ins: dict[str, str], ensemble: Ensemble
+) -> None:
+    """The stand-ins take what the real programs take, and start the ranks here."""
+    out = ensemble.folder / f"out-{site}"
+    options = ["--nodes", "1", "--gpus-per-node", "0", "--trainers-per-node", "2", "--cores-per-rank", "2"]
+    ended = submit("--site", site, *options, "--out", str(out), "--script", f"{out}.sh", "--setup", ":", **stand_ins)
+    assert ended.code == 0, ended.output
+    assert "submitted: job" in ended.output
+    assert json.loads((out / "run.json").read_text())["status"] == "done"
+    calls = [json.loads(line) for line in Path(stand_ins["STAND_IN_LOG"]).read_text().splitlines()]
+    assert [call.get("ranks") for call in calls] == [None, 3]
+
+
+@pytest.mark.parametrize("site", GENERIC[1:])
+def test_a_scheduler_s_refusal_is_told(site: str, submit: Submit, stand_ins: dict[str, str], tmp_path: Path) -> None:
+    site_file = tmp_path / "own.yaml"
+    bad = {"lsf": "-no_such_option 1", "pbs": "-l no_such_resource=1", "flux": "--no-such-option=1"}[site]
+    site_file.write_text(yaml.safe_dump({"mine": {**SITES[site], "directives": [bad]}}))
+    script = str(tmp_path / "x.sh")
+    ended = submit("--site", str(site_file), "--nodes", "1", "--gpus-per-node", "4", "--script", script, **stand_ins)
+    assert ended.code == 1 and "no" in ended.output and "refused" in ended.output, ended.output
+    assert "Traceback" not in ended.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--site", "frontire"], ["frontire", "did you mean frontier?"]),
+        (["--site", "nowhere.yaml"], ["nowhere.yaml", "no such file"]),
+        (["--nodes", "0", "--gpus-per-node", "4"], ["--nodes 0", "at least 1"]),
+        (["--site", "slurm"], ["--gpus-per-node", "0 trains on CPUs"]),
+        (["--site", "summit", "--gpus-per-node", "8"], ["8", "6", "Summit"]),
+        (["--site", "summit", "--cores-per-rank", "40"], ["280 cores", "42", "--cores-per-rank 6"]),
+        (["--gpus-per-node", "4", "--trainers-per-node", "5"], ["5", "4 GPUs"]),
+        (["--gpus-per-node", "4", "--preprocessors-per-node", "0"], ["--preprocessors-per-node 0"]),
+        (["--gpus-per-node", "4", "--time", "four"], ["--time four", "90m"]),
+        (["--gpus-per-node", "4", "--time", "2m", "--warn", "3m"], ["--warn 180 s", "120 s"]),
+        (["--gpus-per-node", "4", "--env", "x"], ["--env x", "NAME=VALUE"]),
+        (["--gpus-per-node", "4", "--", "--no-such"], ["--no-such"]),
+        (["--gpus-per-node", "4", "--template", "none.j2"], ["none.j2"]),
+    ],
+    ids=lambda value: " ".join(value) if value and value[0].startswith("-") else "",
+)
+def test_what_cannot_be_is_told_with_the_mend(options: list[str], words: list[str], submit: Submit) -> None:
+    given = {option for option in options if option.startswith("--")}
+    defaults = {"--site": "slurm", "--nodes": "2"}
+    base = [word for name, value in defaults.items() if name not in given for word in (name, value)]
+    ended = submit(*base, "--dry-run", *options)
+    assert ended.code == 2 and "Traceback" not in ended.output, ended.output
+    assert all(word in ended.output for word in words), ended.output
+
+
+def test_an_own_template_and_an_own_site_are_taken(submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "mine.sh.j2").write_text("#!/bin/sh\n# {{ nodes }} of {{ cores_per_rank }}\n{{ command }}\n")
+    (tmp_path / "mine.yaml").write_text("{scheduler: slurm, gpus: 2, cores: 30}\n")
+    options = ("--site", str(tmp_path / "mine.yaml"), "--template", str(tmp_path / "mine.sh.j2"))
+    ended = submit(*options, "--nodes", "3", "--dry-run", "--", "--policy", "malleable")
+    assert ended.code == 0, ended.output
+    first, second, third = ended.output.splitlines()
+    assert (first, second) == ("#!/bin/sh", "# 3 of 10")
+    assert third.startswith("fleet run ") and third.endswith("--policy malleable")
+
+
+def test_a_broken_spec_is_told_before_it_waits_in_a_queue(submit: Submit, ensemble: Ensemble) -> None:
+    text = ensemble.spec.read_text()
+    try:
+        ensemble.spec.write_text(text.replace("jobs:", "jbos:"))
+        ended = submit("--site", "slurm", *TWO_NODES)
+    finally:
+        ensemble.spec.write_text(text)
+    assert ended.code == 2 and "jbos" in ended.output, ended.output
