@@ -20,7 +20,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the events of `path` in order; a torn last line (a killed run's) and a missing file are no events."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for line in lines:
         try:

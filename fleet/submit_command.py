@@ -48,7 +48,7 @@ def submit(
     script: Annotated[Path | None, typer.Option(help="where the script is written; default: NAME.sh here")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script, and do nothing else")] = False,
     options: Annotated[
-        list[str] | None, typer.Argument(help="options of `fleet run`, after --", metavar="-- OPTIONS")
+        list[str] | None, typer.Argument(help="options of `fleet run`, after --", metavar="OPTIONS")
     ] = None,
 ) -> None:
     """Write the batch script of a run and submit it: one rank a GPU, and CPU ranks that prepare samples on each node.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -22,6 +23,7 @@ def fleet(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_digits_are_planned_without_training(tmp_path: Path) -> None:
     done = fleet("plan", "examples/digits.yaml", "--json", "--cluster", "2x2")
     assert done.returncode == 0, done.stderr

@@ -67,7 +67,7 @@ def test_everything_is_recorded_in_the_order_of_execution(here: Path) -> None:
         assert {event.name for event in events if event.kind == kind and event.worker is None} == parameters
 
 
-@pytest.mark.parametrize("more", [("--trainers", "2"), ("--ddp",)], ids=" ".join)
+@pytest.mark.parametrize("more", [("--trainers", "2"), pytest.param(("--ddp",), marks=pytest.mark.slow)], ids=" ".join)
 def test_two_trainers_and_stock_ddp_compute_the_same_step_by_step(
     here: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:

@@ -112,7 +112,7 @@ def test_accumulation_and_clipping_have_the_bits_of_stock_ddp(tmp_path: Path, ma
 @pytest.mark.parametrize(
     "trainers, number",
     [
-        pytest.param(1, signal.SIGUSR1, id="alone, SIGUSR1"),
+        pytest.param(1, signal.SIGUSR1, id="alone, SIGUSR1", marks=pytest.mark.slow),
         pytest.param(2, signal.SIGINT, id="two trainers, ctrl-C", marks=pytest.mark.slow),
     ],
 )

@@ -108,9 +108,9 @@ def test_a_job_added_to_a_run_that_is_over_is_trained_by_its_next_start(
     ("change", "words"),
     [
         ({"name": "mlp"}, ["jobs[0].name", "the run has a job of this name"]),
-        ({"data": "sounds"}, ["jobs[0].data", "pictures"]),
-        ({"stop": {"epoch": 3}}, ["stop.epoch", "epochs"]),
-        ({"model": {"name": "trainers.zoo:CMN"}}, ["trainers.zoo:CMN", "CNN"]),
+        pytest.param({"data": "sounds"}, ["jobs[0].data", "pictures"], marks=pytest.mark.slow),
+        pytest.param({"stop": {"epoch": 3}}, ["stop.epoch", "epochs"], marks=pytest.mark.slow),
+        pytest.param({"model": {"name": "trainers.zoo:CMN"}}, ["trainers.zoo:CMN", "CNN"], marks=pytest.mark.slow),
         ({"virtual_workers": 0, "batch_size": -1}, ["virtual_workers", "batch_size"]),
     ],
     ids=["name", "data", "key", "model", "two at once"],

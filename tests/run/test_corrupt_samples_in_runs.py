@@ -80,6 +80,7 @@ def test_each_batch_is_full_and_no_corrupt_sample_is_in_it(skipped: RunFolder) -
     assert sum(times) == EPOCHS * STEPS * WORKERS * BATCH
 
 
+@pytest.mark.slow
 def test_bits_depend_on_no_ranks(skipping: Ensemble, skipped: RunFolder) -> None:
     command = skipping.plain("more", "--trainers", "2", "--preprocessors", "2", "--policy", "local")
     ended = run(command, skipping.folder)

@@ -62,6 +62,7 @@ def test_one_member_of_a_group_fails(unlucky: Ensemble) -> None:
     assert grouped.summary["jobs"]["mlp"]["status"] == "done"
 
 
+@pytest.mark.slow
 def test_failure_while_rates_are_measured(unlucky: Ensemble) -> None:
     """Without known rates the first batches are those of the profiler."""
     jobs = [mlp(), faulty("sunk", "raise", picture=None)]

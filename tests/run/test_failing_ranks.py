@@ -31,6 +31,7 @@ def test_training_sample_that_cannot_be_read(tmp_path: Path) -> None:
     assert SUNK in ended.output and "sample 40" in ended.output
 
 
+@pytest.mark.slow
 def test_sample_that_another_rank_cannot_read(tmp_path: Path) -> None:
     ensemble = broken(tmp_path, held_out={"broken": list(range(1, 27)), "broken_on": 1})
     ended = end_badly(ensemble.under_mpiexec(3, "run", "--preprocessors", "2"), tmp_path)
@@ -52,7 +53,8 @@ def test_trainer_that_is_killed(tmp_path: Path) -> None:
     assert "signal 9" in ended.output
 
 
-@pytest.mark.parametrize("kind", ["plain", pytest.param("under mpiexec", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["plain", "under mpiexec"])
 def test_held_out_sample_that_cannot_be_read_until_it_is_mended(tmp_path: Path, kind: str) -> None:
     """It is met at the end of the first epoch, by the coordinator's own preprocessor, while trainers wait for it."""
     ensemble = broken(tmp_path, held_out={"broken": [20]})

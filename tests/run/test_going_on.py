@@ -140,6 +140,7 @@ def test_signal_of_a_batch_system_stops_the_run_under_mpiexec(long: Ensemble) ->
     assert folder.summary["status"] == "stopped"
 
 
+@pytest.mark.slow
 def test_second_run_in_the_same_directory_is_refused(long: Ensemble) -> None:
     folder, gate = long.left("held"), long.folder / "open"
     variables = {"GATE": str(gate), "GATE_AFTER": "0"}

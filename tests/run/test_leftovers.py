@@ -56,6 +56,7 @@ def files_of(place: Path) -> set[Path]:
     return {*place.iterdir(), *place.parent.glob("ompi.*"), *place.parent.glob("fleet-????????")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["plain", pytest.param("under mpiexec", marks=pytest.mark.slow)])
 def test_next_start_removes_what_a_run_left_that_was_killed_whole(ensemble: Ensemble, shared: Path, kind: str) -> None:
     """All ranks and the launcher at once, while there is a ring: nobody had the time to remove anything."""

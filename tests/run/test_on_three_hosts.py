@@ -15,6 +15,7 @@ JOBS = ("mlp", "cnn", "count")
 REASON = why_not()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_bits_are_those_of_one_device(small: Ensemble, alone: RunFolder) -> None:
     with virtual_hosts(3) as cluster:

@@ -54,6 +54,7 @@ def test_run_with_the_profile_measures_no_rate(unmeasured: Ensemble, rates: Path
         assert event["measured"] == measured["rates"][fingerprint]
 
 
+@pytest.mark.slow
 def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None:
     """A batch system's signal reaches every rank; it is kept until the measurements can be left."""
     jobs = [mlp(), cnn()]

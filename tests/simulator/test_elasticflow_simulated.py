@@ -93,7 +93,7 @@ def test_a_reserve_of_a_node_keeps_all_promises_while_a_node_fails(
 
 
 @given(trace=scaling_traces(deadlines=True), begin=st.floats(0, 300), lasts=st.floats(1, 300))
-@settings(max_examples=20)
+@settings(max_examples=5)
 def test_without_a_reserve_a_failure_may_cost_deadlines_but_no_job(trace: Trace, begin: float, lasts: float) -> None:
     for restart in (0.0, 3.0):
         failures = Failure(begin, 0, begin + lasts), Failure(begin + 5, 1, begin + 5 + lasts)

@@ -45,6 +45,7 @@ def assert_as_undisturbed(given: Any, undisturbed: RunFolder) -> None:
     assert_same_bits(final_states(given.folder, JOBS), final_states(undisturbed, JOBS))
 
 
+@pytest.mark.slow
 def test_a_submitted_run_trains_on_all_nodes(submit: Submit, slurm: VirtualSlurm, undisturbed: RunFolder) -> None:
     given = submit(3)
     slurm.wait(given.job, "COMPLETED")

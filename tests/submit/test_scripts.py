@@ -47,7 +47,9 @@ def test_a_rank_for_each_gpu_and_one_that_prepares_samples(site: str, words: lis
     assert all(word in ended.output for word in words), ended.output
 
 
-@pytest.mark.parametrize("site", GENERIC[1:])
+@pytest.mark.parametrize(
+    "site", [pytest.param("lsf", marks=pytest.mark.slow), "pbs", pytest.param("flux", marks=pytest.mark.slow)]
+)
 def test_a_scheduler_takes_the_script_and_runs_it(
     site: str, submit: Submit, stand_ins: dict[str, str], ensemble: Ensemble
 ) -> None:

@@ -61,7 +61,9 @@ def native() -> dict[str, str]:
     return digests("D1")
 
 
-@pytest.mark.parametrize("name", INSTRUCTION_SETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "sse4" else name for name in INSTRUCTION_SETS]
+)
 def test_d2_has_the_same_bits_on_an_older_processor(name: str, native: dict[str, str]) -> None:
     pinned = digests("D2", environment(name))
     assert pinned.keys() == set(NETWORKS)

@@ -42,6 +42,7 @@ def test_a_history_ends_with_the_bits_of_stock_ddp(history: History, stock: Stoc
 COMMON = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
+@pytest.mark.slow
 @given(history=histories(("mlp", "cnn"), (3, 4)))
 @settings(max_examples=5, **COMMON)  # type: ignore[arg-type]
 def test_a_few_random_histories_end_with_the_bits_of_stock_ddp(
