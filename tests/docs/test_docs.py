@@ -75,7 +75,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         "own-data",
         "search-space",
         pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
-        "convert-data",
+        pytest.param("convert-data", marks=pytest.mark.slow),
         "share-a-loader",
         pytest.param("add-jobs", marks=pytest.mark.slow),
         "submit",

@@ -172,12 +172,8 @@ STUCK: dict[str, tuple[str, str, int, bool, tuple[str, ...]]] = {
 }
 
 
-QUICK = ("rank 0 while it reads",)
-
-
-@pytest.mark.parametrize(
-    "case", [case if case in QUICK else pytest.param(case, marks=pytest.mark.slow) for case in STUCK]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", STUCK)
 def test_source_that_never_comes_back_ends_the_run(case: str, tmp_path: Path) -> None:
     part, where, rank, alone, words = STUCK[case]
     ensemble = faulty(tmp_path, part, "Stuck", where=where, rank=rank, alone=alone)

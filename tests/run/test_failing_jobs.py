@@ -49,6 +49,7 @@ def test_sound_network_finishes(folder: RunFolder) -> None:
     assert (record["status"], record["epochs"], record["error"]) == ("done", 2, None)
 
 
+@pytest.mark.slow
 def test_one_member_of_a_group_fails(unlucky: Ensemble) -> None:
     """One of two members meets the picture; the other learns of it from its peer, and both train what comes next."""
     jobs = [mlp(virtual_workers=1), faulty("leaking", "raise")]

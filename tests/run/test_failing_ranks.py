@@ -38,6 +38,7 @@ def test_sample_that_another_rank_cannot_read(tmp_path: Path) -> None:
     assert SUNK in ended.output and "rank 1" in ended.output
 
 
+@pytest.mark.slow
 def test_data_that_another_rank_cannot_open(tmp_path: Path) -> None:
     """A file that one node has and another has not."""
     ensemble = broken(tmp_path, train={"broken": [0], "broken_on": 1})

@@ -95,6 +95,7 @@ def test_times_go_on_without_the_gap(killed: RunFolder) -> None:
     assert all(earlier["end"] <= later["start"] for earlier, later in zip(rounds, rounds[1:]))
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_passed_over(
     long: Ensemble, damaged: tuple[RunFolder, Path], undisturbed: RunFolder
 ) -> None:
@@ -108,6 +109,7 @@ def test_damaged_checkpoint_is_passed_over(
     assert_same_bits(final_states(folder, JOBS), final_states(undisturbed, JOBS))
 
 
+@pytest.mark.slow
 def test_interrupt_stops_between_two_steps_and_the_same_command_goes_on(long: Ensemble, undisturbed: RunFolder) -> None:
     folder = long.left("interrupted")
     with started(long.plain("interrupted", "--trainers", "2"), long.folder) as running:

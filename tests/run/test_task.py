@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from ensembles import STEPS, mlp, write_ensemble
 from processes import run
 
 import trainers
 
 
+@pytest.mark.slow
 def test_task_with_its_own_data_trains_beside_a_model(tmp_path: Path) -> None:
     plain = {"name": "plain", "task": {"name": "parts:Plain"}, "data": None, "optimizer": None, "metrics": []}
     ensemble = write_ensemble(tmp_path, [mlp(), plain])
