@@ -30,6 +30,7 @@ __all__ = ["PACKAGES", "SlurmError", "VirtualSlurm", "install", "virtual_slurm",
 PACKAGES = ("slurm-wlm", "munge", "libpmix2", "iproute2")
 PROGRAMS = {"slurmctld": "/usr/sbin/slurmctld", "slurmd": "/usr/sbin/slurmd", "munged": "/usr/sbin/munged"}
 PATIENCE_SECONDS = 60.0
+APT_SECONDS = 80.0
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
 POLL_SECONDS = 0.2
 
@@ -163,7 +164,10 @@ def install() -> str | None:
     command = ["apt-get", "install", "--yes", "--no-install-recommends", *PACKAGES]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for words in (command, ["apt-get", "update"], command):
-        done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300)
+        try:
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=APT_SECONDS)
+        except subprocess.TimeoutExpired:
+            return f"`{' '.join(words[:2])}` has not ended for {APT_SECONDS:g} s"
         if words is command and done.returncode == 0:
             return None
     return f"apt-get could not install Slurm: {(done.stderr.strip().splitlines() or ['it said nothing'])[-1]}"
