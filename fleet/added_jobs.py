@@ -7,7 +7,7 @@ that were taken are part of the run from then on: every later session trains the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,13 @@ class AddedJobs:
         """Make a job that was offered part of the run."""
         self._write("taken", job)
         self._offered(job["name"]).unlink(missing_ok=True)
+
+    def take_all(self, jobs: Iterable[JobMapping]) -> None:
+        """Make those of a start's jobs that are still on offer part of the run; see `at_start`."""
+        offers = self.offers()
+        for job in jobs:
+            if job["name"] in offers:
+                self.take(job)
 
     def refuse(self, name: str, why: str) -> None:
         """Say why a job is not taken in."""

@@ -155,7 +155,7 @@ class Session:
         directory = RunDirectory(self.rank.options.directory(spec))
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
-        self._take_offers(AddedJobs(directory.path))
+        AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in spec.jobs)
         keep_to_spec(directory, self.runtime)
         self._known = KnownRates(self.runtime, directory, self._device, self.rank.options.profile is not None)
         known = self._known.of_all()
@@ -169,12 +169,6 @@ class Session:
             journal.listen(view.event)
             journal.listen(tracking.event)
             return self._train(directory, journal, sizes, known, view)
-
-    def _take_offers(self, added: AddedJobs) -> None:
-        """Make offers that this start has found part of the run; see `fleet.run`."""
-        for name in added.offers():
-            if any(job.name == name for job in self.spec.jobs):
-                added.take(self.runtime.job(name).model_dump(mode="json"))
 
     @property
     def spec(self) -> EnsembleSpec:
