@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from fleet import torch_world
-from fleet.launched import launch_folder, launched_by_us, leave
+from fleet.launched import launch_folder, leave, leave_code
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.signals import StopFlag
 from fleet.spec.references import ReferenceProblem, resolve
@@ -71,10 +71,9 @@ def train_in_world(options: TrainOptions) -> int:
         leave("pid", os.getpid())
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
     code = _guarded(options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank)
-    if world.rank == 0:
-        leave("code", code)
+    code = leave_code(world.rank, code)
     note.remove()
-    return 0 if launched_by_us() else code
+    return code
 
 
 def train_in_torchrun(options: TrainOptions) -> int:
