@@ -14,7 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from fleet.spec import EnsembleSpec
-    from fleet.submit import Script, Site
+    from fleet.submit import NodeShape, Script, Site
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -56,45 +56,56 @@ def submit(
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
     from fleet.spec import SpecError
-    from fleet.submit import NodeShape, Script, SiteError, SubmissionError, WallTime, read_site, render
-    from fleet.submit import submit as hand_in
+    from fleet.submit import NodeShape, Script, SiteError, WallTime, read_site, render
 
     try:
-        loaded = _checked(spec)
-        known = _fit_to_mpi(read_site(site))
+        loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
         shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
-        words = ["profile", str(spec.absolute()), "--out", str(profile.absolute())] if profile else None
-        words = words or ["run", str(spec.absolute()), "--out", str((out or Path("runs") / loaded.name).absolute())]
-        words += ["--preprocessors", str(nodes * preprocessors_per_node)]
-        words += [] if shape.gpus else ["--set", "resources.device=cpu"]
-        words += _checked_options(words, options or [])
         name = _NOT_IN_NAMES.sub("-", loaded.name)
-        path = (script or Path(f"{name}.sh")).absolute()
         made = Script(
             site=known,
             shape=shape,
-            time=WallTime.parse(time),
+            time=whole,
             name=name,
-            command=["fleet", *words],
+            command=_command(spec, profile, out or Path("runs") / loaded.name, shape, options or []),
             folder=Path.cwd(),
-            path=path,
+            path=(script or Path(f"{name}.sh")).absolute(),
             account=account,
             queue=queue,
             setup=tuple(setup) if setup is not None else _own_setup(),
             environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *_variables(environment or [])),
-            warning_seconds=_warning(WallTime.parse(warn).seconds, WallTime.parse(time).seconds),
+            warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
         )
         text = render(made, template)
     except (SpecError, SiteError) as error:
         _end(2, str(error))
     print(text, end="", flush=True)
-    if dry_run:
-        return
-    _keep(made, text)
+    if not dry_run:
+        _hand_in(made, text)
+
+
+def _hand_in(script: Script, text: str) -> None:
+    """Keep the script, submit it, and print the job's id."""
+    from fleet.rundir import write_whole
+    from fleet.submit import SubmissionError
+    from fleet.submit import submit as to_scheduler
+
+    script.path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(script.path, text)
+    script.path.chmod(0o755)
     try:
-        print(f"submitted: job {hand_in(known.scheduler, path)}, from {path}")
+        print(f"submitted: job {to_scheduler(script.site.scheduler, script.path)}, from {script.path}")
     except SubmissionError as error:
         _end(1, str(error))
+
+
+def _command(spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]) -> list[str]:
+    """What every rank executes; SiteError for options that `fleet run` does not have."""
+    kind, target = ("profile", profile) if profile else ("run", out)
+    words = [kind, str(spec.absolute()), "--out", str(target.absolute())]
+    words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
+    words += [] if shape.gpus else ["--set", "resources.device=cpu"]
+    return ["fleet", *words, *_checked_options(words, options)]
 
 
 def _checked(path: Path) -> EnsembleSpec:
@@ -167,14 +178,6 @@ def _warning(seconds: int, whole: int) -> int:
     if seconds >= whole:
         raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")
     return seconds
-
-
-def _keep(script: Script, text: str) -> None:
-    from fleet.rundir import write_whole
-
-    script.path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(script.path, text)
-    script.path.chmod(0o755)
 
 
 def _end(code: int, text: str) -> NoReturn:
