@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from time import perf_counter, thread_time
 from typing import Any
@@ -34,6 +34,7 @@ class Coordinator:
         stop_requested: true once a signal asked the run to stop.
         save: called after each event that changes run.json.
         take_in: called now and then; adds jobs to the ledger that have come from outside.
+        set_batch: tells everybody the batch that a job has from now on, samples of a step.
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks whether a stop was asked for.
     """
@@ -49,6 +50,7 @@ class Coordinator:
         silence: float,
         poll: float = POLL_SECONDS,
         take_in: Callable[[], None] = lambda: None,
+        set_batch: Callable[[str, int], None] = lambda job, batch: None,
     ) -> None:
         self.policy = policy
         self.executor = executor
@@ -57,6 +59,7 @@ class Coordinator:
         self._stop_requested = stop_requested
         self._save = save
         self._take_in = take_in
+        self._set_batch = set_batch
         self._silence = silence
         self._stopping = False  # altogether, as it was asked to
         self._leaving: set[str] = set()  # asked to stop, not gone yet
@@ -68,6 +71,7 @@ class Coordinator:
         self._events = 0  # that the last plan did not know
         self._next: dict[str, tuple[int, ...]] = {}  # who starts once its devices are free
         self._lanes: Mapping[str, int] = {}  # of them, who reads together
+        self._batches: Mapping[str, int] = {}  # of them, who has another batch than its own
         self._due = self._wake = -math.inf  # when the policy is asked: by its trigger, by its own wish
 
     def run(self) -> None:
@@ -141,7 +145,7 @@ class Coordinator:
             if tuple(allocation.get(job, ())) != devices:
                 self._leave(job, "policy")
         new = {job: tuple(devices) for job, devices in allocation.items() if running.get(job) != tuple(devices)}
-        self._next, self._lanes = new, plan.lanes
+        self._next, self._lanes, self._batches = new, plan.lanes, plan.batches
         self._start_next()
         if not self._next and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
@@ -182,6 +186,7 @@ class Coordinator:
     def _start(self, new: dict[str, tuple[int, ...]]) -> None:
         allocation = {**self.ledger.running, **new}
         self._end_round()
+        self._fix_batches(new)
         round_ = self.ledger.planned(allocation, self.journal.seconds())
         paces = {job: self._pace(job, len(devices)) for job, devices in allocation.items()}
         self.journal.write(
@@ -197,6 +202,16 @@ class Coordinator:
                 lane=started.lane, stream=started.stream, moved=started.moved,
             )  # fmt: skip
         self._save()
+
+    def _fix_batches(self, starting: Iterable[str]) -> None:
+        """Choose the batch of jobs that start for the first time: what a job computes does not change later on."""
+        for name in starting:
+            job = self.ledger.jobs[name]
+            if job.batches is not None and job.batch is not None:
+                batch = job.batches.nearest(self._batches.get(name, job.batch))
+                self.ledger.batch_fixed(name, batch)
+                self.journal.write("batch", job=name, batch=batch)
+                self._set_batch(name, batch)
 
     def _start_of(self, name: str, devices: tuple[int, ...]) -> Start:
         job = self.ledger.jobs[name]

@@ -18,6 +18,7 @@ from typing import Any
 import fleet
 from fleet.added_jobs import AddedJobs
 from fleet.allocation import find_allocation
+from fleet.batches import Batches
 from fleet.binding import binding_table
 from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
@@ -30,6 +31,7 @@ from fleet.ledger import JobRecord, Ledger
 from fleet.live import LiveExecutor, RunError
 from fleet.mixing import mixes_kinds
 from fleet.newcomers import Newcomers
+from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Profiler
 from fleet.profiling.session import ProfilingSession
 from fleet.profiling.store import Profile
@@ -42,6 +44,7 @@ from fleet.protocol import (
     Mailbox,
     MakeRing,
     Pulse,
+    SetBatch,
     Shutdown,
 )
 from fleet.report.live import LiveView, PlainView, view_for
@@ -58,7 +61,7 @@ from fleet.run import (
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
 from fleet.same_spec import keep_to_spec
-from fleet.scheduling.policies import Policy, policy
+from fleet.scheduling.policies import Policy, chooses_batches, policy
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, Job, spec_hash
@@ -148,6 +151,7 @@ class Session:
     _lost: dict[str, str] = field(default_factory=dict)  # jobs all of whose checkpoints are damaged, and how
     _skipped: SkippedBook = field(init=False)
     _known: KnownRates = field(init=False)
+    _batches: Batches = field(init=False)
 
     def run(self) -> int:
         """Check, resume or begin, profile, train, report; returns the exit code."""
@@ -186,6 +190,7 @@ class Session:
         self, directory: RunDirectory, journal: Journal, sizes: Mapping[str, Size], known: Rates, view: View
     ) -> int:
         plan = policy(self.spec.policy.name, **self.spec.policy.parameters)
+        self._batches = Batches(self.rank, self._tell, chooses_batches(plan))
         ledger = self._books(directory)
         self._skipped = self._skipped_book(directory, journal)
         self._open_journal(journal, ledger, sizes, plan)
@@ -223,16 +228,23 @@ class Session:
             if rejected and saved is None:
                 self._lost[job.name] = "; ".join(map(str, rejected))
             job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
+        self._batches.restore(ledger)
         return ledger
+
+    def _tell(self, news: AddJob | SetBatch) -> None:
+        """To all trainers."""
+        for place in self.rank.cluster.trainers:
+            self.mailbox.send(place.rank, TO_TRAINER, news)
 
     def _record(self, runtime: Runtime, job: Job) -> JobRecord:
         mixed_kinds, _ = mixes_kinds(runtime, job.name, self._device)
         samples = runtime.data_of(job.name).samples
+        batches = self._batches.range_of(job, samples)
         return JobRecord(
             job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
             arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
             priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
-            samples=job.stop.epochs * samples, epoch_samples=samples,
+            batches=batches, samples=job.stop.epochs * samples, epoch_samples=samples,
         )  # fmt: skip
 
     def _open_journal(self, journal: Journal, ledger: Ledger, sizes: Mapping[str, Size], plan: Policy) -> None:
@@ -247,10 +259,9 @@ class Session:
         journal.write("cluster", **self.rank.cluster.record())
         for job in self.spec.jobs:
             write_job(journal, self.runtime, job, sizes[job.name])
-        for job in self.spec.jobs:
-            if job.batch_range is not None:
-                text = f"batch_range is for simulations; in a run the job's batch stays {job.global_batch} samples"
-                journal.write("warning", text=text, job=job.name)
+        for job in self._batches.idle(self.spec.jobs):
+            text = f"policy {plan.name} chooses no batches: that of the job is {job.global_batch} samples"
+            journal.write("warning", text=text, job=job.name)
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
             journal.write("warning", text=text, job=name)
@@ -285,13 +296,16 @@ class Session:
         session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
         session.rate(ledger.unfinished)
         ledger.formed(session.forming)
+        ends = BatchEnds(profiler, journal, partial(self._known.alone, runtime))
+        ends.rate(ledger.unfinished)
         self._fail_unmeasured(session, ledger, journal)
         streams = {job.name: job.stream for job in ledger.jobs.values()}
         chosen = session.choose_preprocessors(
             sorted(runtime.facts), len(cluster.preprocessors), streams, plan.shares_streams
         )
         if profiler is not None and not self.rank.stop.raised:
-            self._store(session.profile(self._fingerprints()), directory)
+            others = {self._batches.fingerprint(*key, self._device): {1: rate} for key, rate in ends.measured.items()}
+            self._store(session.profile(self._fingerprints()).with_rates(others), directory)
         return chosen
 
     def _fingerprints(self) -> dict[str, str]:
@@ -346,19 +360,22 @@ class Session:
         def save() -> None:
             directory.write_run_json(self._run_json(ledger, journal, "stopped"))
 
-        def tell(order: AddJob) -> None:
-            for place in cluster.trainers:
-                self.mailbox.send(place.rank, TO_TRAINER, order)
-
         newcomers = Newcomers(
             AddedJobs(directory.path), self.rank, ledger, journal, book, dict(sizes),
-            self._known.of, self._record, partial(write_job, journal), tell,
+            self._known.of, self._record, partial(write_job, journal), self._tell,
         )  # fmt: skip
+
+        def set_batch(job: str, batch: int) -> None:
+            self._batches.set(job, batch)
+            book.runtime = self.runtime
+
         save()
         silence = runtime.timeout + GRACE_SECONDS
         stop = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
         stop.announce()
-        Coordinator(plan, executor, ledger, journal, stop, save, silence, take_in=newcomers.take_in).run()
+        Coordinator(
+            plan, executor, ledger, journal, stop, save, silence, take_in=newcomers.take_in, set_batch=set_batch
+        ).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {

@@ -59,6 +59,11 @@ class KnownRates:
                 return dict(rates)
         return self._guessed.get(job, {})
 
+    def alone(self, runtime: Runtime, job: str, batch_size: int) -> float | None:
+        """Samples/s on one device with another batch size of each virtual worker, if a file has it."""
+        fingerprint = runtime.with_batch(job, batch_size).fingerprint(job, self.device)
+        return next((rates[1] for file in self._profiles if 1 in (rates := file.measured(fingerprint))), None)
+
     @cached_property
     def _table(self) -> Mapping[str, Mapping[int, float]] | str | None:
         spec = self.runtime.spec

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fleet.cluster import ClusterMap
 from fleet.live import StreamPlace
 from fleet.runtime import Runtime, data_key
+from fleet.spec import Job
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
@@ -39,12 +40,17 @@ class RingPlan:
 def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     """Size the rings for the runtime's jobs and data."""
     resources = runtime.spec.resources
-    largest = max(job.global_batch for job in runtime.spec.jobs)
+    largest = max(largest_batch(job) for job in runtime.spec.jobs)
     samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
     return RingPlan(
         min(trainers, len(runtime.spec.jobs) + SPARE_LANES) + 1, samples, size, resources.slot_samples, preprocessors
     )
+
+
+def largest_batch(job: Job) -> int:
+    """Samples of the largest step that the job may have."""
+    return job.global_batch if job.batch_range is None else max(job.global_batch, job.batch_range[1])
 
 
 @dataclass

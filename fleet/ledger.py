@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fleet.executor import GroupEnded
 from fleet.protocol import EpochEnded
+from fleet.scheduling.batch_scaling import BatchRange, BatchScaling
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster, JobState, State
 
@@ -35,6 +36,8 @@ class JobRecord:
     priority: float = 0.0
     guaranteed: bool = False  # takes devices from those that are not, at once
     batch: int | None = None  # samples of a step
+    batches: BatchRange | None = None  # of which a policy may choose, until the job first starts
+    alone: dict[int, float] = field(default_factory=dict)  # batch -> samples/s on one device, beside the own
     samples: float = math.inf  # that it trains until its last epoch ends; infinite: not known
     epoch_samples: float = 0.0
     losses: tuple[float, ...] = ()  # of the epochs so far
@@ -60,6 +63,13 @@ class JobRecord:
     def trained(self) -> float:
         """Samples that it has trained, those of the epoch that is under way counted by its steps."""
         return self.epoch * self.epoch_samples + self.step * (self.batch or 0)
+
+    @property
+    def scaling(self) -> BatchScaling | None:
+        """Its rates by batch, as long as that can be chosen."""
+        if self.batches is None or self.curve is None or self.batch is None:
+            return None
+        return BatchScaling(self.curve, self.batch, self.batches, self.alone)
 
     @property
     def sharing_class(self) -> str:
@@ -122,6 +132,8 @@ class Ledger:
             self.formed(event["seconds"])
         elif kind == "profile":
             self.formed(event.get("forming", 0.0))
+        elif kind == "batch" and job is not None:
+            job.batch, job.batches = event["batch"], None
         elif kind == "admitted" and job is not None:
             job.admitted = True
         elif kind == "done" and job is not None:
@@ -181,7 +193,8 @@ class Ledger:
         return JobState(
             job.name, job.curve, job.limit, job.epoch, job.sharing_class, job.mixed_kinds, job.arrival, job.deadline,
             gang=job.limit, priority=job.priority, guaranteed=job.guaranteed,
-            batch=job.batch, losses=job.losses, admitted=job.admitted,
+            batch=job.batch, batches=None if job.batches is None else job.batches.ends, scaling=job.scaling,
+            losses=job.losses, admitted=job.admitted,
             remaining=job.remaining, trained=job.trained, epoch=job.epoch_samples,
             attained=job.attained, pardoned=job.pardoned, since=job.since, ready=job.reported,
             pace=float(job.curve(held)) if held else 0.0, held=held,
@@ -203,6 +216,13 @@ class Ledger:
         record = self.jobs[job]
         record.status, record.since, record.reported = "running", now, now
         record.starts += 1
+
+    def batch_fixed(self, job: str, batch: int) -> None:
+        """A job that is about to start for the first time has this batch for good."""
+        record = self.jobs[job]
+        if record.scaling is not None and batch != record.batch:
+            record.curve = record.scaling.curve_of(batch)
+        record.batch, record.batches = batch, None
 
     def formed(self, seconds: float) -> None:
         """A group was formed, and its job's state brought there, in so many seconds."""

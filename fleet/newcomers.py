@@ -11,7 +11,7 @@ from statistics import median
 from fleet.added_jobs import AddedJobs, JobMapping
 from fleet.input_checks import BadInput, check_memory
 from fleet.journal import Journal
-from fleet.lanes import LaneBook
+from fleet.lanes import LaneBook, largest_batch
 from fleet.ledger import JobRecord, Ledger
 from fleet.protocol import AddJob
 from fleet.run import Rank
@@ -119,10 +119,10 @@ class Newcomers:
         key, ring = data_key(job), self.book.ring.samples
         if key not in runtime.facts:
             raise BadInput(f"its data, {key}, is none of those that the run has open: {', '.join(runtime.facts)}")
-        needed = 2 * job.global_batch + runtime.spec.resources.slot_samples
+        needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:
             raise BadInput(
-                f"its step of {job.global_batch} samples needs a ring of {needed}, and that of this run holds {ring}; "
+                f"its step of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
                 "give it a smaller batch, or add it while the run stands still: the next start makes a larger ring"
             )
         size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)

@@ -69,6 +69,7 @@ class ProfileGroup:
     batches: int
     timed: int
     budget_seconds: float
+    batch_size: int = 0  # of a virtual worker; 0: the job's own
     kind: Literal["profile"] = "profile"
 
 
@@ -90,6 +91,15 @@ class AddJob:
 
     job: dict[str, Any]
     kind: Literal["add"] = "add"
+
+
+@dataclass(frozen=True)
+class SetBatch:
+    """To trainers: from now on, each virtual worker of a job has so many samples in a step."""
+
+    job: str
+    batch_size: int
+    kind: Literal["batch"] = "batch"
 
 
 @dataclass(frozen=True)
@@ -269,7 +279,7 @@ class Left:
     kind: Literal["left"] = "left"
 
 
-ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | Pulse
+ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
 ToPreprocessor = OpenLane | CloseLane | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left

@@ -50,6 +50,14 @@ class Runtime:
         """The same with one job more, whose data is among those that are open."""
         return replace(self, spec=self.spec.with_jobs((*self.spec.jobs, job)))
 
+    def with_batch(self, name: str, batch_size: int) -> Runtime:
+        """The same with another batch size of each virtual worker of a job, which is then fixed."""
+        jobs = [
+            job.model_copy(update={"batch_size": batch_size, "batch_range": None}) if job.name == name else job
+            for job in self.spec.jobs
+        ]
+        return replace(self, spec=self.spec.with_jobs(tuple(jobs)))
+
     def job(self, name: str) -> Job:
         return self.spec.job(name)
 

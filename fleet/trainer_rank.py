@@ -29,6 +29,7 @@ from fleet.protocol import (
     Profiled,
     ProfileGroup,
     SaveJob,
+    SetBatch,
     Shutdown,
     StartGroup,
 )
@@ -104,8 +105,8 @@ class TrainerRank:
                 self.ring = self.make_ring(message)
             elif isinstance(message, StartGroup):
                 self._serve(message.job, partial(self._train, message))
-            elif isinstance(message, AddJob):
-                self._add(message)
+            elif isinstance(message, (AddJob, SetBatch)):
+                self._learn(message)
             elif isinstance(message, MoveGroup):
                 self._move(message)
             elif isinstance(message, SaveJob):
@@ -113,14 +114,18 @@ class TrainerRank:
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
 
-    def _add(self, order: AddJob) -> None:
+    def _learn(self, news: AddJob | SetBatch) -> None:
+        """Take in what is new about the run's jobs."""
+        if isinstance(news, SetBatch):
+            self.runtime = self.runtime.with_batch(news.job, news.batch_size)
+            return
         importlib.invalidate_caches()  # its module may be younger than this process
-        self.runtime = self.runtime.with_job(Job.model_validate(order.job))
+        self.runtime = self.runtime.with_job(Job.model_validate(news.job))
 
     def _poll(self) -> Message | None:
         """The next message for whoever trains."""
-        while isinstance(message := self.mailbox.poll(), AddJob):
-            self._add(message)
+        while isinstance(message := self.mailbox.poll(), (AddJob, SetBatch)):
+            self._learn(message)
         return message
 
     def _check_pulse(self) -> None:
@@ -274,11 +279,12 @@ class TrainerRank:
         return self.ring.lanes[lane.lane].reader(self.reader, lane.layout, lane.generation, self.runtime.timeout)
 
     def _profile(self, order: ProfileGroup) -> Left:
-        job = self.runtime.job(order.job)
+        runtime = self.runtime.with_batch(order.job, order.batch_size) if order.batch_size else self.runtime
+        job = runtime.job(order.job)
         begin = time.perf_counter()
         with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
             level = self.runtime.spec.determinism.level
-            trainer = Trainer(self.runtime.task(order.job), job.virtual_workers, group, self.device, level=level)
+            trainer = Trainer(runtime.task(order.job), job.virtual_workers, group, self.device, level=level)
             forming = time.perf_counter() - begin
             layout = self.runtime.data_of(order.job).layout
             timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)

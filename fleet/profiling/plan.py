@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices."""
+    """Time `job` on `count` devices; batch_size: of a virtual worker, 0 for the job's own."""
 
     job: str
     count: int
+    batch_size: int = 0
 
 
 def first_pass(jobs: Collection[str]) -> list[Measurement]:

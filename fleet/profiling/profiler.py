@@ -65,13 +65,14 @@ class Profiler:
     stop: StopFlag
     skipped: Callable[[SampleSkipped], None]
     _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    _wanted: dict[str, Measurement] = field(default_factory=dict)
     _left: dict[str, list[Left]] = field(default_factory=dict)
     _rates: dict[str, Profiled] = field(default_factory=dict)
 
     def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
         """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
 
-        No further measurement is begun once a stop was asked for, nor one of a job that failed.
+        No further measurement is begun once a stop was asked for, nor one of a job that failed with its own batch.
         """
         waiting = list(wanted)
         while waiting or self._devices:
@@ -82,7 +83,7 @@ class Profiler:
                 break
             result = self._next()
             if result is not None:
-                if result.failure is not None:
+                if result.failure is not None and not result.measurement.batch_size:
                     waiting = [x for x in waiting if x.job != result.measurement.job]
                 yield result
 
@@ -127,10 +128,12 @@ class Profiler:
 
     def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
         members = tuple(self.cluster.rank_of(device) for device in devices)
-        message = ProfileGroup(wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds)
+        message = ProfileGroup(
+            wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds, wanted.batch_size
+        )
         for rank in members:
             self.mailbox.send(rank, TO_TRAINER, message)
-        self._devices[wanted.job] = devices
+        self._devices[wanted.job], self._wanted[wanted.job] = devices, wanted
         self._left[wanted.job] = []
 
     def _next(self) -> Result | None:
@@ -165,7 +168,7 @@ class Profiler:
     def _result(self, job: str) -> Result:
         devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)
         failures = [x for x in left if x.why == "failed"]
-        measurement = Measurement(job, len(devices))
+        measurement = self._wanted.pop(job)
         if rate is None or failures:
             return Result(measurement, devices, 0.0, 0, 0.0, failures[0] if failures else left[0])
         return Result(measurement, devices, rate.rate, rate.batches, rate.seconds, forming=rate.forming)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,10 @@ class Profile:
             {**self.names, **later.names},
             later.preprocessors or self.preprocessors,
         )
+
+    def with_rates(self, more: Mapping[str, Mapping[int, float]]) -> Profile:
+        """This profile with further rates by fingerprint, of jobs that nobody looks for by name."""
+        return replace(self, rates={**self.rates, **more})
 
     def named(self, job: str) -> dict[int, float]:
         """Rates of the job of this name, for files that people wrote or that were measured on other devices."""

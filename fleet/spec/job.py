@@ -154,8 +154,8 @@ class Job(Section):
     )
     batch_range: CountRange | None = Field(
         default=None,
-        description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose; "
-        "null: it is fixed.",
+        description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose, "
+        "once, when the job first starts; null: it is fixed.",
         examples=[[32, 512]],
     )
     arrival: NotNegative = Field(

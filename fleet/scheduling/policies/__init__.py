@@ -30,7 +30,7 @@ from fleet.scheduling.policies.tiresias import Tiresias
 from fleet.scheduling.state import State
 from fleet.scheduling.trigger import Trigger
 
-__all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "policy"]
+__all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "chooses_batches", "policy"]
 
 POLICIES = (
     Flotilla,
@@ -102,6 +102,11 @@ def policy(name: str, **parameters: Any) -> Policy:
         return kind(**parameters)
     except ValueError as error:
         raise ValueError(f"policy {name}: {error}") from None
+
+
+def chooses_batches(policy: Policy) -> bool:
+    """Whether it chooses the batches of jobs that have a range of them and are known by their rate curves alone."""
+    return isinstance(policy, Throughput) and policy.batch != "fixed"
 
 
 def _meant(word: str, known: dict[str, Any]) -> str:

@@ -121,7 +121,7 @@ class _Run:
             self.planned = True
         elif kind == "job":
             self._announce(event)
-        elif kind in ("rates", "epoch", "done", "failed") and event["job"] in self.jobs:
+        elif kind in ("batch", "rates", "epoch", "done", "failed") and event["job"] in self.jobs:
             self._learn(kind, self.jobs[event["job"]], event)
 
     def _announce(self, event: Event) -> None:
@@ -143,6 +143,8 @@ class _Run:
     def _learn(kind: str, job: _Job, event: Event) -> None:
         if kind == "rates":
             job.measured = {int(count): float(rate) for count, rate in event["measured"].items()}
+        elif kind == "batch":
+            job.batch = int(event["batch"]) // job.workers
         elif kind == "epoch":
             job.counts[int(event["epoch"])] = len(event["devices"])
             job.steps[int(event["epoch"])] = int(event.get("step") or 0)
