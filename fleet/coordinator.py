@@ -261,6 +261,7 @@ class Coordinator:
         elif isinstance(event, GroupEnded):
             self._record_end(event)
         elif isinstance(event, Progress):
+            self.ledger.progressed(event, self.journal.seconds())
             self.journal.announce("progress", **_keys(event))
 
     def _record_epoch(self, event: EpochEnded) -> None:

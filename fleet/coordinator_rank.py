@@ -220,7 +220,8 @@ class Session:
     def _books(self, directory: RunDirectory) -> Ledger:
         """The books as the journal and the checkpoints leave them."""
         jobs = [self._record(self.runtime, job) for job in self.spec.jobs]
-        ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed)
+        chosen = self.spec.policy
+        ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed, chosen.restart, chosen.margin)
         for event in read_journal(directory.journal):
             ledger.remember(event)
         for job in ledger.unfinished:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleet.executor import GroupEnded
-from fleet.protocol import EpochEnded
+from fleet.protocol import EpochEnded, Progress
 from fleet.scheduling.batch_scaling import BatchRange, BatchScaling
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster, JobState, State
@@ -99,9 +99,19 @@ class Round:
 
 
 class Ledger:
-    """Mutable, but only by what happened: each method is named after an event."""
+    """Mutable, but only by what happened: each method is named after an event.
 
-    def __init__(self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int) -> None:
+    Args:
+        cluster: its nodes and devices.
+        jobs: all of them.
+        seed: root of the policy's random draws.
+        restart: seconds that a job loses when it gets devices, as long as nothing longer was measured.
+        margin: seconds that promised deadlines leave for delays.
+    """
+
+    def __init__(
+        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0
+    ) -> None:
         self.cluster = cluster
         self.jobs = {job.name: job for job in jobs}
         self.running: dict[str, tuple[int, ...]] = {}
@@ -110,7 +120,8 @@ class Ledger:
         self.sessions = 0  # earlier ones
         self._seed = seed
         self.promises: dict[str, Any] = {}  # the policy's, by job
-        self.longest_forming = 0.0  # seconds
+        self.longest_forming = restart  # seconds
+        self._margin = margin
         self.checkpoint_seconds: dict[str, float] = {}  # longest of each job
         self._to_come = list(self.jobs.values())
 
@@ -173,7 +184,7 @@ class Ledger:
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them."""
         known = [job for job in self.unfinished if job.curve is not None and job.arrival <= now]
-        jobs = tuple(self._seen(job) for job in known)
+        jobs = tuple(self._seen(job, now) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
             self.cluster,
@@ -185,19 +196,23 @@ class Ledger:
             changed=changed,
             memo=memo,
             promises=self.promises,
+            margin=self._margin,
         )
 
-    def _seen(self, job: JobRecord) -> JobState:
+    def _seen(self, job: JobRecord, now: float) -> JobState:
+        """A job as policies see it. While it runs it has a step to do at least, however late it is."""
         held = len(self.running.get(job.name, ()))
         assert job.curve is not None
+        pace = float(job.curve(held)) if held else 0.0
+        since_then = min(pace * max(0.0, now - job.reported), max(0.0, job.remaining - (job.batch or 0)))
         return JobState(
             job.name, job.curve, job.limit, job.epoch, job.sharing_class, job.mixed_kinds, job.arrival, job.deadline,
             gang=job.limit, priority=job.priority, guaranteed=job.guaranteed,
             batch=job.batch, batches=None if job.batches is None else job.batches.ends, scaling=job.scaling,
             losses=job.losses, admitted=job.admitted,
-            remaining=job.remaining, trained=job.trained, epoch=job.epoch_samples,
-            attained=job.attained, pardoned=job.pardoned, since=job.since, ready=job.reported,
-            pace=float(job.curve(held)) if held else 0.0, held=held,
+            remaining=job.remaining - since_then, trained=job.trained + since_then, epoch=job.epoch_samples,
+            attained=job.attained, pardoned=job.pardoned, since=job.since, ready=max(job.reported, now),
+            pace=pace, held=held,
             restarts=max(0, job.starts - 1), last=job.last, restart=self.longest_forming,
         )  # fmt: skip
 
@@ -245,6 +260,12 @@ class Ledger:
             if job.curve is not None and job.batch:
                 steps.append(job.batch / float(job.curve(len(devices))))
         return max(steps) + sum(self.checkpoint_seconds.get(name, longest) for name in self.running)
+
+    def progressed(self, event: Progress, now: float) -> None:
+        """A running job has come to a step of its epoch."""
+        job = self.jobs[event.job]
+        if event.epoch == job.epoch and event.job in self.running:
+            job.step, job.reported = event.step, now
 
     def epoch_ended(self, event: EpochEnded, now: float) -> None:
         """A running job has finished an epoch."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,3 +38,14 @@ def published(name: str) -> Path | None:
     """A published trace or table of rates, under FLEET_TRACES or beside the checkout; None where it is not there."""
     path = Path(os.environ.get("FLEET_TRACES") or ROOT.parent / "shared") / name
     return path if path.exists() else None
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Time what is inside without Python's garbage collector, as timeit does."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -161,8 +161,8 @@ def _trimmed(reservation: Reservation, demand: Demand, now: float, surplus: floa
     while surplus > 0:
         begin, end, devices = pieces[-1 if stays else 0]
         gained = trained((pieces[-1 if stays else 0],), demand, now)
-        if gained > surplus:
-            cut = surplus / demand.levels.rate(devices)
+        if gained > surplus or len(pieces) == 1:
+            cut = min(surplus / demand.levels.rate(devices), end - begin)
             pieces[-1 if stays else 0] = (begin, end - cut, devices) if stays else (begin + cut, end, devices)
             break
         surplus -= gained

@@ -10,7 +10,7 @@ from fleet.scheduling.job_state import JobState
 from fleet.scheduling.speed_levels import SpeedLevels
 
 MARGIN = 1e-6
-"""Seconds by which a reservation is too long, and ends before the deadline: what clocks and rounding may take."""
+"""Seconds by which a reservation is too long, and ends before the deadline, at least: what rounding may take."""
 
 Reservation = tuple[tuple[float, float, int], ...]
 """(begin, end, devices), seconds since the run began, one after the other, one device or more each."""
@@ -28,6 +28,7 @@ class Demand:
         restart: seconds that getting other devices costs.
         held: devices that it has now; 0 also where fewer would be as fast: it moves then.
         ready: when it trains, or trained, on these.
+        margin: seconds by which its reservation is too long, and ends before the deadline.
     """
 
     name: str
@@ -37,27 +38,29 @@ class Demand:
     restart: float = 0.0
     held: int = 0
     ready: float = 0.0
+    margin: float = MARGIN
 
     @classmethod
-    def of(cls, job: JobState, levels: SpeedLevels, now: float) -> Demand:
+    def of(cls, job: JobState, levels: SpeedLevels, now: float, margin: float = MARGIN) -> Demand:
         """What `job` needs at `now`."""
         held = job.held if job.pace and job.held == levels.useful(job.held) else 0
-        return cls(job.name, job.remaining_at(now), job.deadline, levels, job.restart, held, job.ready)
+        left = max(0.0, job.remaining_at(now))  # a live job can be later than its pace said
+        return cls(job.name, left, job.deadline, levels, job.restart, held, job.ready, margin)
 
     @property
     def until(self) -> float:
         """When it should be done."""
-        return self.deadline - MARGIN
+        return self.deadline - self.margin
 
     @property
     def wanted(self) -> float:
         """Samples for which devices are reserved."""
-        return self.samples + self.levels.top_rate * MARGIN
+        return self.samples + self.levels.top_rate * self.margin
 
     @property
     def sufficient(self) -> float:
-        """Samples that will do where there is no room for those wanted, rounding having taken some of the margin."""
-        return self.samples + self.levels.top_rate * MARGIN / 10
+        """Samples that will do where there is no room for those wanted, delays having taken some of the margin."""
+        return self.samples + self.levels.top_rate * self.margin / 10
 
     def possible(self, now: float) -> bool:
         """Whether it could be done in time if it had all devices that it can use, from now on."""

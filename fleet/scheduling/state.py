@@ -34,6 +34,7 @@ class State:
         changed: jobs that came, ended or stopped since the plan that left `memo`.
         memo: of the last plan, see `Plan`; None: there is none, or more has changed than `changed` says.
         promises: job -> what the policy promised it last, see `Plan`; the driver's own books, too.
+        margin: seconds that promised deadlines leave for what plans, messages and steps are late; 0 if nothing ever is.
     """
 
     cluster: Cluster
@@ -47,6 +48,7 @@ class State:
     memo: Any = None
     books: FreeDevices | None = None
     promises: Mapping[str, Any] = field(default_factory=dict)
+    margin: float = 0.0
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:

@@ -18,6 +18,7 @@ class Costs:
     Args:
         start: when it gets devices for the first time.
         restart: when it gets other devices, or some after it had none.
+        promised: what policies are told that either takes at least, as a run does until it has measured more.
 
     Raises:
         ValueError: a number that is negative or not finite.
@@ -25,17 +26,18 @@ class Costs:
 
     start: float = 0.0
     restart: float = 0.0
+    promised: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("start", "restart"):
+        for name in ("start", "restart", "promised"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} is {value} s; it must be 0 or more, and finite")
 
     @property
     def most(self) -> float:
-        """What any getting of devices costs at most."""
-        return max(self.start, self.restart)
+        """What any getting of devices costs at most, as far as policies know."""
+        return max(self.start, self.restart, self.promised)
 
     def delay(self, job: JobState) -> float:
         """Seconds from getting devices now to the job's first step on them."""

@@ -44,6 +44,7 @@ class Simulation:
         seed: root of the policy's random draws.
         ticked: called for each job that is done.
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        margin: seconds that promised deadlines leave, as a run's do for its delays.
     """
 
     def __init__(
@@ -55,8 +56,10 @@ class Simulation:
         seed: int = 0,
         ticked: Callable[[], object] | None = None,
         slack: float = 0.0,
+        margin: float = 0.0,
     ) -> None:
         self._trace, self._machine, self._policy, self._seed = trace, machine, policy, seed
+        self._margin = margin
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked = tuple(failures), ticked
         self._books = Books(machine.cluster, len(trace))
@@ -118,7 +121,7 @@ class Simulation:
         books = self._books
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._seed, now,
-            tuple(self._changed), self._memo, books.free, books.promises,
+            tuple(self._changed), self._memo, books.free, books.promises, self._margin,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)

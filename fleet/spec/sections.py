@@ -244,6 +244,18 @@ class Policy(Section):
     parameters: Arguments = Field(
         default_factory=dict, description="The policy's own parameters.", examples=[{"alpha": 0.8, "delta": "12%"}]
     )
+    restart: NonNegative = Field(
+        default=1.0,
+        description="Seconds that a job is taken to need from getting devices to its first step there, as long as no "
+        "group of the run took longer; promises of deadlines hold them.",
+        examples=[20],
+    )
+    margin: NonNegative = Field(
+        default=1.0,
+        description="Seconds that the policy `deadline` leaves before a deadline that it promises, for what plans, "
+        "messages and steps may be late.",
+        examples=[5],
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.executor import GroupEnded
 from fleet.ledger import JobRecord, Ledger
-from fleet.protocol import EpochEnded
+from fleet.protocol import EpochEnded, Progress
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster
@@ -38,10 +38,26 @@ def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> No
     assert seen(books, 12.0).remaining_at(12.0) == 300 - 2 * 20
     books.epoch_ended(epoch(1), 15.0)
     state = seen(books, 17.0)
-    assert (state.remaining_at(15.0), state.remaining_at(17.0)) == (200, 200 - 2 * 20)
+    assert state.remaining_at(17.0) == 200 - 2 * 20
     assert (state.trained_at(17.0), state.losses, state.epoch) == (140, (1.0,), 100)
     books.epoch_ended(epoch(2), 20.0)
     assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
+
+
+def test_a_job_that_is_late_still_has_a_step_to_do() -> None:
+    books = ledger()
+    books.started("a", (0, 1), 10.0)
+    late = seen(books, 10.0 + 300 / 20 + 5.0)
+    assert (late.remaining_at(30.0), late.trained_at(30.0)) == (10, 290)
+
+
+def test_progress_tells_where_a_job_stands_in_its_epoch() -> None:
+    books = ledger()
+    books.started("a", (0, 1), 10.0)
+    books.progressed(Progress("a", 0, 4, 10, 20.0), 13.0)  # 40 samples, not the 60 of its pace
+    assert seen(books, 14.0).remaining_at(14.0) == 300 - 40 - 20
+    books.progressed(Progress("a", 5, 1, 10, 20.0), 14.0)  # of another epoch: it is overtaken by the epoch's own word
+    assert seen(books, 14.0).remaining_at(14.0) == 300 - 40 - 20
 
 
 def test_service_is_that_of_all_devices_until_now() -> None:

@@ -16,7 +16,9 @@ from processes import FLEET, run
 from fleet.journal import read_journal
 from fleet.simulator.arrivals import Costs
 
-POLICIES = ["fifo", "tiresias", "elasticflow", "malleable"]
+POLICIES = ["fifo", "tiresias", "elasticflow", "malleable", "deadline"]
+RESTART = MARGIN = 1.0
+"""As policies know them: the defaults of `policy.restart` and `policy.margin`."""
 
 
 @pytest.mark.slow
@@ -31,7 +33,9 @@ def test_rehearsed_and_simulated_times_agree(name: str, tmp_path: Path) -> None:
     events = list(read_journal(out / "journal.jsonl"))
     formed = median(event["seconds"] for event in events if event["event"] == "formed")
     done = {event["job"]: event["t"] for event in events if event["event"] == "done"}
-    outcome = simulated(jobs, name, Costs(formed, formed))
+    outcome = simulated(jobs, name, Costs(formed, formed, RESTART), MARGIN)
+    promised = [event["job"] for event in events if event["event"] == "admitted"]
+    assert all(done[job.name] <= job.arrival + job.deadline for job in jobs if job.name in promised)
     assert int(outcome.finished.sum()) == len(done)
     lived = fmean(done[job.name] - job.arrival for job in jobs if job.name in done)
     assert max(done.values()) == pytest.approx(outcome.makespan + jobs[0].arrival, rel=0.03)

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.free_profile import FreeProfile, device_seconds
 from fleet.scheduling.guarantees import Guarantees
+from fleet.scheduling.job_state import JobState
 from fleet.scheduling.joint_filling import fill_jointly
+from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.reservation import Demand, Reservation, joined, next_rise, reserved_at, trained
+from fleet.scheduling.speed_levels import SpeedLevels
 
 CLOSE = 1e-4
 
@@ -40,6 +43,13 @@ def test_room_is_found_around_others() -> None:
     assert reservation is not None and [count for _, _, count in reservation] == [2, 3, 1, 3]
     assert profile.reserve(Demand("b", 2.1, 4.0, LINEAR)) is None
     assert profile.reserve(Demand("b", 0.9, 1.0, LINEAR)) is not None
+
+
+def test_a_job_that_should_be_done_already_needs_what_rounding_takes() -> None:
+    late = JobState("a", RateCurve({1: 1.0}, 4), 4, deadline=9.0, remaining=2.0, ready=1.0, pace=1.0, held=1)
+    demand = Demand.of(late, SpeedLevels(late.rate, 4), 5.0)
+    reservation = FreeProfile(5.0, 4).reserve(replace(demand, restart=1.0))
+    assert demand.samples == 0 and reservation is not None and 0 < device_seconds(reservation) < CLOSE
 
 
 def test_the_example_in_which_earliest_deadline_first_fails() -> None:

@@ -47,6 +47,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "memory_gib": None,
         "timeout": 300.0,
     }
+    assert (spec.policy.restart, spec.policy.margin) == (1.0, 1.0)
     assert spec.checkpoints.model_dump() == {"every": 1, "keep": 2, "margin": 30.0}
     assert spec.profile.model_dump() == {"batches": 48, "timed": 20, "file": None}
     job = spec.jobs[0]

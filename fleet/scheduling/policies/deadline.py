@@ -11,7 +11,7 @@ from fleet.scheduling.job_state import JobState
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies.checks import check_seconds
 from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.reservation import Demand, Reservation, next_rise, reserved_at, trained
+from fleet.scheduling.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
 from fleet.scheduling.resizing import resized
 from fleet.scheduling.spare_devices import Share, share_spare
 from fleet.scheduling.speed_levels import SpeedLevels
@@ -83,7 +83,8 @@ class _Planning:
         self.admitted: list[str] = []
         self.refused: dict[str, str] = {}
         self.promises: dict[str, Reservation] = {}
-        self._demands = {job.name: Demand.of(job, self._levels(job), self._now) for job in state.jobs}
+        margin = max(MARGIN, state.margin)
+        self._demands = {job.name: Demand.of(job, self._levels(job), self._now, margin) for job in state.jobs}
         kept = [self._demands[job.name] for job in state.jobs if job.admitted]
         self._guarantees = Guarantees(kept, state.promises, self._now, self._devices)
 

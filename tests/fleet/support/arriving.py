@@ -85,13 +85,13 @@ def write_spec(folder: Path, jobs: list[Arriving]) -> Path:
     return path
 
 
-def simulated(jobs: list[Arriving], name: str, costs: Costs) -> Outcome:
+def simulated(jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0) -> Outcome:
     """The same jobs, at the rates of the spec, in the simulator."""
     curves = {job.name: RateCurve(dict(job.rates), DEVICES, workers=job.workers) for job in jobs}
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])
     trace = Trace.of(columns, "arriving", "journal", ()).with_curves(curves)
     machine = MeasuredMachine(Cluster((DEVICES,)), RunRates(curves), costs)
-    return Simulation(trace, machine, policy(name), slack=float("inf")).run()
+    return Simulation(trace, machine, policy(name), slack=float("inf"), margin=margin).run()
 
 
 def _trace_job(job: Arriving) -> TraceJob:
