@@ -10,7 +10,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-equality lint benchmarks clean
+.PHONY: help venv demo test test-all test-equality chaos lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,9 @@ test-all: venv  ## every test
 
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/trainers/equality
+
+chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)
+	$(BIN)/python -m benchmarks chaos
 
 lint: venv  ## style and types
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--json] [--repetitions R]`: prints a table, or JSON that ends the output."""
+"""`python -m benchmarks NAME [--json] [--repetitions R | --kills K]`: prints a table, or JSON that ends the output."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ def machine() -> dict[str, Any]:
 def main(
     name: Annotated[str, typer.Argument(help="which benchmark")],
     as_json: Annotated[bool, typer.Option("--json", help="end the output with one JSON object")] = False,
-    repetitions: Annotated[int, typer.Option(help="interleaved repetitions; 0: the benchmark's own number")] = 0,
+    repetitions: Annotated[
+        int,
+        typer.Option("--repetitions", "--kills", help="interleaved repetitions, or kills; 0: its own number"),
+    ] = 0,
 ) -> None:
     """Run one benchmark. Exit code 1 if a bar is missed."""
     if name not in names():

@@ -73,11 +73,14 @@ def run(
     time_scale: Annotated[
         float | None, typer.Option(help="of a rehearsal: seconds for one second of a real run")
     ] = None,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="after ranks were lost: starts in a row without a new checkpoint between")
+    ] = 3,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
     Starts local MPI ranks, or joins those that mpirun, srun or jsrun started. Exit codes: 0 done, 1 something failed,
-    2 bad input, 75 stopped early on purpose (run the same command again).
+    2 bad input, 70 ranks were lost, 75 stopped early on purpose (after both, run the same command again).
     """
     shape = _shape(cluster)
     if shape is not None and not rehearse:
@@ -87,7 +90,7 @@ def run(
     changes = _changes(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes.append(f"rehearse.time_scale={time_scale}")
-    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape)))
+    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape), restarts))
 
 
 @app.command()
@@ -97,10 +100,14 @@ def profile(
     trainers: Trainers = None,
     preprocessors: Preprocessors = None,
     settings: Settings = None,
+    part: Annotated[
+        str | None,
+        typer.Option(help="measure only the I-th of K parts of the jobs, for job arrays", metavar="I/K"),
+    ] = None,
 ) -> None:
     """Offline profiling run: measure how fast each job trains on how many devices, and write the rates to a file."""
     changes = _changes(trainers, preprocessors, None, settings)
-    sys.exit(_launch(RunOptions(spec, tuple(changes), profile=out)))
+    sys.exit(_launch(RunOptions(spec, tuple(changes), profile=out, part=_part(part))))
 
 
 @app.command()
@@ -152,7 +159,7 @@ app.command()(simulate)
 app.command()(submit)
 
 
-def _launch(options: RunOptions) -> int:
+def _launch(options: RunOptions, restarts: int = 0) -> int:
     """Join the ranks that a launcher started, or start local ones."""
     from fleet.launched import inside_launcher
 
@@ -164,14 +171,15 @@ def _launch(options: RunOptions) -> int:
         from fleet.run import run_rank
 
         return run_rank(options)
-    return _start_ranks(options)
+    return _start_ranks(options, restarts)
 
 
-def _start_ranks(options: RunOptions) -> int:
+def _start_ranks(options: RunOptions, restarts: int) -> int:
     """Check what can be checked without ranks, then start them."""
     from fleet.devices import local_trainers
-    from fleet.launch import LaunchError, LocalLaunch
+    from fleet.launch import LaunchError, LocalLaunch, Restarts
     from fleet.pinning import variables_of
+    from fleet.rundir import RunDirectory
 
     spec = _load(options.spec, list(options.overrides))
     with _people():
@@ -181,7 +189,8 @@ def _start_ranks(options: RunOptions) -> int:
     terminal = shutil.get_terminal_size() if sys.stdout.isatty() else None
     size = (terminal.columns, terminal.lines) if terminal else None
     try:
-        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size, variables)
+        again = Restarts(restarts, RunDirectory(options.directory(spec)).saved)
+        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size, variables, again)
     except LaunchError as error:
         _bad_input(str(error))
     return launch.run()
@@ -199,6 +208,16 @@ def _changes(
     if policy is not None:
         changes.append(f"policy={json.dumps({'name': policy})}")
     return changes + list(settings or [])
+
+
+def _part(text: str | None) -> tuple[int, int] | None:
+    """`2/4` is the second of four parts."""
+    if text is None:
+        return None
+    number, _, parts = text.partition("/")
+    if not (number.isdigit() and parts.isdigit() and 1 <= int(number) <= int(parts)):
+        _bad_input(f"--part {text}: write I/K, such as 2/4 for the second of four parts")
+    return int(number), int(parts)
 
 
 def _shape(text: str | None) -> tuple[int, ...] | None:

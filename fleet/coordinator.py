@@ -114,7 +114,8 @@ class Coordinator:
 
     def _patience(self) -> float:
         """How long to wait for an event before there is something else to do, seconds."""
-        until = min(self._due, self._wake, self.ledger.next_arrival)
+        silent = min(self._heard.values(), default=math.inf) + self._silence
+        until = min(self._due, self._wake, self.ledger.next_arrival, silent)
         return min(self._poll, max(0.0, until - self.journal.seconds()))
 
     def _happened(self, now: float, *jobs: str, urgent: bool = False) -> None:

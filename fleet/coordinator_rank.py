@@ -66,11 +66,12 @@ from fleet.sizing import Size
 from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, Job, spec_hash
 from fleet.walltime import Walltime
+from fleet.watchdog import forget_stacks, stuck_ranks
 from preprocess import CorruptLimitError
 from trainers import latest_good
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
-GRACE_SECONDS = 5.0  # within it, a rank that has waited in vain says for whom, before its group is called silent
+GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 PULSE_SECONDS = 15.0
 TAG_STEP = 2  # a group uses its tag and the next while it forms
 
@@ -80,7 +81,7 @@ View = LiveView | PlainView
 def coordinate(rank: Rank) -> int:
     """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
     mailbox = rank.mailbox(TO_COORDINATOR)
-    preprocessing = GuardedThread(preprocessor_rank(rank, lambda: None).run, "preprocessor")
+    preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
     code = 1
     try:
         with _pulse(rank):
@@ -90,7 +91,7 @@ def coordinate(rank: Rank) -> int:
         code = BAD_INPUT
     except (RunError, SilentGroupError, CorruptLimitError) as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
-        print(f"fleet: {error}\nfleet: {_advice(error)}", file=sys.stderr, flush=True)
+        print(f"fleet: {error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}", file=sys.stderr, flush=True)
         rank.world.Abort(1)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
@@ -101,6 +102,18 @@ def coordinate(rank: Rank) -> int:
     mailbox.flush()
     preprocessing.join(10.0)
     return code
+
+
+def _preprocess(rank: Rank) -> int:
+    """Rank 0's part as a preprocessor, in a thread."""
+    with rank.watchdog() as watchdog:
+        return preprocessor_rank(rank, lambda: None, watchdog.moves).run()
+
+
+def _who_is_stuck(rank: Rank) -> str:
+    """What the watchdogs say; this process's own has said it already."""
+    stacks = rank.directory.stacks
+    return "".join(f"fleet: {text}" for number, text in stuck_ranks(stacks).items() if number != rank.number)
 
 
 @contextmanager
@@ -159,6 +172,7 @@ class Session:
         directory = RunDirectory(self.rank.options.directory(spec))
         sizes = check_input(self.runtime, self.rank.cluster)
         directory.open()
+        forget_stacks(directory.stacks)
         AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in spec.jobs)
         keep_to_spec(directory, self.runtime)
         self._known = KnownRates(self.runtime, directory, self._device, self.rank.options.profile is not None)
@@ -334,8 +348,8 @@ class Session:
         if directory.profile.exists():
             profile = Profile.read(directory.profile).updated(profile)
         profile.write(directory.profile)
-        if self.rank.options.profile is not None:
-            profile.write(self.rank.options.profile)
+        if self.rank.options.rates is not None:
+            profile.write(self.rank.options.rates)
 
     def _run_jobs(
         self,

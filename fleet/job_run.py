@@ -59,17 +59,18 @@ class JobRun:
         asked: the next message for this rank, or None; masters look for a StopGroup there.
         epoch_samples: training samples of an epoch.
         evaluate: measure the held-out samples; a rehearsal only reads past them.
+        moves: called for each step: this member is not stuck.
     """
 
     def __init__(
         self, start: StartGroup, group: Group, trainer: Trainer, feed: Feed, stop: Stop, saving: Saving,
         tell: Callable[[Message], None], asked: Callable[[], Message | None], epoch_samples: int,
-        evaluate: bool,
+        evaluate: bool, moves: Callable[[], None],
     ) -> None:  # fmt: skip
         self._job, self._group, self._trainer, self._feed = start.job, group, trainer, feed
         self._stop, self._saving, self._tell, self._asked = stop, saving, tell, asked
         self._plan = trainer.plan(epoch_samples)
-        self._evaluates = evaluate
+        self._evaluates, self._moves = evaluate, moves
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
@@ -99,6 +100,7 @@ class JobRun:
         while self._trainer.step_in_epoch < self._plan.steps_per_epoch:
             if self._steps >= self._next_decision and (verdict := self._agree()) != GO_ON:
                 return verdict
+            self._moves()
             item = self._feed.next()
             assert isinstance(item, StepBatches) and item.step == self._trainer.step_in_epoch, item
             begin = time.perf_counter()
@@ -119,6 +121,7 @@ class JobRun:
     def _held_out(self) -> Iterator[tuple[int, Batch]]:
         while not isinstance(item := self._feed.next(), EpochEnd):
             assert isinstance(item, HeldOutBatch), item
+            self._moves()
             if self._evaluates:
                 yield item.index, item.batch
 

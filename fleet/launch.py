@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fleet.launched import BEGUN, FOLDER, TERMINAL
+from fleet.launched import BEGUN, FOLDER, LOST, TERMINAL
 from fleet.leftovers import write_note
 from fleet.signals import STOPPING
 
@@ -81,11 +81,24 @@ def _identify(path: str) -> Mpiexec:
     return Mpiexec(path, "mpich" if "HYDRA" in text.upper() or "mpich" in text.lower() else "openmpi")
 
 
+@dataclass(frozen=True)
+class Restarts:
+    """When ranks are started again of which some were lost: the run goes on from its checkpoints.
+
+    Attributes:
+        most: in a row, without progress.
+        progress: gives something else whenever the run has got on.
+    """
+
+    most: int = 0
+    progress: Callable[[], object] = lambda: None
+
+
 class LocalLaunch:
     """Runs `fleet ARGUMENTS` as local ranks and sees them to their end.
 
-    An interrupt is passed to rank 0, which brings the run to a step boundary and checkpoints; a second one, or the end
-    of the grace time, ends the ranks at once.
+    Ranks that are lost are started again, all of them. An interrupt is passed to rank 0, which brings the run to a step
+    boundary and checkpoints; a second one, or the end of the grace time, ends the ranks at once.
     """
 
     def __init__(
@@ -94,8 +107,10 @@ class LocalLaunch:
         arguments: Sequence[str],
         terminal: tuple[int, int] | None,
         variables: Mapping[str, str] | None = None,
+        restarts: Restarts | None = None,
     ) -> None:
         """`variables` are set for the ranks, on top of this process's environment."""
+        self._restarts = restarts or Restarts()
         self._launcher = find_mpiexec()
         self._variables = dict(variables or {})
         self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments])
@@ -103,23 +118,36 @@ class LocalLaunch:
         self._signals = 0
 
     def run(self) -> int:
-        """Start the ranks, wait for their end, return the run's exit code.
-
-        A launcher that ends before any rank began is started again, a few times.
-        """
+        """Start the ranks, wait for their end, return the run's exit code; `LOST` where ranks were lost too often."""
         previous = [signal.signal(number, self._count) for number in STOPPING]
         try:
-            for attempt in range(1, ATTEMPTS + 1):
-                code = self._attempt()
-                if code is not None:
-                    return code
-                if attempt < ATTEMPTS:
-                    _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
-            _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
-            return 1
+            return self._supervise()
         finally:
             for number, handler in zip(STOPPING, previous):
                 signal.signal(number, handler)
+
+    def _supervise(self) -> int:
+        """Start the ranks again as long as that helps."""
+        lost, known = 0, self._restarts.progress()
+        while (code := self._start()) == LOST and not self._signals:
+            now = self._restarts.progress()
+            lost, known = (1 if now != known else lost + 1), now
+            if lost > self._restarts.most:
+                _say("run the same command again: it goes on from the last checkpoints")
+                break
+            _say(f"all ranks are started again, to go on from the last checkpoints ({lost} of {self._restarts.most})")
+        return code
+
+    def _start(self) -> int:
+        """One start of the ranks. A launcher that ends before any rank began is started again, a few times."""
+        for attempt in range(1, ATTEMPTS + 1):
+            code = self._attempt()
+            if code is not None:
+                return code
+            if attempt < ATTEMPTS:
+                _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
+        _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
+        return 1
 
     def _attempt(self) -> int | None:
         """One start of the launcher: the run's exit code, or None if no rank began and nobody asked to stop."""
@@ -151,8 +179,7 @@ class LocalLaunch:
         _say(
             "a rank was killed, and the launcher ended the others; if it took too much memory, the system's log says so"
         )
-        _say("run the same command again: it goes on from the last checkpoints")
-        return 1
+        return LOST
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1

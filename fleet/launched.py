@@ -21,6 +21,7 @@ FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the
 BEGUN = "begun"  # left there by each rank as the first thing it does
 CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
+LOST = 70  # exit code: ranks or a node were lost; the same command goes on
 
 
 def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:

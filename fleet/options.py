@@ -19,6 +19,7 @@ class RunOptions:
         rehearse: compute is a wait.
         pretend: trainers of each pretend node, for a rehearsal.
         profile: only profile, and write the rates there.
+        part: which part of the jobs to profile, of how many, from 1.
     """
 
     spec: Path
@@ -27,12 +28,23 @@ class RunOptions:
     rehearse: bool = False
     pretend: tuple[int, ...] | None = None
     profile: Path | None = None
+    part: tuple[int, int] | None = None
 
     def directory(self, spec: EnsembleSpec) -> Path:
         """The run directory; an offline profile has one of its own, apart from that of the run."""
         if self.profile is not None:
-            return Path("runs") / f"{spec.name}-profile"
+            return Path("runs") / f"{spec.name}-profile{self._suffix}"
         return self.out if self.out is not None else Path("runs") / spec.name
+
+    @property
+    def rates(self) -> Path | None:
+        """Where rates that are profiled are written: each part of the jobs has a file of its own."""
+        path = self.profile
+        return path.with_name(f"{path.stem}{self._suffix}{path.suffix}") if path is not None else None
+
+    @property
+    def _suffix(self) -> str:
+        return ".{}-of-{}".format(*self.part) if self.part else ""
 
     def arguments(self, trainers: int) -> list[str]:
         """The command line that says the same to each rank, with the number of trainers settled."""
@@ -42,4 +54,5 @@ class RunOptions:
         target = self.profile or self.out
         words += ["--out", str(target)] if target else []
         words += ["--rehearse"] if self.rehearse else []
+        words += ["--part", "{}/{}".format(*self.part)] if self.part else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

@@ -36,6 +36,7 @@ class PreprocessorRank:
         needed.
         datasets: the opened data sets.
         report_signal: tells the coordinator if this rank got a signal.
+        moves: called now and then: this rank is not stuck.
     """
 
     rank: int
@@ -43,6 +44,7 @@ class PreprocessorRank:
     make_ring: Callable[[MakeRing], Preprocessor | None]
     datasets: Mapping[str, Dataset]
     report_signal: Callable[[], None] = lambda: None
+    moves: Callable[[], None] = lambda: None
     preprocessor: Preprocessor | None = None
 
     def __post_init__(self) -> None:
@@ -53,6 +55,7 @@ class PreprocessorRank:
         """Serve until told to shut down; returns the exit code."""
         use_one_thread()
         while True:
+            self.moves()
             message = self.mailbox.receive(IDLE_SECONDS if self.preprocessor is None else 0.0)
             if isinstance(message, Shutdown):
                 return message.code

@@ -36,6 +36,7 @@ from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_t
 from fleet.signals import StopFlag
 from fleet.spec import EnsembleSpec, Job, SpecError, importable, load
 from fleet.time_limit import time_limit
+from fleet.watchdog import Watchdog
 from preprocess import (
     Dataset,
     NodeMap,
@@ -112,6 +113,14 @@ class Rank:
         places = tuple(self.cluster.nodes.index(place.node) for place in makers)
         receivers = tuple(self.cluster.lowest_rank(node) for node in self.cluster.nodes)
         return NodeMap(tuple(place.rank for place in makers), places, receivers)
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.options.directory(self.runtime.spec))
+
+    def watchdog(self) -> Watchdog:
+        """Of the thread that enters it."""
+        return Watchdog(self.number, self.directory.stacks, self.runtime.timeout)
 
     def report_signal(self) -> None:
         """Tell the coordinator, once, that this rank got a signal."""
@@ -198,7 +207,17 @@ def _whole_spec(options: RunOptions) -> dict[str, Any]:
                 f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
                 f"{directory.path}; give yours another name"
             )
-    return {**values, "jobs": [*values["jobs"], *added]}
+    return {**values, "jobs": _part_of([*values["jobs"], *added], options.part)}
+
+
+def _part_of(jobs: list[Any], part: tuple[int, int] | None) -> list[Any]:
+    """Every so many-th of the jobs, where a part of them is profiled."""
+    if part is None:
+        return jobs
+    number, parts = part
+    if parts > len(jobs):
+        raise BadInput(f"--part {number}/{parts}: the spec has {len(jobs)} jobs; make at most {len(jobs)} parts")
+    return jobs[number - 1 :: parts]
 
 
 def _is_new(job: Mapping[str, Any], own: Collection[str]) -> bool:
@@ -273,7 +292,8 @@ def _play_role(rank: Rank) -> int:
         elif rank.cluster.places[rank.number].is_trainer:
             code = _train(rank)
         else:
-            code = preprocessor_rank(rank, rank.report_signal).run()
+            with rank.watchdog() as watchdog:
+                code = preprocessor_rank(rank, rank.report_signal, watchdog.moves).run()
     except MENDABLE as error:  # shared memory that was free a moment ago: the other nodes' ranks know nothing of it
         print(f"fleet: rank {rank.number}: {error}", file=sys.stderr, flush=True)
         rank.world.Abort(BAD_INPUT)
@@ -299,7 +319,9 @@ def _part(rank: Rank, code: int) -> None:
         time.sleep(0.002)
 
 
-def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> PreprocessorRank:
+def preprocessor_rank(
+    rank: Rank, report_signal: Callable[[], None], moves: Callable[[], None] = lambda: None
+) -> PreprocessorRank:
     """This rank as a preprocessor; it makes its part of the ring when told."""
     index = [place.rank for place in rank.cluster.preprocessors].index(rank.number)
 
@@ -309,7 +331,7 @@ def preprocessor_rank(rank: Rank, report_signal: Callable[[], None]) -> Preproce
             Preprocessor(ring, index, rank.datasets, rank.nodes(order), rank.slots) if index < order.writers else None
         )
 
-    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), make_ring, rank.datasets, report_signal)
+    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), make_ring, rank.datasets, report_signal, moves)
 
 
 def _train(rank: Rank) -> int:
@@ -321,17 +343,18 @@ def _train(rank: Rank) -> int:
     device = torch.device(rank.cluster.places[rank.number].device_name or "cpu")
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
-    directory = RunDirectory(rank.options.directory(rank.runtime.spec))
-    return TrainerRank(
-        rank.world,
-        rank.mailbox(TO_TRAINER),
-        rank.runtime,
-        rank.make_ring,
-        rank.node_comm.rank,
-        device,
-        directory,
-        rank.report_signal,
-    ).run()
+    with rank.watchdog() as watchdog:
+        return TrainerRank(
+            rank.world,
+            rank.mailbox(TO_TRAINER),
+            rank.runtime,
+            rank.make_ring,
+            rank.node_comm.rank,
+            device,
+            rank.directory,
+            rank.report_signal,
+            watchdog.moves,
+        ).run()
 
 
 class GuardedThread(threading.Thread):

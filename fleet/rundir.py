@@ -37,8 +37,16 @@ class RunDirectory:
     def profile(self) -> Path:
         return self.path / "profile.json"
 
+    @property
+    def stacks(self) -> Path:
+        return self.path / "stacks"
+
     def checkpoints(self, job: str) -> Path:
         return self.path / "checkpoints" / job
+
+    def saved(self) -> frozenset[str]:
+        """Names of the checkpoints that there are: other ones whenever a job has got on."""
+        return frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
 
     def open(self) -> None:
         """Create the directory and take its lock, which the system drops when this process ends.

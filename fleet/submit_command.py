@@ -44,6 +44,9 @@ def submit(
     profile: Annotated[
         Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")
     ] = None,
+    array: Annotated[
+        int, typer.Option(min=0, help="with --profile: a job array of so many tasks, each for a part of the jobs")
+    ] = 0,
     template: Annotated[Path | None, typer.Option(help="your own template in place of the scheduler's")] = None,
     script: Annotated[Path | None, typer.Option(help="where the script is written; default: NAME.sh here")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script, and do nothing else")] = False,
@@ -60,6 +63,7 @@ def submit(
 
     try:
         loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
+        _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
         name = _NOT_IN_NAMES.sub("-", loaded.name)
         made = Script(
@@ -75,6 +79,7 @@ def submit(
             setup=tuple(setup) if setup is not None else _own_setup(),
             environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *_variables(environment or [])),
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
+            parts=array,
         )
         text = render(made, template)
     except (SpecError, SiteError) as error:
@@ -106,6 +111,15 @@ def _command(spec: Path, profile: Path | None, out: Path, shape: NodeShape, opti
     words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
     words += [] if shape.gpus else ["--set", "resources.device=cpu"]
     return ["fleet", *words, *_checked_options(words, options)]
+
+
+def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
+    from fleet.submit import SiteError
+
+    if parts and profile is None:
+        raise SiteError(f"--array {parts}: only profiling can be cut into parts; add --profile RATES.json")
+    if parts > jobs:
+        raise SiteError(f"--array {parts}: the spec has {jobs} jobs; give at most {jobs}")
 
 
 def _checked(path: Path) -> EnsembleSpec:

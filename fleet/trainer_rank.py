@@ -70,6 +70,7 @@ class TrainerRank:
         device: what to train on.
         directory: where checkpoints go.
         report_signal: tells the coordinator if this rank got a signal.
+        moves: called now and then: this rank is not stuck.
     """
 
     world: MPI.Intracomm
@@ -80,6 +81,7 @@ class TrainerRank:
     device: torch.device
     directory: RunDirectory
     report_signal: Callable[[], None]
+    moves: Callable[[], None] = lambda: None
     ring: Ring | None = None
     _heard: float = field(default_factory=time.monotonic)
     _fatal: str = ""  # why the run must end, as rank 0 was told
@@ -91,6 +93,7 @@ class TrainerRank:
         """Serve until told to shut down; returns the exit code."""
         parent = os.getppid()
         while True:
+            self.moves()
             message = self.mailbox.receive(IDLE_SECONDS)
             self.report_signal()
             if os.getppid() != parent:
@@ -243,7 +246,9 @@ class TrainerRank:
         stop = self.runtime.stop(order.job)
         samples = self.runtime.data_of(job.name).samples
         real = self.runtime.rehearsal is None
-        return JobRun(order, group, trainer, feed, stop, saving, self._tell, self._poll, samples, real).run()
+        return JobRun(
+            order, group, trainer, feed, stop, saving, self._tell, self._poll, samples, real, self.moves
+        ).run()
 
     def _trainer(self, job: str, group: Group) -> Trainer:
         level = self.runtime.spec.determinism.level

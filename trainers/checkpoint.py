@@ -2,13 +2,15 @@
 
 A checkpoint holds what EasyScale, SC'23, 3.2 lists: the contexts of all virtual workers, the training progress, and
 one copy of parameters, optimizer and schedule; so it restores onto any number of trainers. A file appears under its
-name only when it is complete and on the disk: temporary name, digest, fsync, rename, fsync of the folder.
+name only when it is complete and on the disk: temporary name, digests, fsync, rename, fsync of the folder. Behind the
+HDF5 data stands a seal, the digest of all bytes before it: no torn or flipped byte goes unseen.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -25,7 +27,10 @@ from trainers.tree import flatten, unflatten
 
 __all__ = ["Checkpoint", "CheckpointError", "Saved", "file_name", "latest_good", "prune", "read", "write"]
 
-_FORMAT = 1
+_FORMAT = 2
+_SEAL = b"\nfleet blake2b "
+_SEALED = len(_SEAL) + 64  # bytes of the seal
+_CHUNK = 1 << 20
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
 _PARTIAL = ".partial"
 
@@ -120,22 +125,22 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
 
 
 def read(path: Path | str) -> Checkpoint:
-    """Read a checkpoint and verify its digest. CheckpointError if it is missing, damaged or of another format."""
+    """Read a checkpoint and verify its seal. CheckpointError if it is missing, damaged or of another format."""
     path = Path(path)
     mend = "go on from an earlier checkpoint"
     if not path.is_file():
         raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
     try:
+        if not _is_whole(path):
+            raise CheckpointError(path, "is damaged or no checkpoint: its bytes do not match their digest", mend)
         with h5py.File(path, "r") as file:
-            kind, digest = int(file.attrs["format"]), str(file.attrs["digest"])
+            kind = int(file.attrs["format"])
             structure = bytes(file["structure"][()]).decode()
             arrays = _read_arrays(file["state"])
     except (OSError, KeyError, ValueError, RuntimeError, TypeError, MemoryError) as error:
         raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
     if kind != _FORMAT:
         raise CheckpointError(path, f"has format {kind}, this version reads {_FORMAT}", "use the version that wrote it")
-    if _digest(structure, arrays) != digest:
-        raise CheckpointError(path, "is damaged: its content does not match its digest", mend)
     return Checkpoint.from_tree(unflatten(structure, arrays))
 
 
@@ -207,9 +212,30 @@ def _write_hdf5(path: Path, structure: str, arrays: Mapping[str, np.ndarray], di
         except (OSError, RuntimeError):
             if file.error is None:
                 raise
+        file.seek(0)
+        file.write(_SEAL + _file_digest(file).encode())
         if file.error is not None:
             raise file.error
         os.fsync(file.fileno())
+
+
+def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
+    """Of the next `size` bytes, or of all."""
+    digest, left = hashlib.blake2b(digest_size=32), size
+    while left > 0 and (chunk := file.read(min(left, _CHUNK))):  # type: ignore[arg-type]
+        digest.update(chunk)
+        left -= len(chunk)
+    return digest.hexdigest()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file ends with the seal of all bytes before it."""
+    size = path.stat().st_size - _SEALED
+    if size < 0:
+        return False
+    with io.FileIO(path) as file:
+        digest = _file_digest(file, size)
+        return file.read(_SEALED) == _SEAL + digest.encode()
 
 
 def _read_arrays(state: Any) -> dict[str, np.ndarray]:

@@ -60,11 +60,19 @@ class Profile:
 
     @classmethod
     def read(cls, path: Path) -> Profile:
-        """Read a profile.
+        """Read a profile, or all the parts of it that are beside `path`: `rates.2-of-4.json` is one of `rates.json`.
 
         Raises:
             ProfileError: if there is none at `path` or it is not one.
         """
+        parts = [] if path.exists() else sorted(path.parent.glob(f"{path.stem}.*-of-*{path.suffix}"))
+        whole = cls()
+        for part in parts:
+            whole = whole.updated(cls._read(part))
+        return whole if parts else cls._read(path)
+
+    @classmethod
+    def _read(cls, path: Path) -> Profile:
         try:
             content = json.loads(path.read_text())
             return cls._of(content)

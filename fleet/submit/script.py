@@ -30,6 +30,7 @@ class Script:
         setup: lines before the run, after the site's.
         environment: variables, after the site's.
         warning_seconds: how long before the end the ranks are told.
+        parts: tasks of a job array, each of which profiles a part of the jobs; 0: it is none.
     """
 
     site: Site
@@ -44,6 +45,10 @@ class Script:
     setup: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     warning_seconds: int = 180
+    parts: int = 0
+
+
+_PART = {"slurm": "SLURM_ARRAY_TASK_ID", "lsf": "LSB_JOBINDEX", "pbs": "PBS_ARRAY_INDEX"}
 
 
 def render(script: Script, template: Path | None = None) -> str:
@@ -53,8 +58,13 @@ def render(script: Script, template: Path | None = None) -> str:
         template: one of the user's own; else that of the site's scheduler.
 
     Raises:
-        SiteError: the template cannot be read or filled in.
+        SiteError: the template cannot be read or filled in, or the scheduler has no job arrays.
     """
+    if script.parts and script.site.scheduler not in _PART:
+        raise SiteError(
+            f"--array {script.parts}: {script.site.scheduler} has no job arrays of batch scripts; submit each part by "
+            f"itself, with the options -- --part 1/{script.parts}"
+        )
     place = str(files("batch_scripts"))
     loader: BaseLoader = FileSystemLoader([str(template.parent), place] if template else [place])
     environment = Environment(
@@ -71,6 +81,7 @@ def render(script: Script, template: Path | None = None) -> str:
 
 def _values(script: Script) -> dict[str, object]:
     shape, site = script.shape, script.site
+    own = '."$part"' if script.parts else ""  # files of the tasks of an array
     return {
         "title": f"A fleet run on {shape.nodes} nodes: {site.title or site.scheduler}",
         "name": script.name,
@@ -90,8 +101,10 @@ def _values(script: Script) -> dict[str, object]:
         "environment": {k: shlex.quote(v) for k, v in {**site.environment, **dict(script.environment)}.items()},
         "folder": shlex.quote(str(script.folder)),
         "log": str(script.folder / script.name),
-        "code_file": shlex.quote(f"{script.path}.code"),
-        "lost": shlex.quote(f"{script.path}.lost"),
+        "code_file": shlex.quote(f"{script.path}.code") + own,
+        "lost": shlex.quote(f"{script.path}.lost") + own,
         "script": shlex.quote(str(script.path)),
-        "command": shlex.join(script.command),
+        "command": shlex.join(script.command) + (f' --part "$part/{script.parts}"' if script.parts else ""),
+        "parts": script.parts,
+        "part_variable": _PART.get(site.scheduler, ""),
     }

@@ -50,8 +50,9 @@ def test_data_that_another_rank_cannot_open(tmp_path: Path) -> None:
 def test_trainer_that_is_killed(tmp_path: Path) -> None:
     """The kernel ends a process that takes too much memory; nobody can tell the others then but the launcher."""
     ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
-    ended = end_badly(ensemble.plain("run", "--trainers", "2"), tmp_path)
-    assert "signal 9" in ended.output
+    ended = end_badly(ensemble.plain("run", "--trainers", "2", "--restarts", "1"), tmp_path)
+    assert ended.code == 70 and "signal 9" in ended.output
+    assert "(1 of 1)" in ended.output and "run the same command again" in ended.output
 
 
 @pytest.mark.slow

@@ -54,6 +54,24 @@ def test_run_with_the_profile_measures_no_rate(unmeasured: Ensemble, rates: Path
         assert event["measured"] == measured["rates"][fingerprint]
 
 
+def test_parts_that_were_measured_apart_are_one_profile(unmeasured: Ensemble, tmp_path: Path) -> None:
+    out = tmp_path / "sweep.json"
+    for part in ("1/2", "2/2"):
+        command = [*FLEET, "profile", str(unmeasured.spec), "--out", str(out), "--trainers", "1", "--part", part]
+        ended = run(command, tmp_path)
+        assert ended.code == 0, ended.output
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["sweep.1-of-2.json", "sweep.2-of-2.json"]
+    assert sorted(Profile.read(out).names.values()) == sorted(JOBS)
+    assert list(Profile.read(tmp_path / "sweep.2-of-2.json").names.values()) == ["cnn"]
+
+
+@pytest.mark.parametrize(("part", "words"), [("3/3", "2 jobs"), ("3/2", "such as 2/4"), ("x", "such as 2/4")])
+def test_parts_that_cannot_be(part: str, words: str, unmeasured: Ensemble, tmp_path: Path) -> None:
+    command = [*FLEET, "profile", str(unmeasured.spec), "--out", str(tmp_path / "x.json"), "--trainers", "1"]
+    ended = run([*command, "--part", part], tmp_path)
+    assert ended.code == 2 and words in ended.output, ended.output
+
+
 @pytest.mark.slow
 def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None:
     """A batch system's signal reaches every rank; it is kept until the measurements can be left."""

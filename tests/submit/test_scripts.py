@@ -48,6 +48,28 @@ def test_a_rank_for_each_gpu_and_one_that_prepares_samples(site: str, words: lis
 
 
 @pytest.mark.parametrize(
+    ("site", "words"),
+    [
+        ("slurm", ["#SBATCH --array=1-1", "part=$SLURM_ARRAY_TASK_ID", "scontrol requeue"]),
+        ("lsf", ['#BSUB -J "small[1-1]"', "part=$LSB_JOBINDEX"]),
+        ("pbs", ["#PBS -J 1-1", "part=$PBS_ARRAY_INDEX"]),
+    ],
+)
+def test_profiling_as_a_job_array(
+    site: str, words: list[str], submit: Submit, shellcheck: Callable[[Path], None], tmp_path: Path
+) -> None:
+    ended = submit("--site", site, *TWO_NODES, "--profile", "rates.json", "--array", "1")
+    assert ended.code == 0, ended.output
+    script = tmp_path / "script.sh"
+    script.write_text(ended.output)
+    shellcheck(script)
+    assert all(word in ended.output for word in words), ended.output
+    assert "fleet profile" in ended.output and '--part "$part/1"' in ended.output
+    assert '.code\'."$part"' in ended.output or '.code."$part"' in ended.output
+    assert ("bsub <" in ended.output, "qsub " in ended.output) == (False, False), "a task would submit the whole array"
+
+
+@pytest.mark.parametrize(
     "site", [pytest.param("lsf", marks=pytest.mark.slow), "pbs", pytest.param("flux", marks=pytest.mark.slow)]
 )
 def test_a_scheduler_takes_the_script_and_runs_it(
@@ -89,6 +111,9 @@ def test_a_scheduler_s_refusal_is_told(site: str, submit: Submit, stand_ins: dic
         (["--gpus-per-node", "4", "--time", "four"], ["--time four", "90m"]),
         (["--gpus-per-node", "4", "--time", "2m", "--warn", "3m"], ["--warn 180 s", "120 s"]),
         (["--gpus-per-node", "4", "--env", "x"], ["--env x", "NAME=VALUE"]),
+        (["--gpus-per-node", "4", "--array", "1"], ["--array 1", "--profile"]),
+        (["--gpus-per-node", "4", "--profile", "x.json", "--array", "2"], ["--array 2", "1 jobs"]),
+        (["--site", "flux", "--gpus-per-node", "4", "--profile", "x", "--array", "1"], ["no job arrays", "--part 1/1"]),
         (["--gpus-per-node", "4", "--", "--no-such"], ["--no-such"]),
         (["--gpus-per-node", "4", "--template", "none.j2"], ["none.j2"]),
     ],

@@ -1,0 +1,264 @@
+"""kill -9 of random ranks at random moments: runs end, nothing that was saved is lost, and no bit tells of it.
+
+A third of the kills are aimed: at ranks that start, at groups that form, at checkpoints that are being written.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from fleet.journal import read_journal
+
+KILLS, KILLS_A_RUN = 200, 4
+MOMENTS = ("any", "any", "start", "any", "any", "forming", "any", "any", "checkpoint")
+"""When ranks are killed, in turn."""
+RUN_SECONDS = 240.0  # a run that takes longer hangs
+POLL_SECONDS = 0.005
+DONE, STOPPED = 0, 75
+RESTARTS = 20  # kills while ranks start leave no checkpoint between them
+
+DATA = '''
+import numpy as np
+
+class Clouds:
+    """Three clouds of points."""
+    def __init__(self, count):
+        draw = np.random.default_rng(count)
+        self.labels = draw.integers(0, 3, count)
+        self.points = (draw.standard_normal((count, 16)) + self.labels[:, None]).astype(np.float32)
+    def __len__(self):
+        return len(self.labels)
+    def __getitem__(self, index):
+        return self.points[index], self.labels[index]
+'''
+EPOCHS = {"early": 4, "middle": 8, "late": 12}
+"""Networks that end one after the other, so that groups are formed anew."""
+
+
+def main(kills: int = 0) -> dict[str, Any]:
+    """Kill so many ranks; returns the bars."""
+    wanted = kills or KILLS
+    with tempfile.TemporaryDirectory(prefix="fleet-chaos-") as name:
+        folder = Path(name)
+        spec = _write_spec(folder)
+        calm = _Run(spec, folder / "calm")
+        seconds = calm.played([], random.Random(0), 0.0)
+        if calm.code != DONE:
+            raise RuntimeError(f"the run that nobody disturbs ended with {calm.code}:\n{calm.output}")
+        runs = _disturbed(spec, folder, wanted, seconds)
+        return _judged(runs, calm, seconds)
+
+
+def _disturbed(spec: Path, folder: Path, kills: int, seconds: float) -> list[_Run]:
+    """Runs with KILLS_A_RUN kills each, until there were as many as wanted; seed path ("chaos", run)."""
+    runs: list[_Run] = []
+    while (left := kills - sum(len(run.killed) for run in runs)) > 0:
+        index = len(runs)
+        run = _Run(spec, folder / f"run-{index}")
+        moments = [MOMENTS[(index * KILLS_A_RUN + number) % len(MOMENTS)] for number in range(min(left, KILLS_A_RUN))]
+        run.played(moments, random.Random(f"chaos/{index}"), seconds)
+        _say(f"run {index}: code {run.code}, killed {', '.join(run.killed) or 'nobody'}; lost {run.lost or 'nothing'}")
+        runs.append(run)
+        if index > 3 * kills:
+            break  # every run ends before it is hit: the bar of kills says so
+    return runs
+
+
+def _judged(runs: list[_Run], calm: _Run, seconds: float) -> dict[str, Any]:
+    hung = sum(run.hung for run in runs)
+    badly = [run for run in runs if run.code not in (DONE, STOPPED)]
+    other = [run for run in runs if run.code == DONE and not run.same_bits(calm)]
+    lost = sum(len(run.lost) for run in runs)
+    moments = Counter(kill for run in runs for kill in run.killed)
+    rows = [[moment, count] for moment, count in sorted(moments.items())]
+    notes = [f"undisturbed, a run takes {seconds:.1f} s, with 3 networks on 3 trainers and one preprocessor"]
+    notes += [f"ended with {run.code}:\n{run.output[-3000:]}" for run in badly]
+    return {
+        "bars": [
+            _bar("ranks killed", sum(moments.values()), "at least 1", sum(moments.values()) > 0),
+            _bar("runs that hang", hung, "0", hung == 0),
+            _bar("runs that end neither done nor with 75", len(badly), "0", not badly),
+            _bar("runs with other final bits", len(other), "0", not other),
+            _bar("acknowledged checkpoints lost", lost, "0", lost == 0),
+        ],
+        "tables": [{"title": f"kills in {len(runs)} runs", "columns": ["moment", "kills"], "rows": rows}],
+        "notes": notes,
+    }
+
+
+def _bar(name: str, value: float, wanted: str, ok: bool) -> dict[str, Any]:
+    return {"name": name, "value": value, "bar": wanted, "ok": ok}
+
+
+@dataclass
+class _Run:
+    """One run of the ensemble, and what was done to it.
+
+    Attributes:
+        killed: the moments at which a rank was killed.
+        lost: checkpoints that the journal told of before a kill, and that were not gone on from after it.
+    """
+
+    spec: Path
+    out: Path
+    code: int | None = None
+    output: str = ""
+    killed: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    hung: bool = False
+
+    def played(self, moments: list[str], draw: random.Random, seconds: float) -> float:
+        """Start the run, kill ranks at these moments, see it to its end; returns the seconds that it took."""
+        command = [sys.executable, "-m", "fleet", "run", str(self.spec), "--out", str(self.out)]
+        begin = time.monotonic()
+        with open(self.out.with_suffix(".log"), "w+") as log:
+            process = subprocess.Popen(
+                [*command, "--restarts", str(RESTARTS)], stdout=log, stderr=subprocess.STDOUT, cwd=self.spec.parent
+            )
+            try:
+                for moment in moments:
+                    self._strike(process, moment, draw, seconds)
+                self.code = process.wait(timeout=max(1.0, begin + RUN_SECONDS - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.hung = True
+                _end(process)
+            log.seek(0)
+            self.output = log.read()
+        return time.monotonic() - begin
+
+    def same_bits(self, other: _Run) -> bool:
+        """Whether `fleet compare` finds no difference in any job's state."""
+        command = [sys.executable, "-m", "fleet", "compare", str(self.out), str(other.out)]
+        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+
+    def _strike(self, process: subprocess.Popen[bytes], moment: str, draw: random.Random, seconds: float) -> None:
+        """Wait for the moment, and kill one of the ranks that live then; nobody, if the run ends before."""
+        before = self._events()
+        if not self._await(process, moment, before, draw.uniform(0, seconds / 2)):
+            return
+        ranks = _ranks(process)
+        if not ranks:
+            return
+        saved = self._saved()
+        with suppress(psutil.NoSuchProcess):
+            draw.choice(ranks).kill()
+            self.killed.append(moment)
+            self._await_restart(process, saved, self._events())
+
+    def _await(self, process: subprocess.Popen[bytes], moment: str, before: int, pause: float) -> bool:
+        """Wait for a moment; False if the run ends before it."""
+        until = time.monotonic() + pause
+        while process.poll() is None:
+            if moment == "any" and time.monotonic() > until:
+                return True
+            if moment == "start" and _ranks(process) and time.monotonic() > until - 0.7 * pause:
+                return True
+            if moment == "forming" and self._said("started", before):
+                return True
+            if moment == "checkpoint" and (self._said("epoch", before) or any(self.out.glob("checkpoints/*/.*"))):
+                return True
+            time.sleep(POLL_SECONDS)
+        return False
+
+    def _await_restart(self, process: subprocess.Popen[bytes], saved: dict[str, tuple[int, int]], known: int) -> None:
+        """See where each job goes on: not before what was saved."""
+        until = time.monotonic() + RUN_SECONDS
+        while process.poll() is None and time.monotonic() < until:
+            fresh = list(self._journal())[known:]
+            begun = next((index for index, event in enumerate(fresh) if event["event"] == "session"), None)
+            starts = {} if begun is None else _first_starts(fresh[begun:])
+            if starts:
+                self.lost += [job for job, place in starts.items() if place < saved.get(job, (0, 0))]
+                return
+            time.sleep(10 * POLL_SECONDS)
+
+    def _saved(self) -> dict[str, tuple[int, int]]:
+        """The newest checkpoint of each job that the journal tells of: epoch, and step in it."""
+        events = [event for event in self._journal() if event["event"] == "checkpoint"]
+        return {event["job"]: (event["epoch"], event["step"]) for event in events}
+
+    def _said(self, kind: str, before: int) -> bool:
+        return any(event["event"] == kind for event in list(self._journal())[before:])
+
+    def _events(self) -> int:
+        return len(list(self._journal()))
+
+    def _journal(self) -> Iterator[dict[str, Any]]:
+        path = self.out / "journal.jsonl"
+        return iter(read_journal(path)) if path.exists() else iter(())  # type: ignore[arg-type]
+
+
+def _first_starts(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """Job -> epoch and step from which it first went on."""
+    starts: dict[str, tuple[int, int]] = {}
+    for event in events:
+        if event["event"] == "started":
+            starts.setdefault(event["job"], (event["epoch"], event["step"]))
+    return starts
+
+
+def _ranks(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """The ranks that live: Python processes below the launcher."""
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(process.pid).children(recursive=True)
+        return [each for each in found if _is_rank(each)]
+    return []
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        words = process.cmdline()
+        return "fleet" in words and Path(words[0]).name.startswith("python")
+    return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.send_signal(signal.SIGKILL)
+    process.kill()
+    process.wait()
+
+
+def _write_spec(folder: Path) -> Path:
+    (folder / "clouds.py").write_text(DATA)
+    rates = {name: {1: 4000.0, 2: 7600.0, 3: 11000.0} for name in EPOCHS}
+    (folder / "rates.json").write_text(json.dumps({"rates": rates, "names": {name: name for name in rates}}))
+    spec = {
+        "name": "chaos",
+        "data": {"clouds": {"train": {"source": "clouds:Clouds", "arguments": {"count": 480}}}},
+        "defaults": {
+            "data": "clouds",
+            "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 16, "widths": [64], "classes": 3}},
+            "optimizer": {"name": "AdamW", "arguments": {"lr": 0.01}},
+            "loss": "cross_entropy",
+            "virtual_workers": 3,
+            "batch_size": 4,
+        },
+        "jobs": [{"name": name, "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()],
+        "resources": {"trainers": 3, "device": "cpu"},
+        "profile": {"file": "rates.json"},
+    }
+    path = folder / "chaos.yaml"
+    path.write_text(yaml.safe_dump(spec, sort_keys=False))
+    return path
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
