@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,9 @@ import yaml
 
 from fleet.journal import read_journal
 
-KILLS, KILLS_A_RUN = 200, 4
-MOMENTS = ("any", "any", "start", "any", "any", "forming", "any", "any", "checkpoint")
-"""When ranks are killed, in turn."""
+KILLS = 200
+MOMENTS = (("start", "any", "any"), ("any", "forming", "any"), ("any", "checkpoint", "any"))
+"""When ranks of a run are killed, one kind of run after the other."""
 RUN_SECONDS = 240.0  # a run that takes longer hangs
 POLL_SECONDS = 0.005
 DONE, STOPPED = 0, 75
@@ -57,7 +57,7 @@ def main(kills: int = 0) -> dict[str, Any]:
         folder = Path(name)
         spec = _write_spec(folder)
         calm = _Run(spec, folder / "calm")
-        seconds = calm.played([], random.Random(0), 0.0)
+        seconds = calm.played((), random.Random(0), 0.0)
         if calm.code != DONE:
             raise RuntimeError(f"the run that nobody disturbs ended with {calm.code}:\n{calm.output}")
         runs = _disturbed(spec, folder, wanted, seconds)
@@ -65,13 +65,12 @@ def main(kills: int = 0) -> dict[str, Any]:
 
 
 def _disturbed(spec: Path, folder: Path, kills: int, seconds: float) -> list[_Run]:
-    """Runs with KILLS_A_RUN kills each, until there were as many as wanted; seed path ("chaos", run)."""
+    """Runs with some kills each, until there were as many as wanted; seed path ("chaos", run)."""
     runs: list[_Run] = []
     while (left := kills - sum(len(run.killed) for run in runs)) > 0:
         index = len(runs)
         run = _Run(spec, folder / f"run-{index}")
-        moments = [MOMENTS[(index * KILLS_A_RUN + number) % len(MOMENTS)] for number in range(min(left, KILLS_A_RUN))]
-        run.played(moments, random.Random(f"chaos/{index}"), seconds)
+        run.played(MOMENTS[index % len(MOMENTS)][:left], random.Random(f"chaos/{index}"), seconds)
         _say(f"run {index}: code {run.code}, killed {', '.join(run.killed) or 'nobody'}; lost {run.lost or 'nothing'}")
         runs.append(run)
         if index > 3 * kills:
@@ -82,18 +81,19 @@ def _disturbed(spec: Path, folder: Path, kills: int, seconds: float) -> list[_Ru
 def _judged(runs: list[_Run], calm: _Run, seconds: float) -> dict[str, Any]:
     hung = sum(run.hung for run in runs)
     badly = [run for run in runs if run.code not in (DONE, STOPPED)]
-    other = [run for run in runs if run.code == DONE and not run.same_bits(calm)]
+    differences = [found for run in runs if run.code == DONE and (found := run.difference(calm))]
     lost = sum(len(run.lost) for run in runs)
     moments = Counter(kill for run in runs for kill in run.killed)
     rows = [[moment, count] for moment, count in sorted(moments.items())]
     notes = [f"undisturbed, a run takes {seconds:.1f} s, with 3 networks on 3 trainers and one preprocessor"]
+    notes += differences
     notes += [f"ended with {run.code}:\n{run.output[-3000:]}" for run in badly]
     return {
         "bars": [
             _bar("ranks killed", sum(moments.values()), "at least 1", sum(moments.values()) > 0),
             _bar("runs that hang", hung, "0", hung == 0),
             _bar("runs that end neither done nor with 75", len(badly), "0", not badly),
-            _bar("runs with other final bits", len(other), "0", not other),
+            _bar("runs with other final bits", len(differences), "0", not differences),
             _bar("acknowledged checkpoints lost", lost, "0", lost == 0),
         ],
         "tables": [{"title": f"kills in {len(runs)} runs", "columns": ["moment", "kills"], "rows": rows}],
@@ -111,7 +111,6 @@ class _Run:
 
     Attributes:
         killed: the moments at which a rank was killed.
-        lost: checkpoints that the journal told of before a kill, and that were not gone on from after it.
     """
 
     spec: Path
@@ -119,10 +118,10 @@ class _Run:
     code: int | None = None
     output: str = ""
     killed: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
     hung: bool = False
+    _known: list[int] = field(default_factory=list)  # events of the journal at each kill
 
-    def played(self, moments: list[str], draw: random.Random, seconds: float) -> float:
+    def played(self, moments: Sequence[str], draw: random.Random, seconds: float) -> float:
         """Start the run, kill ranks at these moments, see it to its end; returns the seconds that it took."""
         command = [sys.executable, "-m", "fleet", "run", str(self.spec), "--out", str(self.out)]
         begin = time.monotonic()
@@ -141,24 +140,35 @@ class _Run:
             self.output = log.read()
         return time.monotonic() - begin
 
-    def same_bits(self, other: _Run) -> bool:
-        """Whether `fleet compare` finds no difference in any job's state."""
+    @property
+    def lost(self) -> list[str]:
+        """Jobs that did not go on from a checkpoint of which the journal had told before a kill."""
+        events, found = list(self._journal()), []
+        for known in self._known:
+            saved = _saved(events[:known])
+            starts = _first_starts(events[known:])
+            found += [job for job, place in starts.items() if place < saved.get(job, (0, 0))]
+        return found
+
+    def difference(self, other: _Run) -> str:
+        """What `fleet compare` says of the jobs' states; empty if they are the same."""
         command = [sys.executable, "-m", "fleet", "compare", str(self.out), str(other.out)]
-        return subprocess.run(command, capture_output=True, timeout=120).returncode == 0
+        done = subprocess.run(command, capture_output=True, timeout=120, text=True)
+        return "" if done.returncode == 0 else f"{self.out.name}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
 
     def _strike(self, process: subprocess.Popen[bytes], moment: str, draw: random.Random, seconds: float) -> None:
         """Wait for the moment, and kill one of the ranks that live then; nobody, if the run ends before."""
         before = self._events()
-        if not self._await(process, moment, before, draw.uniform(0, seconds / 2)):
+        if not self._await(process, moment, before, draw.uniform(0, seconds)):
             return
         ranks = _ranks(process)
         if not ranks:
             return
-        saved = self._saved()
+        known = self._events()
         with suppress(psutil.NoSuchProcess):
             draw.choice(ranks).kill()
             self.killed.append(moment)
-            self._await_restart(process, saved, self._events())
+            self._known.append(known)
 
     def _await(self, process: subprocess.Popen[bytes], moment: str, before: int, pause: float) -> bool:
         """Wait for a moment; False if the run ends before it."""
@@ -166,7 +176,7 @@ class _Run:
         while process.poll() is None:
             if moment == "any" and time.monotonic() > until:
                 return True
-            if moment == "start" and _ranks(process) and time.monotonic() > until - 0.7 * pause:
+            if moment == "start" and time.monotonic() > until - pause / 2 and _ranks(process):
                 return True
             if moment == "forming" and self._said("started", before):
                 return True
@@ -174,23 +184,6 @@ class _Run:
                 return True
             time.sleep(POLL_SECONDS)
         return False
-
-    def _await_restart(self, process: subprocess.Popen[bytes], saved: dict[str, tuple[int, int]], known: int) -> None:
-        """See where each job goes on: not before what was saved."""
-        until = time.monotonic() + RUN_SECONDS
-        while process.poll() is None and time.monotonic() < until:
-            fresh = list(self._journal())[known:]
-            begun = next((index for index, event in enumerate(fresh) if event["event"] == "session"), None)
-            starts = {} if begun is None else _first_starts(fresh[begun:])
-            if starts:
-                self.lost += [job for job, place in starts.items() if place < saved.get(job, (0, 0))]
-                return
-            time.sleep(10 * POLL_SECONDS)
-
-    def _saved(self) -> dict[str, tuple[int, int]]:
-        """The newest checkpoint of each job that the journal tells of: epoch, and step in it."""
-        events = [event for event in self._journal() if event["event"] == "checkpoint"]
-        return {event["job"]: (event["epoch"], event["step"]) for event in events}
 
     def _said(self, kind: str, before: int) -> bool:
         return any(event["event"] == kind for event in list(self._journal())[before:])
@@ -201,6 +194,11 @@ class _Run:
     def _journal(self) -> Iterator[dict[str, Any]]:
         path = self.out / "journal.jsonl"
         return iter(read_journal(path)) if path.exists() else iter(())  # type: ignore[arg-type]
+
+
+def _saved(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
+    """The newest checkpoint of each job that the journal tells of: epoch, and step in it."""
+    return {event["job"]: (event["epoch"], event["step"]) for event in events if event["event"] == "checkpoint"}
 
 
 def _first_starts(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
