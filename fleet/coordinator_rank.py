@@ -68,7 +68,7 @@ from fleet.spec import EnsembleSpec, Job, spec_hash
 from fleet.walltime import Walltime
 from fleet.watchdog import forget_stacks, stuck_ranks
 from preprocess import CorruptLimitError
-from trainers import latest_good
+from trainers import converged, file_name, latest_good
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
@@ -162,6 +162,7 @@ class Session:
     failure: Callable[[], BaseException | None]
     _tags: Any = field(default_factory=lambda: count(1000, TAG_STEP))
     _lost: dict[str, str] = field(default_factory=dict)  # jobs all of whose checkpoints are damaged, and how
+    _ended: dict[str, str] = field(default_factory=dict)  # jobs that were done before the journal could say so, and why
     _skipped: SkippedBook = field(init=False)
     _known: KnownRates = field(init=False)
     _batches: Batches = field(init=False)
@@ -243,6 +244,10 @@ class Session:
             if rejected and saved is None:
                 self._lost[job.name] = "; ".join(map(str, rejected))
             job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
+            if saved is not None and (reason := converged(saved.history, self.runtime.stop(job.name))):
+                job.metrics = dict(saved.history[-1])
+                job.checkpoint = str(directory.checkpoints(job.name) / file_name(saved))
+                self._ended[job.name] = reason
         self._batches.restore(ledger)
         return ledger
 
@@ -277,6 +282,13 @@ class Session:
         for job in self._batches.idle(self.spec.jobs):
             text = f"policy {plan.name} chooses no batches: that of the job is {job.global_batch} samples"
             journal.write("warning", text=text, job=job.name)
+        for name, why in self._ended.items():
+            record = ledger.jobs[name]
+            record.status = "done"
+            journal.write(
+                "done", round=None, job=name, devices=[], epoch=record.epoch, why=why, metrics=record.metrics,
+                checkpoint=record.checkpoint,
+            )  # fmt: skip
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
             journal.write("warning", text=text, job=name)

@@ -155,3 +155,19 @@ def test_second_run_in_the_same_directory_is_refused(long: Ensemble) -> None:
         first = running.finish()
     assert first.code == 0, first.output
     assert folder.summary["status"] == "done"
+
+
+def test_a_job_whose_end_was_not_written_down_is_not_trained_further(long: Ensemble, undisturbed: RunFolder) -> None:
+    """Everything died between the last checkpoints and the journal's word of them."""
+    copy = long.left("unsaid")
+    shutil.copytree(undisturbed.path, copy.path)
+    events = copy.journal
+    cut = next(i for i, event in enumerate(events) if event["event"] == "checkpoint" and event["epoch"] == EPOCHS)
+    lines = (copy.path / "journal.jsonl").read_text().splitlines(keepends=True)
+    (copy.path / "journal.jsonl").write_text("".join(lines[:cut]))
+    (copy.path / "run.json").unlink()
+    finish(long, copy)
+    ends = copy.events("done")
+    assert {(event["job"], event["epoch"], event["why"]) for event in ends} == {(job, EPOCHS, "epochs") for job in JOBS}
+    assert any(event["round"] is None for event in ends)
+    assert_same_bits(final_states(copy, JOBS), final_states(undisturbed, JOBS))
