@@ -14,6 +14,7 @@ from trainers import Batch, Group, Stop, Trainer, checkpoint, converged
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
 DECISION_SECONDS = 0.1  # about how often a group agrees on whether to go on
 MOST_STEPS_BETWEEN_DECISIONS = 1000
+WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
 
 
 @dataclass(frozen=True)
@@ -60,17 +61,19 @@ class JobRun:
         epoch_samples: training samples of an epoch.
         evaluate: measure the held-out samples; a rehearsal only reads past them.
         moves: called for each step: this member is not stuck.
+        ranks: of the run.
     """
 
     def __init__(
         self, start: StartGroup, group: Group, trainer: Trainer, feed: Feed, stop: Stop, saving: Saving,
         tell: Callable[[Message], None], asked: Callable[[], Message | None], epoch_samples: int,
-        evaluate: bool, moves: Callable[[], None],
+        evaluate: bool, moves: Callable[[], None], ranks: int,
     ) -> None:  # fmt: skip
         self._job, self._group, self._trainer, self._feed = start.job, group, trainer, feed
         self._stop, self._saving, self._tell, self._asked = stop, saving, tell, asked
         self._plan = trainer.plan(epoch_samples)
         self._evaluates, self._moves = evaluate, moves
+        self._between_words = max(1.0, ranks / WORDS_A_SECOND)  # seconds
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
@@ -180,7 +183,7 @@ class JobRun:
 
     def _tell_progress(self) -> None:
         now = time.monotonic()
-        if self._group.is_master and now - self._last_progress >= 1.0 and self._training_seconds > 0:
+        if self._group.is_master and now - self._last_progress >= self._between_words and self._training_seconds > 0:
             self._last_progress = now
             rate = (
                 self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size / self._training_seconds

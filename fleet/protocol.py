@@ -207,7 +207,7 @@ class Formed:
 
 @dataclass(frozen=True)
 class Progress:
-    """From a master, about once a second: still alive, at this step."""
+    """From a master, about once a second, less often in runs of very many ranks: still alive, at this step."""
 
     job: str
     epoch: int

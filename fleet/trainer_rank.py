@@ -247,7 +247,18 @@ class TrainerRank:
         samples = self.runtime.data_of(job.name).samples
         real = self.runtime.rehearsal is None
         return JobRun(
-            order, group, trainer, feed, stop, saving, self._tell, self._poll, samples, real, self.moves
+            order,
+            group,
+            trainer,
+            feed,
+            stop,
+            saving,
+            self._tell,
+            self._poll,
+            samples,
+            real,
+            self.moves,
+            self.world.size,
         ).run()
 
     def _trainer(self, job: str, group: Group) -> Trainer:
