@@ -76,6 +76,9 @@ def run(
     restarts: Annotated[
         int, typer.Option(min=0, help="after ranks were lost: starts in a row without a new checkpoint between")
     ] = 3,
+    in_place: Annotated[
+        bool, typer.Option(help="let the others go on when a trainer is lost, where MPI can: Open MPI 5")
+    ] = True,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
@@ -90,7 +93,7 @@ def run(
     changes = _changes(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes.append(f"rehearse.time_scale={time_scale}")
-    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape), restarts))
+    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape), restarts, in_place))
 
 
 @app.command()
@@ -159,7 +162,7 @@ app.command()(simulate)
 app.command()(submit)
 
 
-def _launch(options: RunOptions, restarts: int = 0) -> int:
+def _launch(options: RunOptions, restarts: int = 0, in_place: bool = False) -> int:
     """Join the ranks that a launcher started, or start local ones."""
     from fleet.launched import inside_launcher
 
@@ -171,10 +174,10 @@ def _launch(options: RunOptions, restarts: int = 0) -> int:
         from fleet.run import run_rank
 
         return run_rank(options)
-    return _start_ranks(options, restarts)
+    return _start_ranks(options, restarts, in_place)
 
 
-def _start_ranks(options: RunOptions, restarts: int) -> int:
+def _start_ranks(options: RunOptions, restarts: int, in_place: bool) -> int:
     """Check what can be checked without ranks, then start them."""
     from fleet.devices import local_trainers
     from fleet.launch import LaunchError, LocalLaunch, Restarts
@@ -190,7 +193,8 @@ def _start_ranks(options: RunOptions, restarts: int) -> int:
     size = (terminal.columns, terminal.lines) if terminal else None
     try:
         again = Restarts(restarts, RunDirectory(options.directory(spec)).saved)
-        launch = LocalLaunch(trainers + resources.preprocessors, options.arguments(trainers), size, variables, again)
+        ranks = trainers + resources.preprocessors
+        launch = LocalLaunch(ranks, options.arguments(trainers), size, variables, again, in_place)
     except LaunchError as error:
         _bad_input(str(error))
     return launch.run()

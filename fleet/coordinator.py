@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import perf_counter, thread_time
 from typing import Any
 
-from fleet.executor import Event, Executor, GroupEnded, Start, StopReason
+from fleet.executor import DevicesLost, Event, Executor, GroupEnded, SetBack, Start, StopReason
 from fleet.journal import Journal
 from fleet.ledger import Ledger
 from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
@@ -17,6 +17,7 @@ from fleet.scheduling.policies import Policy
 from fleet.scheduling.state import validate
 
 POLL_SECONDS = 1.0
+MOST_SET_BACKS = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
 
 
 class SilentGroupError(RuntimeError):
@@ -245,12 +246,15 @@ class Coordinator:
 
     def _record(self, event: Event) -> None:
         """Book one event and write it down."""
+        if isinstance(event, DevicesLost):
+            self._record_loss(event)
+            return
         if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
             self._heard[event.job] = self.journal.seconds()
         if isinstance(event, EpochEnded):
             self._record_epoch(event)
         elif isinstance(event, CheckpointWritten):
-            self.ledger.saved(event.job, event.path, event.seconds)
+            self.ledger.saved(event)
             self.ledger.overhead["checkpoint"] += event.seconds * self._share(event.job)
             self.journal.write("checkpoint", **_keys(event))
         elif isinstance(event, Formed):
@@ -261,9 +265,20 @@ class Coordinator:
                 self.journal.write("warning", text=text, job=event.job)
         elif isinstance(event, GroupEnded):
             self._record_end(event)
+        elif isinstance(event, SetBack):
+            self.ledger.set_back(event.job, self.journal.seconds())
+            self._happened(self.journal.seconds(), event.job)
         elif isinstance(event, Progress):
             self.ledger.progressed(event, self.journal.seconds())
             self.journal.announce("progress", **_keys(event))
+
+    def _record_loss(self, event: DevicesLost) -> None:
+        """Devices are gone: whatever was planned without knowing it is planned anew, at once."""
+        now = self.journal.seconds()
+        self.ledger.devices_lost(event.devices)
+        self.journal.write("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
+        self._happened(now, *self._next, urgent=True)
+        self._next, self._due = {}, now
 
     def _record_epoch(self, event: EpochEnded) -> None:
         devices = self.ledger.running[event.job]
@@ -278,6 +293,7 @@ class Coordinator:
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
+        event = self._judged(event)
         self.ledger.ended(event, self.journal.seconds())
         if not (self._next and event.reason == "policy"):  # it makes room for what is planned already
             self._happened(self.journal.seconds(), event.job)
@@ -288,18 +304,29 @@ class Coordinator:
             self.journal.write(
                 "done", **common, epoch=event.epoch, why=event.reason, metrics=job.metrics, checkpoint=job.checkpoint
             )
-        elif event.why == "stopped":
+        elif event.why in ("stopped", "lost"):
             self.journal.write(
                 "stopped",
                 **common,
-                epoch=event.epoch,
-                step=event.step,
-                why=event.reason,
+                epoch=job.epoch,
+                step=job.step,
+                why=event.reason if event.why == "stopped" else "lost",
                 **_times(event.devices, event),
             )
         else:
             self.journal.write("failed", **common, epoch=job.epoch, error=event.error, traceback=event.traceback)
         self._save()
+
+    def _judged(self, event: GroupEnded) -> GroupEnded:
+        """A job that costs one rank after the other has failed."""
+        losses = self.ledger.jobs[event.job].set_back + 1
+        if event.why != "lost" or losses <= MOST_SET_BACKS:
+            return event
+        error = (
+            f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
+            "says so: give the job more devices, or a smaller batch"
+        )
+        return replace(event, why="failed", error=error)
 
     def _write_rates(self, name: str) -> None:
         """Write down what training has taught about the job's rates."""

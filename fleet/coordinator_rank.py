@@ -28,7 +28,8 @@ from fleet.journal import Journal, read_journal
 from fleet.known_rates import KnownRates, Rates
 from fleet.lanes import LaneBook, ring_plan
 from fleet.ledger import JobRecord, Ledger
-from fleet.live import LiveExecutor, RunError
+from fleet.live import LiveExecutor
+from fleet.lost_ranks import RanksLost, abort, lost_ranks
 from fleet.mixing import mixes_kinds
 from fleet.newcomers import Newcomers
 from fleet.profiling.batch_ends import BatchEnds
@@ -58,6 +59,7 @@ from fleet.run import (
     Rank,
     preprocessor_rank,
 )
+from fleet.run_error import RunError
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
 from fleet.same_spec import keep_to_spec
@@ -92,7 +94,7 @@ def coordinate(rank: Rank) -> int:
     except (RunError, SilentGroupError, CorruptLimitError) as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
         print(f"fleet: {error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}", file=sys.stderr, flush=True)
-        rank.world.Abort(1)
+        abort(rank.world, error.code if isinstance(error, RunError) else 1)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
         if place.rank == rank.cluster.lowest_rank(place.node):
@@ -243,7 +245,7 @@ class Session:
             saved, rejected = latest_good(directory.checkpoints(job.name))
             if rejected and saved is None:
                 self._lost[job.name] = "; ".join(map(str, rejected))
-            job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
+            job.saved = job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
             if saved is not None and (reason := converged(saved.history, self.runtime.stop(job.name))):
                 job.metrics = dict(saved.history[-1])
                 job.checkpoint = str(directory.checkpoints(job.name) / file_name(saved))
@@ -315,7 +317,7 @@ class Session:
                 PROFILE_SECONDS,
                 runtime.timeout,
                 lambda: next(self._tags),
-                self.failure,
+                self._failure_or_loss,
                 self.rank.stop,
                 self._skipped.take,
             )
@@ -334,6 +336,12 @@ class Session:
             others = {self._batches.fingerprint(*key, self._device): {1: rate} for key, rate in ends.measured.items()}
             self._store(session.profile(self._fingerprints()).with_rates(others), directory)
         return chosen
+
+    def _failure_or_loss(self) -> BaseException | None:
+        """What ends the run while nothing is trained yet."""
+        lost = lost_ranks(self.rank.world)
+        ranks = ", ".join(map(str, sorted(lost)))
+        return RanksLost(f"lost before training began: rank {ranks}") if lost else self.failure()
 
     def _fingerprints(self) -> dict[str, str]:
         return {job.name: self.runtime.fingerprint(job.name, self._device) for job in self.spec.jobs}
@@ -381,7 +389,7 @@ class Session:
         book = LaneBook(runtime, cluster, ring)
         executor = LiveExecutor(
             self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags),
-            self.failure, self.rank.stop, self._skipped.take,
+            self.failure, self.rank.stop, self._skipped.take, partial(lost_ranks, self.rank.world),
         )  # fmt: skip
 
         def save() -> None:

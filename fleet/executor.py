@@ -39,7 +39,7 @@ class GroupEnded:
 
     job: str
     devices: tuple[int, ...]
-    why: Literal["done", "stopped", "failed"]
+    why: Literal["done", "stopped", "failed", "lost"]  # lost: with a rank; it goes on from its last checkpoint
     reason: str
     epoch: int
     step: int
@@ -50,7 +50,23 @@ class GroupEnded:
     computed: tuple[float, ...] = ()
 
 
-Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded
+@dataclass(frozen=True)
+class DevicesLost:
+    """Trainers are gone, and their devices with them; whoever trained there says so by a GroupEnded."""
+
+    devices: tuple[int, ...]
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SetBack:
+    """A job that waited in memory alone was lost there: it goes on from its last checkpoint."""
+
+    job: str
+
+
+Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | DevicesLost | SetBack
 
 
 class Executor(Protocol):

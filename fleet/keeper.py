@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleet.protocol import CloseLane, Mailbox, OpenLane, Shutdown
+from fleet.protocol import CloseLane, DismissReader, Mailbox, OpenLane, Shutdown
 from preprocess import SlotReceiver
 
 NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
@@ -32,5 +32,7 @@ class Keeper:
                 self.receiver.open_lane(message.lane)
             elif isinstance(message, CloseLane):
                 self.receiver.close_lane(message.lane)
+            elif isinstance(message, DismissReader):
+                self.receiver.dismiss(message.reader)
             elif not self.receiver.step():
                 self.receiver.wait(NAP_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fleet.launched import BEGUN, FOLDER, LOST, TERMINAL
+from fleet.launched import ABORTED, BEGUN, FOLDER, LOST, TERMINAL
 from fleet.leftovers import write_note
+from fleet.rank_watch import RankWatch
 from fleet.signals import STOPPING
 
 STOP_GRACE_SECONDS = 120.0
+END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
 SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
 
@@ -35,13 +38,18 @@ class Mpiexec:
 
     path: str
     family: str  # "openmpi" | "mpich"
+    version: int = 0  # the first number of it; 0: not known
 
-    def command(self, ranks: int, program: Sequence[str]) -> list[str]:
-        """The command line that starts `ranks` local copies of `program`."""
+    def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
+        """The command line that starts `ranks` local copies of `program`.
+
+        in_place: let the others live when one is lost, where this MPI can (see `fleet.lost_ranks`).
+        """
         if self.family == "mpich":
             return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
         quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
-        return [self.path, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
+        survive = ["--with-ft", "ulfm"] if in_place and self.version >= 5 else []
+        return [self.path, *survive, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
 
     def environment(self) -> dict[str, str]:
         """Variables that the launcher wants; root is allowed, since containers run as root."""
@@ -78,7 +86,9 @@ def _loopback() -> dict[str, str]:
 def _identify(path: str) -> Mpiexec:
     said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
     text = said.stdout + said.stderr
-    return Mpiexec(path, "mpich" if "HYDRA" in text.upper() or "mpich" in text.lower() else "openmpi")
+    version = re.search(r"\b(\d+)\.\d+", text)
+    family = "mpich" if "HYDRA" in text.upper() or "mpich" in text.lower() else "openmpi"
+    return Mpiexec(path, family, int(version[1]) if version else 0)
 
 
 @dataclass(frozen=True)
@@ -108,12 +118,14 @@ class LocalLaunch:
         terminal: tuple[int, int] | None,
         variables: Mapping[str, str] | None = None,
         restarts: Restarts | None = None,
+        in_place: bool = False,
     ) -> None:
-        """`variables` are set for the ranks, on top of this process's environment."""
+        """`variables` are set for the ranks, on top of this process's environment; `in_place`: see `Mpiexec`."""
         self._restarts = restarts or Restarts()
         self._launcher = find_mpiexec()
         self._variables = dict(variables or {})
-        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments])
+        self._ranks = ranks
+        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], in_place)
         self._terminal = terminal
         self._signals = 0
 
@@ -158,9 +170,11 @@ class LocalLaunch:
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
             try:
-                code = self._wait(process, folder / "pid")
+                code = self._wait(process, folder)
                 if (folder / "code").exists():
                     return int((folder / "code").read_text())
+                if (folder / ABORTED).exists():
+                    return int((folder / ABORTED).read_text())
                 return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
             finally:
                 note.remove()
@@ -174,7 +188,7 @@ class LocalLaunch:
 
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
-        if self._signals or 0 <= code <= SHELL_SIGNAL:
+        if self._signals or 0 < code <= SHELL_SIGNAL:
             return code or 1
         _say(
             "a rank was killed, and the launcher ended the others; if it took too much memory, the system's log says so"
@@ -184,13 +198,22 @@ class LocalLaunch:
     def _count(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
 
-    def _wait(self, process: subprocess.Popen[bytes], pid_file: Path) -> int:
-        told, deadline = 0, float("inf")
+    def _wait(self, process: subprocess.Popen[bytes], folder: Path) -> int:
+        told, deadline, over, pid_file = 0, float("inf"), float("inf"), folder / "pid"
+        ranks = RankWatch(process, self._ranks, folder)
         while True:
             try:
                 return process.wait(timeout=0.2)
             except subprocess.TimeoutExpired:
                 pass
+            if (folder / "code").exists():
+                over = min(over, time.monotonic() + END_SECONDS)
+            if ranks.lost_at_start():
+                _say("a rank was lost before MPI had started everywhere")
+                ranks.end()
+                return LOST
+            if (folder / ABORTED).exists() or time.monotonic() > over:
+                ranks.end()
             if self._signals > told:
                 told = self._signals
                 deadline = min(deadline, time.monotonic() + STOP_GRACE_SECONDS)

@@ -19,6 +19,8 @@ RANK_VARIABLES = (
 TASK_COUNTS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE")
 FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the end the exit code
 BEGUN = "begun"  # left there by each rank as the first thing it does
+UP = "up-"  # and its number, left there by each rank once MPI has started
+ABORTED = "aborted"  # and a code, left there by a rank that ends all others
 CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
 LOST = 70  # exit code: ranks or a node were lost; the same command goes on
@@ -49,6 +51,13 @@ def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
     for folder in launch_folder(environment):
         with suppress(OSError):
             (folder / BEGUN).touch()
+
+
+def tell_up(rank: int, environment: Mapping[str, str] = os.environ) -> None:
+    """On every rank: MPI has started here and everywhere; from now on it tells of ranks that are lost."""
+    for folder in launch_folder(environment):
+        with suppress(OSError):
+            (folder / f"{UP}{rank}").touch()
 
 
 def leave_code(rank: int, code: int, environment: Mapping[str, str] = os.environ) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleet.executor import GroupEnded
-from fleet.protocol import EpochEnded, Progress
+from fleet.protocol import CheckpointWritten, EpochEnded, Progress
 from fleet.scheduling.batch_scaling import BatchRange, BatchScaling
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster, JobState, State
@@ -48,6 +48,8 @@ class JobRecord:
     reported: float = 0.0  # when epoch and step were last known, seconds of the run
     starts: int = 0
     last: tuple[int, ...] = ()  # the devices that it left last
+    saved: tuple[int, int] = (0, 0)  # epoch, and step in it, of its last checkpoint
+    set_back: int = 0  # times that it was lost since then
 
     @property
     def waits(self) -> bool:
@@ -124,6 +126,7 @@ class Ledger:
         self._margin = margin
         self.checkpoint_seconds: dict[str, float] = {}  # longest of each job
         self._to_come = list(self.jobs.values())
+        self.lost: frozenset[int] = frozenset()  # devices whose ranks are gone
 
     def remember(self, event: Mapping[str, Any]) -> None:
         """Take in what an earlier session wrote down. A job that failed is tried again: its fault may be mended."""
@@ -191,6 +194,7 @@ class Ledger:
             jobs,
             dict(self.running),
             dict(formed),
+            self.lost,
             seed=self._seed,
             time=now,
             changed=changed,
@@ -243,10 +247,23 @@ class Ledger:
         """A group was formed, and its job's state brought there, in so many seconds."""
         self.longest_forming = max(self.longest_forming, seconds)
 
-    def saved(self, job: str, path: str, seconds: float) -> None:
+    def saved(self, event: CheckpointWritten) -> None:
         """A job's checkpoint was written."""
-        self.jobs[job].checkpoint = path
-        self._took(job, seconds)
+        job = self.jobs[event.job]
+        job.checkpoint, job.saved, job.set_back = event.path, (event.epoch, event.step), 0
+        self._took(job.name, event.seconds)
+
+    def devices_lost(self, devices: Iterable[int]) -> None:
+        """Nobody can be given them any more."""
+        self.lost |= frozenset(devices)
+
+    def set_back(self, name: str, now: float) -> None:
+        """What a job did since its last checkpoint is lost; it waits to go on from there."""
+        job = self.jobs[name]
+        epoch, step = job.saved
+        job.losses = job.losses[: len(job.losses) - (job.epoch - epoch)]
+        job.epoch, job.step, job.reported = epoch, step, now
+        job.set_back += 1
 
     def _took(self, job: str, seconds: float) -> None:
         self.checkpoint_seconds[job] = max(self.checkpoint_seconds.get(job, 0.0), seconds)
@@ -290,11 +307,13 @@ class Ledger:
         job.last = self.running.pop(event.job)
         job.attained += len(job.last) * (now - job.since)
         job.since = job.reported = now
-        job.status = "pending" if event.why == "stopped" else event.why
-        if event.why != "stopped":
+        job.status = "pending" if event.why in ("stopped", "lost") else "failed" if event.why == "failed" else "done"
+        if job.status != "pending":
             self.promises.pop(event.job, None)
         if event.why == "failed":
             job.error = event.traceback or event.error
+        elif event.why == "lost":
+            self.set_back(event.job, now)
         else:
             job.epoch, job.step = event.epoch, event.step
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from fleet.cluster import ClusterMap
-from fleet.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.cluster import ClusterMap, Place
+from fleet.executor import DevicesLost, Event, GroupEnded, SetBack, Start, Started, StopReason
+from fleet.lost_ranks import RanksLost
 from fleet.protocol import (
     TO_KEEPER,
     TO_PREPROCESSOR,
     TO_TRAINER,
     CheckpointWritten,
     CloseLane,
+    DismissReader,
     EpochEnded,
     Formed,
     Left,
@@ -29,14 +32,11 @@ from fleet.protocol import (
     StopGroup,
     StopRequested,
 )
+from fleet.run_error import RunError
 from fleet.signals import StopFlag
 from preprocess import LaneSpec, StreamKey
 
 SAVE_SECONDS = 300.0  # those who write a checkpoint find out sooner what holds them up
-
-
-class RunError(RuntimeError):
-    """The run cannot go on, through no fault of the program; the text is all that a person needs."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,19 @@ class LiveExecutor:
         failure: of a thread of this process; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.
+        lost: the ranks that are known to be lost.
     """
 
     def __init__(
         self, mailbox: Mailbox, cluster: ClusterMap, lane_spec: LaneMaker,
         place_of: Callable[[str, int, int], StreamPlace], lanes: int, writers: int, next_tag: Callable[[], int],
         failure: Callable[[], BaseException | None], stop: StopFlag, skipped: Callable[[SampleSkipped], None],
+        lost: Callable[[], frozenset[int]] = frozenset,
     ) -> None:  # fmt: skip
         self._mailbox, self._cluster = mailbox, cluster
         self._lane_spec, self._place_of, self._next_tag = lane_spec, place_of, next_tag
-        self._failure, self._stop, self._skipped = failure, stop, skipped
+        self._failure, self._stop, self._skipped, self._now_lost = failure, stop, skipped, lost
+        self._lost: frozenset[int] = frozenset()  # ranks of which the coordinator has been told
         self._free = deque(range(lanes))
         self._lanes: dict[int, _OpenLane] = {}
         self._groups: dict[str, _RunningGroup] = {}
@@ -135,8 +138,10 @@ class LiveExecutor:
         deadline = time.monotonic() + timeout
         while True:
             message = self._next_message(deadline - time.monotonic())
+            if self._now_lost() - self._lost:
+                self._waiting.extend(self._lose(self._now_lost() - self._lost))
             if message is None:
-                return None
+                return self._waiting.popleft() if self._waiting else None
             if isinstance(message, Left):
                 event = self._member_left(message)
                 if event is not None:
@@ -213,11 +218,14 @@ class LiveExecutor:
             self._mailbox.send(rank, TO_PREPROCESSOR, message)
 
     def _next_message(self, timeout: float) -> Message | None:
-        message = self._mailbox.receive(max(0.0, timeout), until=lambda: self._failure() is not None)
+        message = self._mailbox.receive(max(0.0, timeout), until=self._is_disturbed)
         failure = self._failure()
         if failure is not None:
             raise failure
         return message
+
+    def _is_disturbed(self) -> bool:
+        return self._failure() is not None or self._now_lost() != self._lost
 
     def _form(self, start: Start, lane: _OpenLane, round_: int, moved: bool) -> None:
         members = self._members(start)
@@ -234,6 +242,8 @@ class LiveExecutor:
         if message.fatal:
             raise RunError(f"job {message.job}, rank {message.rank}: {message.error}")
         group = self._groups[message.job]
+        if message.rank in (left.rank for left in group.left):
+            return None  # its last word came after it was found to be lost
         group.left.append(message)
         if len(group.left) < len(group.members):
             return None
@@ -241,7 +251,46 @@ class LiveExecutor:
         self._leave_lane(group.lane, message.job)
         if all(left.held for left in group.left):
             self._held[message.job] = group.members
-        return _ended(group)
+        return _ended(group, bool(self._lost))
+
+    def _lose(self, ranks: frozenset[int]) -> Iterator[Event]:
+        """Take lost trainers out of all that is under way; their groups' other members find out by themselves.
+
+        Raises:
+            RanksLost: if others are lost as well, or those who keep a node's samples, or no trainer is left.
+        """
+        self._lost |= ranks
+        places = [place for place in self._cluster.places if place.rank in ranks]
+        self._check_that_others_can_go_on(places)
+        yield DevicesLost(
+            tuple(place.device for place in places if place.device is not None),
+            tuple(place.rank for place in places),
+            tuple(place.host for place in places),
+        )
+        for place in places:
+            self._dismiss(place)
+        for name, group in list(self._groups.items()):
+            for rank in ranks.intersection(group.members):
+                event = self._member_left(Left(name, rank, "lost", error=f"rank {rank} was lost"))
+                if event is not None:
+                    yield event
+        for jobs in (self._held, self._saving):
+            for name in [name for name, holders in jobs.items() if ranks.intersection(holders)]:
+                del jobs[name]
+                yield SetBack(name)
+
+    def _check_that_others_can_go_on(self, lost: list[Place]) -> None:
+        needed = [place for place in lost if not place.is_trainer or place.rank in self._keepers]
+        if needed:
+            parts = ", ".join(f"rank {place.rank} on {place.host}, a {place.role}" for place in needed)
+            raise RanksLost(f"{parts}, was lost: the run is started again from its checkpoints")
+        if self._lost.issuperset(place.rank for place in self._cluster.trainers):
+            raise RanksLost("all trainers were lost: the run is started again from its checkpoints")
+
+    def _dismiss(self, lost: Place) -> None:
+        """Let no lane's writers wait for a lost reader, since others may read there too."""
+        reader = self._cluster.ranks_of(lost.node).index(lost.rank)
+        self._mailbox.send(self._cluster.lowest_rank(lost.node), TO_KEEPER, DismissReader(reader))
 
     def _leave_lane(self, number: int, job: str) -> None:
         lane = self._lanes[number]
@@ -252,12 +301,16 @@ class LiveExecutor:
             self._free.append(number)  # a later opening has a later generation, and waits on each node for this end
 
 
-def _ended(group: _RunningGroup) -> GroupEnded:
-    """One verdict from all members' words: a failure counts most, and the master's word before the others'."""
+def _ended(group: _RunningGroup, after_loss: bool) -> GroupEnded:
+    """One verdict from all members' words: a failure counts most, then a loss, and the master's word before others'.
+
+    after_loss: members that blame their peers may mean a lost rank, of this group or of one that gave it the job.
+    """
     by_rank = {left.rank: left for left in group.left}
     failures = [left for left in group.left if left.why == "failed"]
-    word = failures[0] if failures else by_rank[group.members[0]]
-    why = "failed" if failures or word.why not in ("done", "stopped") else word.why
+    losses = [left for left in group.left if left.why == "lost" or (left.why == "peer" and after_loss)]
+    word = (failures or losses or [by_rank[group.members[0]]])[0]
+    why: Any = {"lost": "lost", "peer": "lost" if after_loss else "failed"}.get(word.why, word.why)
     waited = tuple(by_rank[rank].waited_data for rank in group.members)
     peers = tuple(by_rank[rank].waited_peers for rank in group.members)
     computed = tuple(by_rank[rank].computed for rank in group.members)

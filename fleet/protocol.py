@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from pydantic import Discriminator, TypeAdapter
 
+from fleet.lost_ranks import acknowledge, is_loss
 from preprocess import LaneSpec, SkippedSample
 
 if TYPE_CHECKING:
@@ -149,6 +150,14 @@ class CloseLane:
 
 
 @dataclass(frozen=True)
+class DismissReader:
+    """To a node's keeper: a reader, by its rank in the node's communicator, is lost; nobody is to wait for it."""
+
+    reader: int
+    kind: Literal["dismiss"] = "dismiss"
+
+
+@dataclass(frozen=True)
 class SkipSamples:
     """Take these samples of `data` as corrupt, as an earlier session of the run found them."""
 
@@ -265,7 +274,7 @@ class Left:
 
     job: str
     rank: int
-    why: Literal["done", "stopped", "failed", "profiled", "peer"]
+    why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
     reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal
     epoch: int = 0
     step: int = 0  # inside the epoch
@@ -280,7 +289,7 @@ class Left:
 
 
 ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
-ToPreprocessor = OpenLane | CloseLane | SkipSamples | MeasureThroughput
+ToPreprocessor = OpenLane | CloseLane | DismissReader | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
 Message = Annotated[Order | Word, Discriminator("kind")]
@@ -311,20 +320,33 @@ class Mailbox:
 
     def send(self, rank: int, inbox: int, message: Message) -> None:
         """Send without waiting; the bytes are kept until MPI has taken them."""
+        from mpi4py import MPI
+
         data = np.frombuffer(encode(message), dtype=np.uint8)
-        self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
-        self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+        self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+        try:
+            self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)  # there is nobody to read it
 
     def poll(self) -> Message | None:
-        """The next message, or None if there is none now."""
+        """The next message, or None if there is none now.
+
+        Raises:
+            RanksLost: rank 0 is lost, or the run is being ended. Another lost rank is passed over here.
+        """
         from mpi4py import MPI
 
         status = MPI.Status()
-        matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
-        if matched is None:
+        try:
+            matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
+            if matched is None:
+                return None
+            data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+            matched.Recv(data)
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)
             return None
-        data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
-        matched.Recv(data)
         return decode(data.tobytes())
 
     def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
@@ -341,5 +363,17 @@ class Mailbox:
         """Wait, at most `timeout` seconds, until what was sent has gone."""
         deadline = time.monotonic() + timeout
         while self._sent and time.monotonic() < deadline:
-            self._sent = [(request, kept) for request, kept in self._sent if not request.Test()]
+            self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
             time.sleep(0.001)
+
+
+def _is_over(request: MPI.Request) -> bool:
+    """Whether a message has gone, or nobody is left to take it."""
+    from mpi4py import MPI
+
+    try:
+        return bool(request.Test())
+    except MPI.Exception as error:
+        if not is_loss(error):
+            raise
+        return True

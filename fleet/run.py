@@ -24,13 +24,14 @@ from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
 from fleet.input_checks import BadInput
 from fleet.journal import last_second
 from fleet.keeper import Keeper
-from fleet.launched import launch_folder, launched_by_us, leave, leave_code
+from fleet.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.leftovers import made_by_mpi, sweep, write_note
-from fleet.live import RunError
+from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
 from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
+from fleet.run_error import RunError
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
@@ -104,7 +105,7 @@ class Rank:
         if self.node_comm.rank == 0:
             receiver = SlotReceiver(ring, self.node, self.nodes(order), self.slots, self.runtime.timeout)
             keeper = Keeper(self.mailbox(TO_KEEPER), receiver)
-            self.threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(self.number)))
+            self.threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(self.world)))
         return ring
 
     def nodes(self, order: MakeRing) -> NodeMap:
@@ -137,7 +138,9 @@ def run_rank(options: RunOptions) -> int:
     from mpi4py import MPI
 
     note = write_note([*made_by_mpi(), *launch_folder()])
-    code = _run(options, MPI.COMM_WORLD.Dup())
+    world = MPI.COMM_WORLD.Dup()
+    tell_up(world.rank)
+    code = _run(options, world)
     note.remove()
     return code
 
@@ -159,18 +162,26 @@ def _run(options: RunOptions, world: MPI.Intracomm) -> int:
         return leave_code(world.rank, BAD_INPUT)
     except RunError as error:
         print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
-        MPI.COMM_WORLD.Abort(1)
+        abort(world, error.code)
+        raise
+    except MPI.Exception as error:
+        if is_loss(error):
+            print(f"fleet: rank {world.rank}: another rank was lost", file=sys.stderr, flush=True)
+            abort(world, LOST)
+        _abort(world)
         raise
     except BaseException:
-        _abort(world.rank)
+        _abort(world)
         raise
 
 
-def _abort(rank: int) -> None:
-    from mpi4py import MPI
-
-    print(f"fleet: rank {rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    MPI.COMM_WORLD.Abort(1)
+def _abort(world: MPI.Intracomm) -> None:
+    """End all ranks because of the exception that is being handled."""
+    error = sys.exc_info()[1]
+    if isinstance(error, RanksLost):
+        abort(world, error.code)
+    print(f"fleet: rank {world.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    abort(world, 1)
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
@@ -268,11 +279,12 @@ def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) ->
     if not cluster.places[world.rank].is_trainer:
         late = f"rank {world.rank} has been opening the data for {seconds:g} s, a source has not come back; {advice}"
         try:
-            with time_limit(seconds, late):
+            with time_limit(world, seconds, late):
                 datasets = open_datasets(spec)
         except (SourceError, TransformError) as found:
             error = str(found)
-    with time_limit(seconds + GRACE_SECONDS, f"the preprocessors have not opened the data for {seconds:g} s; {advice}"):
+    late = f"the preprocessors have not opened the data for {seconds:g} s; {advice}"
+    with time_limit(world, seconds + GRACE_SECONDS, late):
         said_by_all = gather(world, {"error": error})
     errors = {place.rank: said["error"] for place, said in zip(cluster.places, said_by_all)}
     if errors[COORDINATOR]:
@@ -296,7 +308,7 @@ def _play_role(rank: Rank) -> int:
                 code = preprocessor_rank(rank, rank.report_signal, watchdog.moves).run()
     except MENDABLE as error:  # shared memory that was free a moment ago: the other nodes' ranks know nothing of it
         print(f"fleet: rank {rank.number}: {error}", file=sys.stderr, flush=True)
-        rank.world.Abort(BAD_INPUT)
+        abort(rank.world, BAD_INPUT)
         raise
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)
@@ -307,16 +319,25 @@ def _play_role(rank: Rank) -> int:
 def _part(rank: Rank, code: int) -> None:
     """Wait until all ranks have come to their end, since MPI would wait for them for ever.
 
-    A preprocessor whose source never comes back may make a sample that nobody needs.
+    A preprocessor whose source never comes back may make a sample that nobody needs. Lost ranks are not waited for.
     """
-    everybody, end = rank.world.Ibarrier(), time.monotonic() + rank.runtime.timeout
-    while not everybody.Test():
-        if time.monotonic() > end:
-            late = f"the run is over, but not all ranks have ended within {rank.runtime.timeout:g} s"
-            print(f"fleet: rank {rank.number}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
-            leave_code(rank.number, code)
-            rank.world.Abort(code or 1)
-        time.sleep(0.002)
+    from mpi4py import MPI
+
+    end = time.monotonic() + rank.runtime.timeout
+    if lost_ranks(rank.world):
+        return  # they never come
+    try:
+        everybody = rank.world.Ibarrier()
+        while not everybody.Test() and not lost_ranks(rank.world):
+            if time.monotonic() > end:
+                late = f"the run is over, but not all ranks have ended within {rank.runtime.timeout:g} s"
+                print(f"fleet: rank {rank.number}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
+                leave_code(rank.number, code)
+                abort(rank.world, code or 1)
+            time.sleep(0.002)
+    except MPI.Exception as error:
+        if not is_loss(error):
+            raise
 
 
 def preprocessor_rank(

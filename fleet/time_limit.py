@@ -6,12 +6,18 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleet.lost_ranks import abort
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 @contextmanager
-def time_limit(seconds: float, text: str) -> Iterator[None]:
-    """End all ranks, with `text`, if the block takes longer than `seconds`."""
-    timer = threading.Timer(seconds, _end_all, (text,))
+def time_limit(world: MPI.Intracomm, seconds: float, text: str) -> Iterator[None]:
+    """End all ranks of `world`, with `text`, if the block takes longer than `seconds`."""
+    timer = threading.Timer(seconds, _end_all, (world, text))
     timer.daemon = True
     timer.start()
     try:
@@ -20,8 +26,6 @@ def time_limit(seconds: float, text: str) -> Iterator[None]:
         timer.cancel()
 
 
-def _end_all(text: str) -> None:
-    from mpi4py import MPI
-
+def _end_all(world: MPI.Intracomm, text: str) -> None:
     print(f"fleet: {text}", file=sys.stderr, flush=True)
-    MPI.COMM_WORLD.Abort(1)
+    abort(world, 1)

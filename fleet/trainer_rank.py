@@ -16,7 +16,6 @@ import torch
 
 from fleet.feed import Feed, FeedTimeout, Share
 from fleet.job_run import JobRun, Saving, formed, save
-from fleet.live import RunError
 from fleet.profiling.measure import measure
 from fleet.protocol import (
     TO_COORDINATOR,
@@ -34,6 +33,7 @@ from fleet.protocol import (
     StartGroup,
 )
 from fleet.rehearsal import RehearsedCompute
+from fleet.run_error import RunError
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime
 from fleet.spec import Job
@@ -142,6 +142,8 @@ class TrainerRank:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         try:
             word = work()
+        except RunError:
+            raise
         except PeerFailed as error:
             word = Left(job, 0, "peer", error=str(error))
         except CheckpointError as error:

@@ -56,6 +56,7 @@ class SlotReceiver:
         self._lanes: dict[int, list[_Received]] = {}
         self._received, self._sent = TrafficCounter(), TrafficCounter()
         self._back_off = BackOff()
+        self._lost: set[int] = set()  # readers that will never come
 
     @property
     def statistics(self) -> ReceiverStatistics:
@@ -73,6 +74,12 @@ class SlotReceiver:
         """
         for received in self._lanes.get(lane, []):
             received.stopping = True
+
+    def dismiss(self, reader: int) -> None:
+        """Let nobody wait for a reader of this node that is lost, on any lane, now or later."""
+        self._lost.add(reader)
+        for lane in self._ring.lanes:
+            lane.dismiss(reader)
 
     def is_closed(self, lane: int) -> bool:
         """Say whether nothing is received for the lane and no opening of it is under way."""
@@ -137,6 +144,8 @@ class SlotReceiver:
             return False
         writers = self._nodes.writers(self._node, spec)
         lane.open(spec.layout, spec.readers[self._node], spec.generation, writers, spec.samples, timeout=0.0)
+        for reader in self._lost:
+            lane.dismiss(reader)
         received.inlets = [self._inlet(spec, maker) for maker in self._nodes.remote_makers(self._node, spec)]
         return True
 

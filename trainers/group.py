@@ -43,8 +43,7 @@ class Group:
     ranks: the members' ranks in the job; index: this member's place; size: how many there are.
     waited: seconds that this member's work stood still for its peers so far.
     A group is a context: it closes at the end, and tells the others when an error leaves it.
-    After a failure it is of no use; the survivors form a new one. Its communicator is then left unfreed, as
-    messages may still be in it.
+    After a failure it is of no use; the survivors form a new one, with another tag, as messages may still be under way.
     """
 
     def __init__(self, transport: Transport, ranks: Sequence[int], neighbours: Beside | None = None) -> None:
@@ -64,7 +63,7 @@ class Group:
     def form(cls, comm: MPI.Intracomm, ranks: Sequence[int], tag: int, timeout: float = TIMEOUT_SECONDS) -> Group:
         """Form a group of `ranks` of `comm`, its master first; all of them call this with the same arguments.
 
-        tag: fresh for every group that is formed; `tag` and `tag + 1` are used on `comm` until this returns.
+        tag: fresh for every group that is formed; `tag` and `tag + 1` are the group's on `comm` until it closes.
         timeout: seconds that any later wait may take, and the wait here. PeerSilent names who did not come.
         """
         # Importing it starts MPI, which a group of one does without.
@@ -75,14 +74,9 @@ class Group:
                 f"rank {comm.Get_rank()} forms a group of ranks {list(ranks)}: each member once, "
                 "and only members form it"
             )
-        # Create_group cannot be bounded, so everybody says first that they are here.
-        cls(MpiTransport(comm, ranks, tag=tag, timeout=timeout), ranks).barrier()
-        everyone = comm.Get_group()
-        members = everyone.Incl(list(ranks))
-        own = comm.Create_group(members, tag)
-        members.Free()
-        everyone.Free()
-        return cls(MpiTransport(own, names=ranks, timeout=timeout), ranks)
+        group = cls(MpiTransport(comm, ranks, tag=tag, timeout=timeout), ranks)
+        group.barrier()
+        return group
 
     @classmethod
     def over(cls, transport: Transport, neighbours: Beside | None = None) -> Group:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleet.cluster import ClusterMap
-from fleet.live import RunError
 from fleet.profiling.plan import Measurement
 from fleet.protocol import (
     TO_PREPROCESSOR,
@@ -22,6 +21,7 @@ from fleet.protocol import (
     StopRequested,
     Throughput,
 )
+from fleet.run_error import RunError
 from fleet.signals import StopFlag
 
 

@@ -103,6 +103,7 @@ class _Reader:
             "failed": self._failed,
             "round_end": self._round_end,
             "warning": self._warning,
+            "lost": self._lost,
             "skipped": self._skipped,
             "ended": self._ended,
         }
@@ -262,6 +263,10 @@ class _Reader:
     def _warning(self, event: Event) -> None:
         job = event.get("job")
         self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
+
+    def _lost(self, event: Event) -> None:
+        ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))
+        self._warnings.append(Warned(f"rank {ranks} on {hosts} was lost; the others went on", None, self._now))
 
     def _skipped(self, event: Event) -> None:
         sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))

@@ -84,6 +84,12 @@ def _warning(event: Event, progress: Progress) -> str:
     return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
 
 
+def _lost(event: Event, progress: Progress) -> str:
+    ranks, hosts = ", ".join(map(str, event.get("ranks") or ())), ", ".join(map(str, event.get("hosts") or ()))
+    devices = wording.devices(map(int, event.get("devices") or ()))
+    return f"rank {ranks} on {hosts} was lost, and {devices} with it; the others go on"
+
+
 def _skipped(event: Event, progress: Progress) -> str:
     sample = f"{event.get('data')}: {str(event.get('kind')).replace('_', '-')} sample {event.get('sample')}"
     return f"{sample} skipped, sample {event.get('substitute')} taken in its place: {event.get('reason')}"
@@ -107,6 +113,7 @@ _WRITERS = {
     "done": _done,
     "failed": _failed,
     "warning": _warning,
+    "lost": _lost,
     "skipped": _skipped,
     "ended": _ended,
 }

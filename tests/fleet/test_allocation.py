@@ -13,6 +13,7 @@ import pytest
 from fleet.allocation import find_allocation
 from fleet.journal import Journal, read_journal
 from fleet.ledger import JobRecord, Ledger
+from fleet.protocol import CheckpointWritten
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster
 from fleet.signals import StopFlag
@@ -81,8 +82,8 @@ def walltime(folder: Path, ledger: Ledger, left: float, variables: Mapping[str, 
 
 
 def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledger, tmp_path: Path) -> None:
-    ledger.saved("a", "a.h5", 3.0)
-    ledger.saved("a", "a.h5", 2.0)
+    for seconds in (3.0, 2.0):
+        ledger.saved(CheckpointWritten("a", 1, 0, "a.h5", 10, seconds, ""))
     assert ledger.seconds_to_stop() == pytest.approx(4.0 + 3.0 + 3.0)  # b is thought to take as long as the longest
     assert not walltime(tmp_path, ledger, 16.0)()
     stop = walltime(tmp_path, ledger, 15.0)

@@ -50,9 +50,22 @@ def test_data_that_another_rank_cannot_open(tmp_path: Path) -> None:
 def test_trainer_that_is_killed(tmp_path: Path) -> None:
     """The kernel ends a process that takes too much memory; nobody can tell the others then but the launcher."""
     ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
-    ended = end_badly(ensemble.plain("run", "--trainers", "2", "--restarts", "1"), tmp_path)
+    ended = end_badly(ensemble.plain("run", "--trainers", "2", "--restarts", "1", "--no-in-place"), tmp_path)
     assert ended.code == 70 and "signal 9" in ended.output
     assert "(1 of 1)" in ended.output and "run the same command again" in ended.output
+
+
+@pytest.mark.slow
+def test_network_that_costs_one_trainer_after_the_other_fails_and_the_others_are_trained(tmp_path: Path) -> None:
+    ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
+    ended = run(ensemble.plain("run", "--trainers", "5"), tmp_path)
+    assert ended.code == 1 and "4 times in a row a rank was lost that trained it" in ended.output, ended.output
+    folder = ensemble.left("run")
+    assert {job: result["status"] for job, result in folder.summary["jobs"].items()} == {
+        "mlp": "done",
+        "heavy": "failed",
+    }
+    assert len(folder.events("lost")) == 4 and len(folder.events("session")) == 1
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 MPI's own blocking calls spin at full speed and cannot be bounded, so every transfer here is an Isend or Irecv that is
 tested: at once, then for some 50 us with the processor offered to others in between, then with naps that grow to
-200 us. While it waits, a member looks for a peer's abort message. Importing this module starts MPI.
+200 us. While it waits, a member looks for a peer's abort message. Where MPI tells of lost processes (ULFM: Bland et
+al., Post-failure recovery of MPI communication capability, IJHPCA 2013), a lost peer has failed as well. Importing
+this module starts MPI.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,15 +40,28 @@ class _Transfer:
     requests: list[MPI.Request]
     memory: np.ndarray  # MPI reads or writes it until the requests are complete
     receives: bool
+    lost: Callable[[int, MPI.Exception], Exception]
 
     @property
     def done(self) -> bool:
-        return all(request.Test() for request in self.requests)
+        try:
+            return all(request.Test() for request in self.requests)
+        except MPI.Exception as error:
+            raise self.lost(self.peer, error) from error
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is over, for good or ill."""
+        try:
+            return self.done
+        except PeerFailed:
+            return True
 
 
 class MpiTransport:
     """Messages among `ranks` of `comm`, with tags `tag` and `tag + 1` (aborts).
 
+    No communicator is made of them: that could not be bounded, nor done once a rank of `comm` is lost.
     ranks: the members' ranks in `comm`, in the group's order; all of `comm` if None.
     names: what to call the members in errors, such as their ranks in the job; `ranks` if None.
     timeout: seconds after which a wait gives up.
@@ -74,13 +90,18 @@ class MpiTransport:
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; an empty array is not sent."""
-        requests = [self._comm.Isend([piece, MPI.BYTE], self._ranks[peer], self._tag) for piece in _pieces(memory)]
-        return _Transfer(peer, requests, memory, False)
+        return self._begin(self._comm.Isend, peer, memory, False)
 
     def receive(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to fill `memory`, whose size both sides know."""
-        requests = [self._comm.Irecv([piece, MPI.BYTE], self._ranks[peer], self._tag) for piece in _pieces(memory)]
-        return _Transfer(peer, requests, memory, True)
+        return self._begin(self._comm.Irecv, peer, memory, True)
+
+    def _begin(self, call: Callable[..., MPI.Request], peer: int, memory: np.ndarray, receives: bool) -> _Transfer:
+        try:
+            requests = [call([piece, MPI.BYTE], self._ranks[peer], self._tag) for piece in _pieces(memory)]
+        except MPI.Exception as error:
+            raise self._lost(peer, error) from error
+        return _Transfer(peer, requests, memory, receives, self._lost)
 
     def wait(self, pending: Sequence[Pending]) -> float:
         """Return, once all are complete, the seconds that it took.
@@ -89,17 +110,17 @@ class MpiTransport:
         """
         begin = time.perf_counter()
         transfers = cast("list[_Transfer]", pending)
-        while transfers := [transfer for transfer in transfers if not transfer.done]:
-            elapsed = time.perf_counter() - begin
-            try:
-                self._look_around(transfers, elapsed)
-            except (PeerFailed, PeerSilent, Interrupted):
-                self._give_up(transfers)
-                raise
-            if elapsed > _EAGER_SECONDS:
-                time.sleep(min(elapsed / 4, _LONGEST_NAP))
-            else:
-                os.sched_yield()
+        try:
+            while transfers := [transfer for transfer in transfers if not transfer.done]:
+                elapsed = time.perf_counter() - begin
+                self._look_around(elapsed, transfers)
+                if elapsed > _EAGER_SECONDS:
+                    time.sleep(min(elapsed / 4, _LONGEST_NAP))
+                else:
+                    os.sched_yield()
+        except (PeerFailed, PeerSilent, Interrupted):
+            self._give_up(transfers)
+            raise
         return time.perf_counter() - begin
 
     def interrupt(self) -> None:
@@ -107,30 +128,39 @@ class MpiTransport:
         self._interrupted.set()
 
     def check(self) -> None:
-        """Raise PeerFailed if a peer has aborted."""
+        """Raise PeerFailed if a peer has aborted, or is lost."""
         status = MPI.Status()
-        if self._comm.Iprobe(MPI.ANY_SOURCE, self._abort_tag, status):
-            text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
-            self._comm.Recv([text, MPI.BYTE], status.Get_source(), self._abort_tag)
-            raise PeerFailed(
-                self._names[self._ranks.index(status.Get_source())], text.tobytes().decode(errors="replace")
-            )
+        for peer, rank in enumerate(self._ranks):
+            try:
+                if peer == self.index or not self._comm.Iprobe(rank, self._abort_tag, status):
+                    continue
+                text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+                self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
+            except MPI.Exception as error:
+                raise self._lost(peer, error) from error
+            raise PeerFailed(self._names[peer], text.tobytes().decode(errors="replace"))
 
     def abort(self, text: str) -> None:
-        """Tell every peer that this member gave up and why; the communicator is of no use afterwards."""
+        """Tell every peer that this member gave up and why; the group is of no use afterwards."""
         message = np.frombuffer(text.encode()[:_LONGEST_TEXT], dtype=np.uint8)
-        transfers = [
-            _Transfer(peer, [self._comm.Isend([message, MPI.BYTE], rank, self._abort_tag)], message, False)
-            for peer, rank in enumerate(self._ranks)
-            if peer != self.index
-        ]
+        transfers = []
+        for peer, rank in enumerate(self._ranks):
+            if peer != self.index:
+                with suppress(MPI.Exception):  # lost itself
+                    request = self._comm.Isend([message, MPI.BYTE], rank, self._abort_tag)
+                    transfers.append(_Transfer(peer, [request], message, False, self._lost))
         self._give_up(transfers)
 
     def close(self) -> None:
-        """Free the communicator; call it after a common barrier, so that no message is left in it."""
-        self._comm.Free()
+        """Nothing is to be freed; call it after a common barrier, so that no message is left."""
 
-    def _look_around(self, transfers: Sequence[_Transfer], elapsed: float) -> None:
+    def _lost(self, peer: int, error: MPI.Exception) -> Exception:
+        """Return what an error of MPI means: that a process is gone, or what MPI says."""
+        if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+            return PeerFailed(self._names[peer], "its process was lost")
+        return error
+
+    def _look_around(self, elapsed: float, transfers: Sequence[_Transfer]) -> None:
         self.check()
         if self._interrupted.is_set():
             raise Interrupted("this member gives up")
@@ -144,7 +174,7 @@ class MpiTransport:
                 for request in transfer.requests:
                     request.Cancel()
         begin = time.perf_counter()
-        while (transfers := [transfer for transfer in transfers if not transfer.done]) and (
+        while (transfers := [transfer for transfer in transfers if not transfer.settled]) and (
             time.perf_counter() - begin < _DRAIN_SECONDS
         ):
             time.sleep(_LONGEST_NAP)

@@ -84,6 +84,11 @@ class Running:
         """Send a signal to the command that was started, as a terminal or a batch system does."""
         self.process.send_signal(number)
 
+    def kill_rank(self, rank: int) -> None:
+        """End one rank, as the kernel does where memory runs out."""
+        (found,) = [each for each in self._processes() if each.environ().get("OMPI_COMM_WORLD_RANK") == str(rank)]
+        found.kill()
+
     def kill(self) -> None:
         """End every process of the run at once, as a power cut does."""
         while found := list(self._processes()):
