@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from time import perf_counter, thread_time
 from typing import Any
 
-from fleet.executor import DevicesLost, Event, Executor, GroupEnded, SetBack, Start, StopReason
+from fleet.executor import Event, Executor, GroupEnded, RanksGone, SetBack, Start, StopReason
 from fleet.journal import Journal
 from fleet.ledger import Ledger
 from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
@@ -73,6 +73,7 @@ class Coordinator:
         self._next: dict[str, tuple[int, ...]] = {}  # who starts once its devices are free
         self._lanes: Mapping[str, int] = {}  # of them, who reads together
         self._batches: Mapping[str, int] = {}  # of them, who has another batch than its own
+        self._clearing = False  # all groups leave before the policy is asked
         self._due = self._wake = -math.inf  # when the policy is asked: by its trigger, by its own wish
 
     def run(self) -> None:
@@ -111,12 +112,14 @@ class Coordinator:
         if arrived:
             urgent = any(self.ledger.jobs[job].guaranteed for job in arrived)
             self._happened(now, *arrived, urgent=urgent)
-        return now >= min(self._due, self._wake)
+        self._clearing = self._clearing and bool(self.ledger.running)
+        return now >= min(self._due, self._wake) and not self._clearing
 
     def _patience(self) -> float:
         """How long to wait for an event before there is something else to do, seconds."""
         silent = min(self._heard.values(), default=math.inf) + self._silence
-        until = min(self._due, self._wake, self.ledger.next_arrival, silent)
+        asked = math.inf if self._clearing else min(self._due, self._wake)
+        until = min(asked, self.ledger.next_arrival, silent)
         return min(self._poll, max(0.0, until - self.journal.seconds()))
 
     def _happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
@@ -246,7 +249,7 @@ class Coordinator:
 
     def _record(self, event: Event) -> None:
         """Book one event and write it down."""
-        if isinstance(event, DevicesLost):
+        if isinstance(event, RanksGone):
             self._record_loss(event)
             return
         if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
@@ -272,13 +275,13 @@ class Coordinator:
             self.ledger.progressed(event, self.journal.seconds())
             self.journal.announce("progress", **_keys(event))
 
-    def _record_loss(self, event: DevicesLost) -> None:
-        """Devices are gone: whatever was planned without knowing it is planned anew, at once."""
+    def _record_loss(self, event: RanksGone) -> None:
+        """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
         now = self.journal.seconds()
         self.ledger.devices_lost(event.devices)
         self.journal.write("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
         self._happened(now, *self._next, urgent=True)
-        self._next, self._due = {}, now
+        self._next, self._due, self._clearing = {}, now, self._clearing or event.all_leave
 
     def _record_epoch(self, event: EpochEnded) -> None:
         devices = self.ledger.running[event.job]

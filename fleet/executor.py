@@ -51,12 +51,16 @@ class GroupEnded:
 
 
 @dataclass(frozen=True)
-class DevicesLost:
-    """Trainers are gone, and their devices with them; whoever trained there says so by a GroupEnded."""
+class RanksGone:
+    """Ranks are lost, and trainers' devices with them; whoever trained there says so by a GroupEnded.
 
-    devices: tuple[int, ...]
+    With a preprocessor the samples of all that run are gone: all groups leave before another one can start.
+    """
+
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
+    devices: tuple[int, ...]
+    all_leave: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class SetBack:
     job: str
 
 
-Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | DevicesLost | SetBack
+Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
 
 
 class Executor(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleet.protocol import CloseLane, DismissReader, Mailbox, OpenLane, Shutdown
+from fleet.protocol import CloseLane, DismissReader, DismissWriter, Mailbox, OpenLane, ReplaceWriter, Shutdown
 from preprocess import SlotReceiver
 
 NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
@@ -34,5 +34,9 @@ class Keeper:
                 self.receiver.close_lane(message.lane)
             elif isinstance(message, DismissReader):
                 self.receiver.dismiss(message.reader)
+            elif isinstance(message, DismissWriter):
+                self.receiver.dismiss_writer(message.writer)
+            elif isinstance(message, ReplaceWriter):
+                self.receiver.replace_writer(message.writer)
             elif not self.receiver.step():
                 self.receiver.wait(NAP_SECONDS)

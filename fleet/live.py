@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fleet.cluster import ClusterMap, Place
-from fleet.executor import DevicesLost, Event, GroupEnded, SetBack, Start, Started, StopReason
+from fleet.executor import Event, GroupEnded, RanksGone, SetBack, Start, Started, StopReason
 from fleet.lost_ranks import RanksLost
 from fleet.protocol import (
     TO_KEEPER,
@@ -18,6 +18,7 @@ from fleet.protocol import (
     CheckpointWritten,
     CloseLane,
     DismissReader,
+    DismissWriter,
     EpochEnded,
     Formed,
     Left,
@@ -26,6 +27,7 @@ from fleet.protocol import (
     MoveGroup,
     OpenLane,
     Progress,
+    ReplaceWriter,
     SampleSkipped,
     SaveJob,
     StartGroup,
@@ -98,7 +100,8 @@ class LiveExecutor:
         self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
         self._waiting: deque[Event] = deque()  # events that came while something else was waited for
         self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
-        self._fillers = [place.rank for place in cluster.preprocessors][:writers]
+        self._writers = [place.rank for place in cluster.preprocessors][:writers]
+        self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         """Have the lanes of one allocation opened on every node, and tell the groups' members.
@@ -138,9 +141,8 @@ class LiveExecutor:
         deadline = time.monotonic() + timeout
         while True:
             message = self._next_message(deadline - time.monotonic())
-            if self._now_lost() - self._lost:
+            if message is None:  # what a lost rank said before its end has been heard by now
                 self._waiting.extend(self._lose(self._now_lost() - self._lost))
-            if message is None:
                 return self._waiting.popleft() if self._waiting else None
             if isinstance(message, Left):
                 event = self._member_left(message)
@@ -214,7 +216,7 @@ class LiveExecutor:
     def _tell_lane_ranks(self, message: OpenLane | CloseLane) -> None:
         for rank in self._keepers:
             self._mailbox.send(rank, TO_KEEPER, message)
-        for rank in self._fillers:
+        for rank in sorted(set(self._writers) - self._lost):
             self._mailbox.send(rank, TO_PREPROCESSOR, message)
 
     def _next_message(self, timeout: float) -> Message | None:
@@ -251,24 +253,26 @@ class LiveExecutor:
         self._leave_lane(group.lane, message.job)
         if all(left.held for left in group.left):
             self._held[message.job] = group.members
+        self._hand_over()
         return _ended(group, bool(self._lost))
 
     def _lose(self, ranks: frozenset[int]) -> Iterator[Event]:
-        """Take lost trainers out of all that is under way; their groups' other members find out by themselves.
+        """Take lost ranks out of all that is under way; their groups' other members find out by themselves.
 
         Raises:
-            RanksLost: if others are lost as well, or those who keep a node's samples, or no trainer is left.
+            RanksLost: if the others cannot go on without one of them.
         """
+        if not ranks:
+            return
         self._lost |= ranks
         places = [place for place in self._cluster.places if place.rank in ranks]
         self._check_that_others_can_go_on(places)
-        yield DevicesLost(
-            tuple(place.device for place in places if place.device is not None),
-            tuple(place.rank for place in places),
-            tuple(place.host for place in places),
-        )
+        devices = tuple(place.device for place in places if place.device is not None)
+        orphaned = not ranks.isdisjoint(self._writers)
+        yield RanksGone(tuple(p.rank for p in places), tuple(p.host for p in places), devices, orphaned)
         for place in places:
             self._dismiss(place)
+            self._bequeath(place.rank)
         for name, group in list(self._groups.items()):
             for rank in ranks.intersection(group.members):
                 event = self._member_left(Left(name, rank, "lost", error=f"rank {rank} was lost"))
@@ -278,17 +282,39 @@ class LiveExecutor:
             for name in [name for name, holders in jobs.items() if ranks.intersection(holders)]:
                 del jobs[name]
                 yield SetBack(name)
+        self._hand_over()
 
     def _check_that_others_can_go_on(self, lost: list[Place]) -> None:
-        needed = [place for place in lost if not place.is_trainer or place.rank in self._keepers]
-        if needed:
-            parts = ", ".join(f"rank {place.rank} on {place.host}, a {place.role}" for place in needed)
-            raise RanksLost(f"{parts}, was lost: the run is started again from its checkpoints")
+        again = "the run is started again from its checkpoints"
+        several = len(self._cluster.nodes) > 1
+        for place in lost:
+            if place.rank in self._keepers or (place.rank in self._writers and several):
+                raise RanksLost(f"rank {place.rank} on {place.host}, a {place.role}, was lost: {again}")
         if self._lost.issuperset(place.rank for place in self._cluster.trainers):
-            raise RanksLost("all trainers were lost: the run is started again from its checkpoints")
+            raise RanksLost(f"all trainers were lost: {again}")
+
+    def _bequeath(self, lost: int) -> None:
+        """Give a lost preprocessor's work to the one that has least, from when all groups have left."""
+        for writer in [number for number, rank in enumerate(self._writers) if rank == lost]:
+            living = [place.rank for place in self._cluster.preprocessors if place.rank not in self._lost]
+            self._writers[writer] = min(living, key=self._writers.count)
+            self._orphaned.append(writer)
+            self._mailbox.send(self._keepers[0], TO_KEEPER, DismissWriter(writer))
+            for job in self._groups:
+                self.stop(job, "policy")
+
+    def _hand_over(self) -> None:
+        if self._groups:
+            return
+        for writer in self._orphaned:
+            self._mailbox.send(self._keepers[0], TO_KEEPER, ReplaceWriter(writer))
+            self._mailbox.send(self._writers[writer], TO_PREPROCESSOR, ReplaceWriter(writer))
+        self._orphaned.clear()
 
     def _dismiss(self, lost: Place) -> None:
         """Let no lane's writers wait for a lost reader, since others may read there too."""
+        if not lost.is_trainer:
+            return
         reader = self._cluster.ranks_of(lost.node).index(lost.rank)
         self._mailbox.send(self._cluster.lowest_rank(lost.node), TO_KEEPER, DismissReader(reader))
 

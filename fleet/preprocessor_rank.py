@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.protocol import (
     TO_COORDINATOR,
@@ -13,6 +13,7 @@ from fleet.protocol import (
     MeasureThroughput,
     Message,
     OpenLane,
+    ReplaceWriter,
     SampleSkipped,
     Shutdown,
     SkipSamples,
@@ -32,8 +33,8 @@ class PreprocessorRank:
     Args:
         rank: this rank.
         mailbox: of the preprocessor's role.
-        make_ring: makes the node's ring, with its other ranks; gives this rank's preprocessor, None if it is not
-        needed.
+        number: of this preprocessor among all.
+        make_ring: makes the node's ring, with its other ranks; gives what makes the preprocessor of a number.
         datasets: the opened data sets.
         report_signal: tells the coordinator if this rank got a signal.
         moves: called now and then: this rank is not stuck.
@@ -41,11 +42,13 @@ class PreprocessorRank:
 
     rank: int
     mailbox: Mailbox
-    make_ring: Callable[[MakeRing], Preprocessor | None]
+    number: int
+    make_ring: Callable[[MakeRing], Callable[[int], Preprocessor]]
     datasets: Mapping[str, Dataset]
     report_signal: Callable[[], None] = lambda: None
     moves: Callable[[], None] = lambda: None
-    preprocessor: Preprocessor | None = None
+    preprocessors: list[Preprocessor] = field(default_factory=list)  # its own, if needed, and lost ones' that it is now
+    _made: Callable[[int], Preprocessor] | None = None
 
     def __post_init__(self) -> None:
         for dataset in self.datasets.values():
@@ -56,17 +59,22 @@ class PreprocessorRank:
         use_one_thread()
         while True:
             self.moves()
-            message = self.mailbox.receive(IDLE_SECONDS if self.preprocessor is None else 0.0)
+            message = self.mailbox.receive(0.0 if self.preprocessors else IDLE_SECONDS)
             if isinstance(message, Shutdown):
                 return message.code
             try:
                 if message is not None:
                     self._obey(message)
-                elif self.preprocessor is not None and not self.preprocessor.step():
-                    self.preprocessor.wait(NAP_SECONDS)
+                elif self.preprocessors and not self._step():
+                    self.preprocessors[0].wait(NAP_SECONDS)
             except CorruptLimitError:
-                self.preprocessor = None  # the coordinator has heard of as many samples, and ends the run
+                self.preprocessors = []  # the coordinator has heard of as many samples, and ends the run
             self.report_signal()
+
+    def _step(self) -> bool:
+        """Let each make a slot, where there is room; whether one was made."""
+        made = [each.step() for each in self.preprocessors]
+        return any(made)
 
     def _tell_of(self, sample: SkippedSample) -> None:
         self.mailbox.send(0, TO_COORDINATOR, SampleSkipped(self.rank, sample))
@@ -76,11 +84,17 @@ class PreprocessorRank:
             self.datasets[message.data].skip_always(TRAIN, message.train)
             self.datasets[message.data].skip_always(HELD_OUT, message.held_out)
         elif isinstance(message, MakeRing):
-            self.preprocessor = self.make_ring(message)
+            self._made = self.make_ring(message)
+            self.preprocessors = [self._made(self.number)] if self.number < message.writers else []
+        elif isinstance(message, ReplaceWriter):
+            assert self._made is not None, "writers are lost once there is a ring"
+            self.preprocessors.append(self._made(message.writer))
         elif isinstance(message, MeasureThroughput):
             made = throughput(self.datasets[message.data], message.seconds)
             self.mailbox.send(0, TO_COORDINATOR, Throughput(self.rank, made))
-        elif self.preprocessor is not None and isinstance(message, OpenLane):
-            self.preprocessor.open_lane(message.lane)
-        elif self.preprocessor is not None and isinstance(message, CloseLane):
-            self.preprocessor.close_lane(message.lane)
+        elif isinstance(message, OpenLane):
+            for each in self.preprocessors:
+                each.open_lane(message.lane)
+        elif isinstance(message, CloseLane):
+            for each in self.preprocessors:
+                each.close_lane(message.lane)

@@ -158,6 +158,25 @@ class DismissReader:
 
 
 @dataclass(frozen=True)
+class DismissWriter:
+    """To a node's keeper: a preprocessor, by its number, is lost; who waits for its samples is to give up."""
+
+    writer: int
+    kind: Literal["dismiss_writer"] = "dismiss_writer"
+
+
+@dataclass(frozen=True)
+class ReplaceWriter:
+    """To a node's keeper, and to the preprocessor there that makes a lost one's samples from now on, beside its own.
+
+    Nobody reads what the lost one was to fill: the lanes that open after this are the new one's.
+    """
+
+    writer: int
+    kind: Literal["replace_writer"] = "replace_writer"
+
+
+@dataclass(frozen=True)
 class SkipSamples:
     """Take these samples of `data` as corrupt, as an earlier session of the run found them."""
 
@@ -289,7 +308,7 @@ class Left:
 
 
 ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
-ToPreprocessor = OpenLane | CloseLane | DismissReader | SkipSamples | MeasureThroughput
+ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
 Message = Annotated[Order | Word, Discriminator("kind")]

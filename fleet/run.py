@@ -344,15 +344,14 @@ def preprocessor_rank(
     rank: Rank, report_signal: Callable[[], None], moves: Callable[[], None] = lambda: None
 ) -> PreprocessorRank:
     """This rank as a preprocessor; it makes its part of the ring when told."""
-    index = [place.rank for place in rank.cluster.preprocessors].index(rank.number)
+    number = [place.rank for place in rank.cluster.preprocessors].index(rank.number)
 
-    def make_ring(order: MakeRing) -> Preprocessor | None:
-        ring = rank.make_ring(order)
-        return (
-            Preprocessor(ring, index, rank.datasets, rank.nodes(order), rank.slots) if index < order.writers else None
-        )
+    def make_ring(order: MakeRing) -> Callable[[int], Preprocessor]:
+        ring, nodes = rank.make_ring(order), rank.nodes(order)
+        return lambda index: Preprocessor(ring, index, rank.datasets, nodes, rank.slots)
 
-    return PreprocessorRank(rank.number, rank.mailbox(TO_PREPROCESSOR), make_ring, rank.datasets, report_signal, moves)
+    mailbox = rank.mailbox(TO_PREPROCESSOR)
+    return PreprocessorRank(rank.number, mailbox, number, make_ring, rank.datasets, report_signal, moves)
 
 
 def _train(rank: Rank) -> int:

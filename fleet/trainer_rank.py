@@ -16,6 +16,7 @@ import torch
 
 from fleet.feed import Feed, FeedTimeout, Share
 from fleet.job_run import JobRun, Saving, formed, save
+from fleet.lost_ranks import survives_losses
 from fleet.profiling.measure import measure
 from fleet.protocol import (
     TO_COORDINATOR,
@@ -146,9 +147,12 @@ class TrainerRank:
             raise
         except PeerFailed as error:
             word = Left(job, 0, "peer", error=str(error))
+        except WriterLost as error:
+            goes_on = survives_losses()
+            word = Left(job, 0, "lost" if goes_on else "failed", error=self._no_samples(error), fatal=not goes_on)
         except CheckpointError as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
-        except (RingTimeout, WriterLost, FeedTimeout) as error:
+        except (RingTimeout, FeedTimeout) as error:
             word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
         except Exception as error:
             word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())

@@ -28,6 +28,7 @@ __all__ = ["LaneControl", "RingControl", "RingShape", "bytes_needed", "lane_byte
 Integers = npt.NDArray[np.int64]
 
 _LINE = 64
+_NOBODY = (2**31 - 1, 1)  # an identity that no process has: ids end below it
 _PAGE = 4096
 
 
@@ -122,6 +123,10 @@ class RingControl:
         """Say whether the process that fills the writer's slots on this node is known to be dead."""
         return self._is_dead(self._writers[writer])
 
+    def bury_writer(self, writer: int) -> None:
+        """Let the writer be known to be dead, though it may never have come here."""
+        self._writers[writer] = _NOBODY
+
     def reader_name(self, reader: int) -> str:
         """Return how an error names the reader."""
         return _name(f"reader {reader}", self._readers[reader])
@@ -139,6 +144,8 @@ class RingControl:
 
     def _is_dead(self, identity: Integers) -> bool:
         pid, started = int(identity[0]), int(identity[1])
+        if (pid, started) == _NOBODY:
+            return True
         return bool(self._comparable[0]) and pid != 0 and not is_alive(pid, started)
 
 

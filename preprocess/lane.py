@@ -58,6 +58,11 @@ class Lane:
         self._control.active[reader] = 0
         self._control.detached.ring(0)
 
+    def dismiss_writer(self, writer: int) -> None:
+        """Let nobody wait for the end of a writer that is lost; nothing happens if it has closed the lane."""
+        self._control.writing[writer] = 0
+        self._control.detached.ring(0)
+
     def open(
         self,
         layout: SampleLayout,

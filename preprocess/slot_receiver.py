@@ -57,6 +57,7 @@ class SlotReceiver:
         self._received, self._sent = TrafficCounter(), TrafficCounter()
         self._back_off = BackOff()
         self._lost: set[int] = set()  # readers that will never come
+        self._lost_writers: set[int] = set()
 
     @property
     def statistics(self) -> ReceiverStatistics:
@@ -80,6 +81,20 @@ class SlotReceiver:
         self._lost.add(reader)
         for lane in self._ring.lanes:
             lane.dismiss(reader)
+
+    def dismiss_writer(self, writer: int) -> None:
+        """Let nobody wait for a preprocessor of this node that is lost, on any lane that is open or still to open."""
+        self._lost_writers.add(writer)
+        self._ring.control.bury_writer(writer)
+
+    def replace_writer(self, writer: int) -> None:
+        """Let another process take a lost preprocessor's place, on lanes that are opened after this one."""
+        self._lost_writers.discard(writer)
+        for lane in self._ring.lanes:
+            lane.dismiss_writer(writer)
+        for waiting in self._lanes.values():
+            for received in waiting:
+                received.without.add(writer)
 
     def is_closed(self, lane: int) -> bool:
         """Say whether nothing is received for the lane and no opening of it is under way."""
@@ -146,6 +161,10 @@ class SlotReceiver:
         lane.open(spec.layout, spec.readers[self._node], spec.generation, writers, spec.samples, timeout=0.0)
         for reader in self._lost:
             lane.dismiss(reader)
+        for writer in self._lost_writers:
+            self._ring.control.bury_writer(writer)
+        for writer in received.without:
+            lane.dismiss_writer(writer)
         received.inlets = [self._inlet(spec, maker) for maker in self._nodes.remote_makers(self._node, spec)]
         return True
 
@@ -179,6 +198,7 @@ class _Received:
         self.since: float | None = None  # when it was first tried to open it
         self.inlets: list[Inlet] | None = None  # None until the lane is open
         self.stopping = False
+        self.without: set[int] = set()  # writers that were lost before they could fill it, and are others now
 
     def awaited(self) -> str:
         """Return on whom the end waits."""

@@ -67,15 +67,26 @@ def test_the_others_go_on_in_place_when_a_trainer_is_lost(ensemble: Ensemble, un
     assert_same_bits(final_states(folder, JOBS), final_states(undisturbed, JOBS))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1], ids=["the coordinator", "a preprocessor"])
-def test_all_ranks_are_started_again_when_one_is_lost_that_the_others_need(
-    rank: int, ensemble: Ensemble, undisturbed: RunFolder
-) -> None:
-    folder = ensemble.left(f"rank-{rank}")
-    command = ensemble.plain(folder.path.name, "--trainers", "2", "--preprocessors", "2")
+def test_a_lost_preprocessors_work_is_taken_over(ensemble: Ensemble, undisturbed: RunFolder) -> None:
+    folder = ensemble.left("preprocessor")
+    command = ensemble.plain("preprocessor", "--trainers", "2", "--preprocessors", "2")
     with started(command, ensemble.folder) as running:
-        kill_one(running, folder, rank)
+        kill_one(running, folder, rank=1)
+        ended = running.finish()
+    assert ended.code == 0, ended.output
+    (chosen,) = folder.events("preprocessors")
+    assert chosen["chosen"] == 2, "nothing was to be taken over"
+    assert len(folder.events("session")) == 1, "all ranks were started again"
+    (lost,) = folder.events("lost")
+    assert (lost["ranks"], lost["devices"]) == ([1], [])
+    assert_same_bits(final_states(folder, JOBS), final_states(undisturbed, JOBS))
+
+
+@pytest.mark.slow
+def test_all_ranks_are_started_again_when_the_coordinator_is_lost(ensemble: Ensemble, undisturbed: RunFolder) -> None:
+    folder = ensemble.left("coordinator")
+    with started(ensemble.plain("coordinator", "--trainers", "2"), ensemble.folder) as running:
+        kill_one(running, folder, rank=0)
         ended = running.finish()
     assert ended.code == 0 and "all ranks are started again" in ended.output, ended.output
     assert len(folder.events("session")) == 2 and not folder.events("lost")
