@@ -21,10 +21,10 @@ class Choices:
     """
 
     def __init__(self, candidates: Sequence[JobState], most: int, literal: bool) -> None:
-        rows = [_row(job, most, literal) for job in candidates]
-        self._counts: Counts = np.concatenate([counts for counts, _ in rows])
-        self._rates: Floats = np.concatenate([rates for _, rates in rows])
-        self._lengths = np.fromiter((len(counts) for counts, _ in rows), np.int64, len(rows))
+        counts, rates = zip(*(_rows_literally(candidates, most) if literal else _rows(candidates, most)))
+        self._counts: Counts = np.concatenate(counts)
+        self._rates: Floats = np.concatenate(rates)
+        self._lengths = np.fromiter(map(len, counts), np.int64, len(counts))
         self._starts = np.cumsum(self._lengths) - self._lengths
         self.single: Floats = self._rates[self._starts]
         """r(1) of each candidate, samples/s."""
@@ -55,8 +55,10 @@ class Choices:
         return float(gaps[best]), int(counts[best]), float(rates[best])
 
 
-def _row(job: JobState, most: int, literal: bool) -> tuple[Counts, Floats]:
-    limit = min(job.limit, most)
-    if literal:
-        return np.arange(1, limit + 1), job.rate.rates(limit)
-    return job.rate.useful(limit)
+def _rows(candidates: Sequence[JobState], most: int) -> list[tuple[Counts, Floats]]:
+    return [job.rate.useful(job.limit if job.limit < most else most) for job in candidates]
+
+
+def _rows_literally(candidates: Sequence[JobState], most: int) -> list[tuple[Counts, Floats]]:
+    limits = [min(job.limit, most) for job in candidates]
+    return [(np.arange(1, limit + 1), job.rate.rates(limit)) for limit, job in zip(limits, candidates)]

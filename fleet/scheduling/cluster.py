@@ -65,6 +65,16 @@ class Cluster:
         return counts
 
     @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """For each device its node, and its bit among the node's devices."""
+        return tuple((node, 1 << bit) for node, size in enumerate(self.devices_per_node) for bit in range(size))
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """For each node the number of its first device."""
+        return tuple(end - size for end, size in zip(self.ends, self.devices_per_node))
+
+    @cached_property
     def ends(self) -> tuple[int, ...]:
         """For each node the number after its last device."""
         return tuple(accumulate(self.devices_per_node))

@@ -18,8 +18,7 @@ class FreeDevices:
 
     def __init__(self, cluster: Cluster, free: Iterable[int] | None = None) -> None:
         self._cluster = cluster
-        self._starts = [end - size for end, size in zip(cluster.ends, cluster.devices_per_node)]
-        self._where = [(node, 1 << bit) for node, size in enumerate(cluster.devices_per_node) for bit in range(size)]
+        self._starts, self._where = cluster.starts, cluster.places
         self._kinds: dict[str, int] = {}  # kind -> its nodes
         for node, kind in enumerate(cluster.kinds):
             self._kinds[kind] = self._kinds.get(kind, 0) | 1 << node
@@ -27,7 +26,10 @@ class FreeDevices:
         self._having = [0] * (max(cluster.devices_per_node) + 1)  # number of free devices -> nodes that have so many
         self._having[0] = (1 << cluster.nodes) - 1
         self.count = 0
-        self.give(range(cluster.size) if free is None else free)
+        if free is None:
+            self._give_all()
+        else:
+            self.give(free)
 
     def __len__(self) -> int:
         return self.count
@@ -102,6 +104,14 @@ class FreeDevices:
         """These are free from now on."""
         for node, bits in self._by_node(devices).items():
             self._change(node, self._nodes[node] | bits)
+
+    def _give_all(self) -> None:
+        sizes = self._cluster.devices_per_node
+        self._nodes = [(1 << size) - 1 for size in sizes]
+        self._having[0] = 0
+        for size in set(sizes):
+            self._having[size] = int("".join("1" if size == own else "0" for own in reversed(sizes)), 2)
+        self.count = self._cluster.size
 
     def _allowed(self, kind: str) -> int:
         return self._kinds.get(kind, 0) if kind else -1

@@ -21,8 +21,9 @@ OBSERVED_WEIGHT = 0.5  # a whole epoch outweighs a short profile; one slow epoch
 
 class _Table(NamedTuple):
     rates: Floats
-    useful: Counts
-    useful_rates: Floats
+    useful: tuple[Counts, Floats]  # the useful counts, and their rates
+    width: int  # counts in `rates`
+    peak: int  # the last useful count
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,14 @@ class RateCurve:
         So they end at the peak, and hold one count of each plateau, its first. With `workers` only the first count of
         each stair competes: within a stair a difference is noise.
         """
-        table = self._table(limit)
-        if table.useful[-1] <= limit:
-            return table.useful, table.useful_rates
-        inside = int(table.useful.searchsorted(limit, side="right"))
-        return table.useful[:inside], table.useful_rates[:inside]
+        table = self._tables.get("longest")
+        if table is None or table.width < limit:
+            table = self._table(limit)
+        if table.peak <= limit:
+            return table.useful
+        counts, rates = table.useful
+        inside = int(counts.searchsorted(limit, side="right"))
+        return counts[:inside], rates[:inside]
 
     def rising(self, limit: int) -> tuple[Counts, Floats]:
         """The counts up to `limit` that are faster than every smaller one, also within a stair, and their rates."""
@@ -137,8 +141,8 @@ class RateCurve:
     def _table(self, limit: int) -> _Table:
         """What was tabulated so far, made longer if it ends before `limit`."""
         table = self._tables.get("longest")
-        if table is None or len(table.rates) < limit:
-            width = max(limit, self.limit or 0, 0 if table is None else 2 * len(table.rates))
+        if table is None or table.width < limit:
+            width = max(limit, self.limit or 0, 0 if table is None else 2 * table.width)
             table = self._tables["longest"] = self._tabulated(width)
         return table
 
@@ -151,7 +155,7 @@ class RateCurve:
             rates = np.concatenate((rates, np.full(width - reach, rates[-1])))
         rates.flags.writeable = False
         useful = self._useful(rates)
-        return _Table(rates, useful, rates[useful - 1])
+        return _Table(rates, (useful, rates[useful - 1]), width, int(useful[-1]))
 
     def _measured_part(self) -> Floats:
         """r(1) .. r(L), L the last measured count: the measured ones as they are, the others interpolated."""

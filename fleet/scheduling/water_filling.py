@@ -57,12 +57,13 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
         samples: w_i, that each has still to train, above 0; shape (jobs,).
         devices: M, one or more.
     """
-    rows = [job.rate.envelope(min(job.limit, devices)) for job in jobs]
-    lengths = np.fromiter((len(counts) for counts, _ in rows), np.int64, len(rows))
+    envelopes = [job.rate.envelope(job.limit if job.limit < devices else devices) for job in jobs]
+    row_counts, row_rates = zip(*envelopes)
+    lengths = np.fromiter(map(len, row_counts), np.int64, len(jobs))
     ends = np.cumsum(lengths)
     first, last = ends - lengths, ends - 1
-    counts = np.concatenate([counts for counts, _ in rows])
-    rates = np.concatenate([rates for _, rates in rows])
+    counts = np.concatenate(row_counts)
+    rates = np.concatenate(row_rates)
     before_counts, before_rates = _shifted(counts, first), _shifted(rates, first)
     prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
     inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
