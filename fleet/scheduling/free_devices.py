@@ -7,6 +7,8 @@ from itertools import chain
 
 from fleet.scheduling.cluster import Cluster
 
+_MOST_KNOWN = 4096
+
 
 class FreeDevices:
     """The free devices of a cluster; a set of nodes or devices is the bits of a number.
@@ -22,6 +24,7 @@ class FreeDevices:
         self._kinds: dict[str, int] = {}  # kind -> its nodes
         for node, kind in enumerate(cluster.kinds):
             self._kinds[kind] = self._kinds.get(kind, 0) | 1 << node
+        self._known: dict[tuple[int, ...], dict[int, int]] = {}  # devices by node; the same blocks come again and again
         self._nodes = [0] * cluster.nodes  # node -> its free devices
         self._having = [0] * (max(cluster.devices_per_node) + 1)  # number of free devices -> nodes that have so many
         self._having[0] = (1 << cluster.nodes) - 1
@@ -42,7 +45,7 @@ class FreeDevices:
         """The same devices, to be taken without a trace here."""
         other = FreeDevices.__new__(FreeDevices)
         other._cluster, other._starts, other._kinds = self._cluster, self._starts, self._kinds
-        other._where = self._where
+        other._where, other._known = self._where, self._known
         other._nodes, other._having, other.count = self._nodes.copy(), self._having.copy(), self.count
         return other
 
@@ -134,26 +137,23 @@ class FreeDevices:
             self.count += after - before
 
     def _by_node(self, devices: Iterable[int]) -> dict[int, int]:
+        if not isinstance(devices, tuple):
+            return self._counted(devices)
+        known = self._known.get(devices)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[devices] = self._counted(devices)
+        return known
+
+    def _counted(self, devices: Iterable[int]) -> dict[int, int]:
         bits: dict[int, int] = {}
         where, size = self._where, self._cluster.size
-        if isinstance(devices, tuple) and devices and 0 <= devices[0] <= devices[-1] < size:
-            begin, end = devices[0], devices[-1] + 1
-            if devices == tuple(range(begin, end)):
-                return self._run(begin, end)
         for device in devices:
             if not 0 <= device < size:
                 self._cluster.node_of(device)  # says what is wrong
             node, bit = where[device]
             bits[node] = bits.get(node, 0) | bit
-        return bits
-
-    def _run(self, begin: int, end: int) -> dict[int, int]:
-        """The devices begin .. end - 1 by node."""
-        bits, node = {}, self._where[begin][0]
-        while begin < end:
-            start, stop = self._starts[node], min(end, self._cluster.ends[node])
-            bits[node] = (1 << stop - start) - (1 << begin - start)
-            begin, node = stop, node + 1
         return bits
 
 
