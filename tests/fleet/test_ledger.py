@@ -8,7 +8,7 @@ import pytest
 
 from fleet.executor import GroupEnded
 from fleet.ledger import JobRecord, Ledger
-from fleet.protocol import EpochEnded, Progress
+from fleet.protocol import CheckpointWritten, EpochEnded, Progress
 from fleet.scheduling.job_state import JobState
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster
@@ -121,3 +121,21 @@ def test_a_rate_that_was_seen_changes_the_curve() -> None:
     books.started("a", (0, 1), 0.0)
     books.epoch_ended(epoch(1, rate=40.0), 5.0)
     assert seen(books, 5.0).pace == pytest.approx(30.0)  # half of what was known, half of what was seen
+
+
+def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() -> None:
+    books = ledger()
+    books.started("a", (0, 1), 10.0)
+    books.epoch_ended(epoch(1), 15.0)
+    books.saved(CheckpointWritten("a", 1, 0, "a.h5", 10, 0.1, ""))
+    books.epoch_ended(epoch(2), 20.0)
+    books.devices_lost([1])
+    books.ended(GroupEnded("a", (0, 1), "lost", "", 0, 0), 21.0)
+    assert books.status == "stopped" and not books.running
+    again = books.state(22.0)
+    assert again.unavailable == {1} and again.available == [0]
+    assert seen(books, 22.0).remaining_at(22.0) == 200
+    assert seen(books, 22.0).losses == (1.0,), "the second epoch is trained again"
+    assert books.jobs["a"].set_back == 1
+    books.saved(CheckpointWritten("a", 2, 0, "a.h5", 10, 0.1, ""))
+    assert books.jobs["a"].set_back == 0
