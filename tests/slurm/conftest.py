@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "run" / "support"))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
 from processes import run
