@@ -82,6 +82,8 @@ class JobRun:
         self._training_seconds = 0.0
         self._training_steps = 0
         self._last_progress = time.monotonic()
+        self._heard = time.perf_counter()  # when the group last agreed on whether to go on
+        self._deaf = 0.0  # longest time between two agreements of this epoch, seconds
 
     def run(self) -> Left:
         """Epoch after epoch; returns this member's last word."""
@@ -138,6 +140,8 @@ class JobRun:
             verdict += 3 * (self._steps + self._steps_until_decision())
         self._next_decision, verdict = divmod(self._group.agree(verdict), 3)
         self._holds = verdict == HOLD
+        now = time.perf_counter()
+        self._deaf, self._heard = max(self._deaf, now - self._heard), now
         return verdict
 
     def _steps_until_decision(self) -> int:
@@ -165,6 +169,7 @@ class JobRun:
         samples = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size
         rate = samples / self._training_seconds if self._training_seconds > 0 else 0.0
         self._training_seconds, self._training_steps = 0.0, 0
+        deaf, self._deaf = max(self._deaf, time.perf_counter() - self._heard), 0.0
         learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"])
         self._tell(
             EpochEnded(
@@ -178,6 +183,7 @@ class JobRun:
                 data,
                 peers,
                 computed,
+                deaf,
             )
         )
 
