@@ -77,7 +77,7 @@ class JobRun:
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
-        self._next_decision = 0  # in steps since the group was formed
+        self._decided = self._next_decision = 0  # in steps since the group was formed
         self._steps = 0
         self._training_seconds = 0.0
         self._training_steps = 0
@@ -141,14 +141,19 @@ class JobRun:
         self._next_decision, verdict = divmod(self._group.agree(verdict), 3)
         self._holds = verdict == HOLD
         now = time.perf_counter()
-        self._deaf, self._heard = max(self._deaf, now - self._heard), now
+        self._deaf, self._heard, self._decided = max(self._deaf, now - self._heard), now, self._steps
         return verdict
 
     def _steps_until_decision(self) -> int:
-        if self._training_steps == 0:
+        """At the pace since the last decision, waits and all; at most twice as many as then.
+
+        Samples that lay ready tell nothing of how long those to come will take.
+        """
+        done = self._steps - self._decided
+        if done == 0:
             return 1
-        pace = self._training_seconds / self._training_steps
-        return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, int(DECISION_SECONDS / max(pace, 1e-9))))
+        pace = (time.perf_counter() - self._heard) / done
+        return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, 2 * done, int(DECISION_SECONDS / max(pace, 1e-9))))
 
     def _leave_inside_epoch(self) -> Left:
         if not self._holds:

@@ -254,8 +254,9 @@ class Ledger:
         self.checkpoint_seconds[job] = max(self.checkpoint_seconds.get(job, 0.0), seconds)
 
     def seconds_to_stop(self) -> float:
-        """From a wish to stop until all running jobs are saved: until the last of them hears of it, which may be in the
-        middle of a step or of an evaluation, and their checkpoints one by one.
+        """From a wish to stop until all running jobs are saved.
+
+        Until the last of them hears of it, after a step or an evaluation, and their checkpoints one by one.
         """
         longest = max(self.checkpoint_seconds.values(), default=0.0)
         deafest = max(self._deaf.values(), default=0.0)
