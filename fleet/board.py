@@ -5,7 +5,6 @@ A process that is stopped, or whose code keeps Python's lock, cannot say itself 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from preprocess.process import is_alive, own_identity
 from preprocess.shared_memory import SharedMemory, forked_memory, node_memory
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _ROW = np.dtype(
     [
         ("rank", np.int64),
         ("process", np.int64),
+        ("started", np.int64),  # when the process did, see `preprocess.process`
         ("sits", np.int64),  # whether somebody is to be watched
         ("told", np.int64),  # whether somebody has said that it does not move
         ("moved", np.float64),  # when it last did; seconds of the node's monotonic clock
@@ -71,6 +72,11 @@ class Board:
         found: np.void = self._rows[number]
         return found
 
+    def is_gone(self, number: int) -> bool:
+        """Whether the process of a row is known to have ended: that is told elsewhere, and is no hang."""
+        row = self.row(number)
+        return self._memory.comparable_ids and not is_alive(int(row["process"]), int(row["started"]))
+
     def state(self, number: int) -> str:
         """The letter that Linux has for what the process of a row does, such as T: stopped; empty if nobody says."""
         if not self._memory.comparable_ids:
@@ -98,7 +104,8 @@ class Seat:
     def __init__(self, board: Board, number: int, rank: int) -> None:
         self._board, self._number = board, number
         self._row = board.row(number)
-        self._row["rank"], self._row["process"] = rank, os.getpid()
+        self._row["rank"] = rank
+        self._row["process"], self._row["started"] = own_identity()
 
     def take(self) -> None:
         """From now on this rank is watched."""
@@ -148,6 +155,8 @@ class Seat:
                 continue
             if self._first_after(number, now - fresh):
                 row["told"] = 1
+                if board.is_gone(number):
+                    continue
                 newest = int(row["newest"])
                 packed = row["stacks"][newest, : int(row["lengths"][newest])].tobytes()
                 age = now - float(row["seen"])

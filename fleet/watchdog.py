@@ -93,7 +93,6 @@ def _seen(silent: Silent) -> str:
         "T": f"its process is stopped (kill -CONT {silent.process} lets it go on)",
         "t": "its process is stopped by a debugger",
         "": "its process does not answer",
-        "Z": "its process has ended",
     }.get(silent.state, "its code keeps Python's lock, or its process gets no processor")
     return f"{why}; {silent.age:.1f} s ago it was here:\n{silent.stack}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -103,6 +104,17 @@ def test_a_rank_that_cannot_speak_is_named_by_another_of_its_node(
     told = stuck_ranks(tmp_path)[8]
     assert "rank 8 has not moved for 0.2 s; " in told and "in last_seen" in told and "silent.is_seen(" in told
     assert capsys.readouterr().err.count("rank 8 has not moved") == 1, "by one of the others alone"
+
+
+def test_a_rank_whose_process_has_ended_is_not_called_stuck() -> None:
+    board = Board.alone(2)
+    silent, speaking = board.seat(1, 8), board.seat(0, 7)
+    silent.take()
+    speaking.take()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    board.row(1)["process"] = ended.pid
+    assert not list(speaking.silent(-1.0, fresh=1.0))
 
 
 def test_a_stack_deeper_than_the_board_keeps_its_innermost_calls(tmp_path: Path) -> None:
