@@ -10,7 +10,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-equality chaos lint benchmarks clean
+.PHONY: help venv demo test test-all test-equality chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,6 +42,9 @@ test-equality: venv  ## every model, option and history against stock DDP, bit f
 
 chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)
 	$(BIN)/python -m benchmarks chaos
+
+chain: venv  ## a run over a dozen two-minute jobs of a real Slurm, with the bits of one long run (half an hour, root)
+	$(BIN)/python -m benchmarks chain
 
 lint: venv  ## style and types
 	$(BIN)/ruff check .

@@ -117,7 +117,7 @@ class VirtualSlurm:
         """Of its script."""
         return int(self._of(job, "ExitCode").partition(":")[0])
 
-    def wait(self, job: str, *states: str, seconds: float = 300.0) -> str:
+    def wait(self, job: str, *states: str, seconds: float = 300.0, poll: float = POLL_SECONDS) -> str:
         """Return the state once it is one of `states`; a job that waits for its turn after a requeue gets it at once.
 
         SlurmError, with the state, if it ends in another, or after so many seconds.
@@ -129,7 +129,7 @@ class VirtualSlurm:
             if state == "PENDING" and self._of(job, "Reason") == "BeginTime" and self.restarts(job) != hurried:
                 hurried = self.restarts(job)
                 self.call("scontrol", "update", f"jobid={job}", "StartTime=now+3")
-            time.sleep(POLL_SECONDS)
+            time.sleep(poll)
         return state
 
     def crash(self, node: str) -> None:

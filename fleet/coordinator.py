@@ -290,7 +290,7 @@ class Coordinator:
             "epoch", round=self.ledger.rounds[-1].index, job=event.job, epoch=event.epoch, step=event.step,
             devices=devices,
             seconds=event.seconds, rate=event.rate, metrics=event.metrics, learning_rate=event.learning_rate,
-            **_times(devices, event),
+            deaf=event.deaf, **_times(devices, event),
         )  # fmt: skip
 
     def _record_end(self, event: GroupEnded) -> None:

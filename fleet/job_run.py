@@ -77,11 +77,13 @@ class JobRun:
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
-        self._next_decision = 0  # in steps since the group was formed
+        self._decided = self._next_decision = 0  # in steps since the group was formed
         self._steps = 0
         self._training_seconds = 0.0
         self._training_steps = 0
         self._last_progress = time.monotonic()
+        self._heard = time.perf_counter()  # when the group last agreed on whether to go on
+        self._deaf = 0.0  # longest time between two agreements of this epoch, seconds
 
     def run(self) -> Left:
         """Epoch after epoch; returns this member's last word."""
@@ -138,13 +140,20 @@ class JobRun:
             verdict += 3 * (self._steps + self._steps_until_decision())
         self._next_decision, verdict = divmod(self._group.agree(verdict), 3)
         self._holds = verdict == HOLD
+        now = time.perf_counter()
+        self._deaf, self._heard, self._decided = max(self._deaf, now - self._heard), now, self._steps
         return verdict
 
     def _steps_until_decision(self) -> int:
-        if self._training_steps == 0:
+        """At the pace since the last decision, waits and all; at most twice as many as then.
+
+        Samples that lay ready tell nothing of how long those to come will take.
+        """
+        done = self._steps - self._decided
+        if done == 0:
             return 1
-        pace = self._training_seconds / self._training_steps
-        return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, int(DECISION_SECONDS / max(pace, 1e-9))))
+        pace = (time.perf_counter() - self._heard) / done
+        return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, 2 * done, int(DECISION_SECONDS / max(pace, 1e-9))))
 
     def _leave_inside_epoch(self) -> Left:
         if not self._holds:
@@ -165,6 +174,7 @@ class JobRun:
         samples = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size
         rate = samples / self._training_seconds if self._training_seconds > 0 else 0.0
         self._training_seconds, self._training_steps = 0.0, 0
+        deaf, self._deaf = max(self._deaf, time.perf_counter() - self._heard), 0.0
         learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"])
         self._tell(
             EpochEnded(
@@ -178,6 +188,7 @@ class JobRun:
                 data,
                 peers,
                 computed,
+                deaf,
             )
         )
 

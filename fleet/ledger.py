@@ -125,6 +125,7 @@ class Ledger:
         self.longest_forming = restart  # seconds
         self._margin = margin
         self.checkpoint_seconds: dict[str, float] = {}  # longest of each job
+        self._deaf: dict[str, float] = {}  # of each job's last epoch: longest time in which it heard of no wish
         self._to_come = list(self.jobs.values())
         self.lost: frozenset[int] = frozenset()  # devices whose ranks are gone
 
@@ -139,6 +140,7 @@ class Ledger:
             self.close_round(event["t"])
         elif kind == "epoch" and job is not None:
             job.epoch, job.metrics = event["epoch"], event["metrics"]
+            self._deaf[job.name] = event.get("deaf", 0.0)
         elif kind == "checkpoint" and job is not None:
             job.checkpoint = event["path"]
             self._took(job.name, event.get("seconds", 0.0))
@@ -269,9 +271,13 @@ class Ledger:
         self.checkpoint_seconds[job] = max(self.checkpoint_seconds.get(job, 0.0), seconds)
 
     def seconds_to_stop(self) -> float:
-        """From a wish to stop until all running jobs are saved: the longest step, and their checkpoints one by one."""
+        """From a wish to stop until all running jobs are saved.
+
+        Until the last of them hears of it, after a step or an evaluation, and their checkpoints one by one.
+        """
         longest = max(self.checkpoint_seconds.values(), default=0.0)
-        steps = [0.0]
+        deafest = max(self._deaf.values(), default=0.0)
+        steps = [0.0, *(self._deaf.get(name, deafest) for name in self.running)]
         for name, devices in self.running.items():
             job = self.jobs[name]
             if job.curve is not None and job.batch:
@@ -288,6 +294,7 @@ class Ledger:
         """A running job has finished an epoch."""
         job = self.jobs[event.job]
         job.epoch, job.step, job.metrics, job.reported = event.epoch, 0, dict(event.metrics), now
+        self._deaf[job.name] = event.deaf
         if "loss" in event.metrics:
             job.losses = (*job.losses, event.metrics["loss"])
         if job.curve is not None and event.rate > 0:

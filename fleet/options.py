@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.profile_parts import part_name
 from fleet.spec import EnsembleSpec
 
 
@@ -39,8 +40,9 @@ class RunOptions:
     @property
     def rates(self) -> Path | None:
         """Where rates that are profiled are written: each part of the jobs has a file of its own."""
-        path = self.profile
-        return path.with_name(f"{path.stem}{self._suffix}{path.suffix}") if path is not None else None
+        if self.profile is None or self.part is None:
+            return self.profile
+        return part_name(self.profile, *self.part)
 
     @property
     def _suffix(self) -> str:

@@ -259,6 +259,7 @@ class EpochEnded:
     waited_data: tuple[float, ...]  # by member, seconds
     waited_peers: tuple[float, ...]
     computed: tuple[float, ...]
+    deaf: float = 0.0  # longest time, seconds, in which the group did not hear whether it was to stop
     kind: Literal["epoch"] = "epoch"
 
 

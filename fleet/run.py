@@ -20,6 +20,7 @@ import numpy as np
 from fleet.added_jobs import AddedJobs
 from fleet.binding_checks import check_binding
 from fleet.binding_facts import gather_facts
+from fleet.board import Board
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.input_checks import BadInput
 from fleet.journal import last_second
@@ -85,6 +86,7 @@ class Rank:
     datasets: dict[str, Dataset] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # of how the ranks were put
     threads: list[GuardedThread] = field(default_factory=list)
+    board: Board = field(default_factory=Board.alone)  # of the node, once `_play_role` has made it
     _told: bool = False
 
     @property
@@ -121,7 +123,8 @@ class Rank:
 
     def watchdog(self) -> Watchdog:
         """Of the thread that enters it."""
-        return Watchdog(self.number, self.directory.stacks, self.runtime.timeout)
+        seat = self.board.seat(self.node_comm.rank, self.number)
+        return Watchdog(self.number, self.directory.stacks, self.runtime.timeout, seat)
 
     def report_signal(self) -> None:
         """Tell the coordinator, once, that this rank got a signal."""
@@ -299,6 +302,7 @@ def _play_role(rank: Rank) -> int:
     from fleet.coordinator_rank import coordinate
 
     try:
+        rank.board = Board.create(rank.node_comm)
         if rank.number == COORDINATOR:
             code = coordinate(rank)
         elif rank.cluster.places[rank.number].is_trainer:

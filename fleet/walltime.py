@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Walltime:
     ledger: Ledger
     journal: Journal
     clock: Callable[[], float] = time.time
+    _most: float = math.inf  # seconds kept for stopping: a run that stopped when it begins would begin for ever
 
     def __call__(self) -> bool:
         left = self.left
@@ -46,15 +48,32 @@ class Walltime:
 
     @property
     def needed(self) -> float:
-        """Seconds from a decision to stop until all checkpoints are written, as measured, and the margin."""
-        return self.ledger.seconds_to_stop() + self.margin
+        """Seconds from a decision to stop until all checkpoints are written, as measured, and the margin; at most half
+        of those that were left when the run began.
+        """
+        return min(self.ledger.seconds_to_stop() + self.margin, self._most)
 
     def announce(self) -> None:
         """Write down what is known of the end."""
         known = self.allocation
         if known is None:
             return
-        self.journal.write("allocation", scheduler=known.scheduler, id=known.job, left=self.left)
+        left = self.left
+        self.journal.write("allocation", scheduler=known.scheduler, id=known.job, left=left)
+        if left is not None:
+            self._keep_half(left)
         if known.problem:
             text = f"{known.scheduler} does not say when the allocation ends ({known.problem}): only a signal stops it"
+            self.journal.write("warning", text=text, job=None)
+
+    def _keep_half(self, left: float) -> None:
+        """Train in half of what is left at least, however long it may take to stop."""
+        wanted = self.needed
+        self._most = max(0.0, left) / 2
+        if wanted > self._most:
+            text = (
+                f"{left:.0f} s are left of the allocation, and stopping may take {wanted:.0f} s: the run stops "
+                f"{self._most:.0f} s before the end; longer allocations, or a lower checkpoints.margin "
+                f"(now {self.margin:g} s), leave more"
+            )
             self.journal.write("warning", text=text, job=None)

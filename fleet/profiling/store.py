@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fleet.profile_parts import profile_files
 from fleet.rundir import write_whole
 
 
@@ -60,16 +61,16 @@ class Profile:
 
     @classmethod
     def read(cls, path: Path) -> Profile:
-        """Read a profile, or all the parts of it that are beside `path`: `rates.2-of-4.json` is one of `rates.json`.
+        """Read a profile, or all the parts of it that are there, see `fleet.profile_parts`.
 
         Raises:
             ProfileError: if there is none at `path` or it is not one.
         """
-        parts = [] if path.exists() else sorted(path.parent.glob(f"{path.stem}.*-of-*{path.suffix}"))
-        whole = cls()
-        for part in parts:
+        first, *more = profile_files(path) or [path]
+        whole = cls._read(first)
+        for part in more:
             whole = whole.updated(cls._read(part))
-        return whole if parts else cls._read(path)
+        return whole
 
     @classmethod
     def _read(cls, path: Path) -> Profile:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
+from fleet.profile_parts import profile_files
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse, Resources
@@ -103,9 +104,9 @@ class EnsembleSpec(Section):
         return self._origins.folder
 
     def file(self, path: str) -> pathlib.Path:
-        """A path of the spec: beside the spec if it is there, otherwise from the current folder."""
+        """The path of a profile: beside the spec if it or parts of it are there, otherwise from the current folder."""
         beside = self.folder / path
-        return beside if beside.exists() else pathlib.Path(path)
+        return beside if profile_files(beside) else pathlib.Path(path)
 
     def written_at(self, origins: Origins) -> EnsembleSpec:
         """The same spec, with the places of its values."""

@@ -6,6 +6,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
+from fleet.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
@@ -70,7 +71,7 @@ def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     rates = spec.rehearse.rates if spec.rehearse else None
     files: list[tuple[Path, object]] = [(("profile", "file"), spec.profile.file), (("rehearse", "rates"), rates)]
     for path, file in files:
-        if isinstance(file, str) and not spec.file(file).is_file():
+        if isinstance(file, str) and not profile_files(spec.file(file)):
             rule = f"there is no such file in {spec.folder} or the current folder"
             folders = {(folder / file).parent for folder in (spec.folder, pathlib.Path())}
             beside = [found.name for folder in folders for found in folder.glob("*") if found.is_file()]

@@ -13,7 +13,7 @@ import pytest
 from fleet.allocation import find_allocation
 from fleet.journal import Journal, read_journal
 from fleet.ledger import JobRecord, Ledger
-from fleet.protocol import CheckpointWritten
+from fleet.protocol import CheckpointWritten, EpochEnded
 from fleet.scheduling.rates import RateCurve
 from fleet.scheduling.state import Cluster
 from fleet.signals import StopFlag
@@ -90,6 +90,28 @@ def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledge
     assert stop() and stop.stop.raised and stop()
     (warning,) = [event for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == "warning"]
     assert "ends in 15 s" in warning["text"]
+
+
+def test_what_a_job_does_not_hear_in_counts_as_it_was_in_its_last_epoch(ledger: Ledger) -> None:
+    """An evaluation, say: it is longer than any step."""
+    none = (0.0,)
+    for longest in (90.0, 30.0):
+        ledger.epoch_ended(EpochEnded("a", 1, 10, 5.0, 0.0, {}, 0.1, none, none, none, deaf=longest), 1.0)
+        assert ledger.seconds_to_stop() == pytest.approx(longest)
+    ledger.remember({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
+    assert ledger.seconds_to_stop() == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(("left", "stops", "warned"), [(60.0, 9, False), (12.0, 6, True)])
+def test_at_least_half_of_what_is_left_is_for_training(
+    left: float, stops: float, warned: bool, ledger: Ledger, tmp_path: Path
+) -> None:
+    """A run that began too late to be in time would end, be submitted again, and begin too late again."""
+    stop = walltime(tmp_path, ledger, left)
+    stop.announce()
+    assert stop.needed == stops
+    told = [event["text"] for event in read_journal(tmp_path / "journal.jsonl") if event["event"] == "warning"]
+    assert bool(told) == warned and all("checkpoints.margin (now 5 s)" in text for text in told)
 
 
 def test_a_run_without_an_end_is_stopped_by_signals_alone(ledger: Ledger, tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ def test_parts_that_were_measured_apart_are_one_profile(unmeasured: Ensemble, tm
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["sweep.1-of-2.json", "sweep.2-of-2.json"]
     assert sorted(Profile.read(out).names.values()) == sorted(JOBS)
     assert list(Profile.read(tmp_path / "sweep.2-of-2.json").names.values()) == ["cnn"]
+    ended = run(unmeasured.plain("parts", "--trainers", "1", "--set", f"profile.file={out}"), tmp_path)
+    assert ended.code == 0, ended.output
+    assert not unmeasured.left("parts").events("profile"), "nothing was measured again"
 
 
 @pytest.mark.parametrize(("part", "words"), [("3/3", "2 jobs"), ("3/2", "such as 2/4"), ("x", "such as 2/4")])

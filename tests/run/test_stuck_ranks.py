@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ import pytest
 from ensembles import faulty, mlp, write_ensemble
 from processes import run
 
+from fleet.board import Board
 from fleet.watchdog import Watchdog, forget_stacks, stuck_ranks
 
 RESOURCES = {"device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 4.0}
@@ -29,6 +32,15 @@ def test_the_stuck_rank_and_its_stack_are_named(members: int, tmp_path: Path) ->
     assert "in _go_wrong" in ended.output and "adrift" in ended.output
     left = stuck_ranks(ensemble.left("run").path / "stacks")
     assert len(left) == 1 and "in _go_wrong" in next(iter(left.values())), "others moved on, and took theirs back"
+
+
+@pytest.mark.slow
+def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
+    jobs = [{**faulty("adrift", "stopped"), "virtual_workers": 2}]
+    ensemble = write_ensemble(tmp_path, jobs, resources={"trainers": 2, **RESOURCES})
+    ended = run(ensemble.plain("run"), tmp_path, seconds=90)
+    assert ended.code == 1, ended.output
+    assert re.search(r"fleet: rank [12] has not moved for 3.6 s; its process is stopped \(kill -CONT \d+", ended.output)
 
 
 def test_a_run_whose_steps_are_short_says_nothing(tmp_path: Path) -> None:
@@ -70,3 +82,54 @@ def test_it_watches_the_thread_that_entered_it(tmp_path: Path) -> None:
     thread.start()
     thread.join()
     assert "in drifting" in found[0]
+
+
+def test_a_rank_that_cannot_speak_is_named_by_another_of_its_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its process is stopped, say: what it wrote on the board last is all that there is."""
+
+    def last_seen() -> None:
+        silent.is_seen(sys._getframe())
+
+    board = Board.alone(3)
+    silent = board.seat(1, 8)
+    silent.take()
+    last_seen()
+    with (
+        Watchdog(7, tmp_path, 0.2, board.seat(0, 7)) as speaking,
+        Watchdog(9, tmp_path, 0.2, board.seat(2, 9)) as other,
+    ):
+        await_true(lambda: (speaking.moves(), other.moves(), 8 in stuck_ranks(tmp_path))[-1])
+    told = stuck_ranks(tmp_path)[8]
+    assert "rank 8 has not moved for 0.2 s; " in told and "in last_seen" in told and "silent.is_seen(" in told
+    assert capsys.readouterr().err.count("rank 8 has not moved") == 1, "by one of the others alone"
+
+
+def test_a_rank_whose_process_has_ended_is_not_called_stuck() -> None:
+    board = Board.alone(2)
+    silent, speaking = board.seat(1, 8), board.seat(0, 7)
+    silent.take()
+    speaking.take()
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    board.row(1)["process"] = ended.pid
+    assert not list(speaking.silent(-1.0, fresh=1.0))
+
+
+def test_a_stack_deeper_than_the_board_keeps_its_innermost_calls(tmp_path: Path) -> None:
+    def deeper(left: int) -> None:
+        if left:
+            deeper(left - 1)
+        else:
+            silent.is_seen(sys._getframe())
+
+    board = Board.alone(2)
+    silent = board.seat(1, 8)
+    silent.take()
+    deeper(200)
+    speaking = board.seat(0, 7)
+    speaking.take()
+    (found,) = speaking.silent(-1.0, fresh=1.0)
+    assert found.rank == 8 and found.stack.rstrip().endswith("silent.is_seen(sys._getframe())")
+    assert not list(speaking.silent(-1.0, fresh=1.0)), "once"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "run" / "support"))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
 from processes import run
@@ -72,13 +73,14 @@ Submit = Callable[..., Submitted]
 
 @pytest.fixture
 def submit(slurm: VirtualSlurm, ensemble: Ensemble, request: pytest.FixtureRequest) -> Submit:
-    """Call `fleet submit` on the login node: submit(nodes, *options, GATE=...)."""
-    out = ensemble.left(re.sub(r"\W+", "-", request.node.name))
+    """Call `fleet submit` on the login node: submit(nodes, *options, GATE=...); `of`: another ensemble."""
 
-    def call(nodes: int, *options: str, **variables: str) -> Submitted:
+    def call(nodes: int, *options: str, of: Ensemble = ensemble, **variables: str) -> Submitted:
+        out = of.left(re.sub(r"\W+", "-", request.node.name))
         given = {**VARIABLES, **variables}
         words = ["--site", "slurm", "--nodes", str(nodes), "--gpus-per-node", "0", "--cores-per-rank", "1"]
-        words += ["--out", str(out.path), "--script", f"{out.path}.sh", "--time", "10m"]
+        words += [] if "--profile" in options else ["--out", str(out.path)]
+        words += ["--script", f"{out.path}.sh", "--time", "10m"]
         words += [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
         command = [
             *slurm.hosts.on(LOGIN),
@@ -86,12 +88,12 @@ def submit(slurm: VirtualSlurm, ensemble: Ensemble, request: pytest.FixtureReque
             "-m",
             "fleet",
             "submit",
-            str(ensemble.spec),
+            str(of.spec),
             *words,
             *options,
         ]
         environment = {**slurm.environment(), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=ensemble.folder, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=of.folder, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         found = re.search(r"submitted: job (\d+)", done.stdout)
         assert found is not None, done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,32 +10,25 @@ from typing import Any
 import pytest
 from bits import assert_same_bits, final_states
 from ensembles import RunFolder
+from waiting import wait_for
 
 from benchmarks.virtual_slurm import VirtualSlurm
 
 Submit = Callable[..., Any]
 JOBS = ("mlp", "cnn", "count")
-PATIENCE = 120.0
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {PATIENCE:g} s for {what}"
-        time.sleep(0.05)
 
 
 def held(submit: Submit, tmp_path: Path, nodes: int = 3, *options: str) -> tuple[Any, Path]:
     """Submit a run that stands still after its first epoch until a file is there; return it when an epoch is over."""
     gate = tmp_path / "goes-on"
     given = submit(nodes, *options, GATE=str(gate), GATE_AFTER="1")
-    wait_for(lambda: bool(given.folder.events("epoch")), f"an epoch of job {given.job}:\n{given.log}")
+    wait_for(lambda: bool(given.folder.events("epoch")), lambda: f"an epoch of job {given.job}:\n{given.log}")
     return given, gate
 
 
 def let_it_stop(given: Any, gate: Path) -> None:
     """Let samples come again once the run knows that it is to stop."""
-    wait_for(lambda: bool(given.folder.events("stopping")), f"the run to be asked to stop:\n{given.log}")
+    wait_for(lambda: bool(given.folder.events("stopping")), lambda: f"the run to be asked to stop:\n{given.log}")
     gate.touch()
 
 
@@ -87,7 +79,7 @@ def test_it_stops_in_time_for_its_checkpoints(
     submit: Submit, slurm: VirtualSlurm, undisturbed: RunFolder, tmp_path: Path
 ) -> None:
     """The scheduler says when the allocation ends; nobody sends a signal."""
-    options = ("--time", "1m", "--warn", "1s", "--", "--set", "checkpoints.margin=30")
+    options = ("--time", "2m", "--warn", "1s", "--", "--set", "checkpoints.margin=60")
     given, gate = held(submit, tmp_path, 2, *options)
     let_it_stop(given, gate)
     slurm.wait(given.job, "COMPLETED")
@@ -97,11 +89,26 @@ def test_it_stops_in_time_for_its_checkpoints(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_its_time_limit_ended_goes_on_when_it_is_submitted_again(
+    submit: Submit, slurm: VirtualSlurm, undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    """It was warned, but what it does takes longer than it is given: Slurm ends it."""
+    options = ("--time", "2m", "--warn", "1s", "--", "--set", "checkpoints.margin=0")
+    given, gate = held(submit, tmp_path, 2, *options)
+    slurm.wait(given.job, "TIMEOUT", "FAILED", "CANCELLED")
+    gate.touch()
+    again = slurm.call("sbatch", "--parsable", "--time=10", str(given.script), cwd=given.folder.path.parent)
+    slurm.wait(again, "COMPLETED")
+    assert_as_undisturbed(given, undisturbed)
+
+
+@pytest.mark.slow
 def test_a_node_crash_is_survived(submit: Submit, slurm: VirtualSlurm, undisturbed: RunFolder, tmp_path: Path) -> None:
     """The last of the tests: its node does not come back."""
     given, gate = held(submit, tmp_path, 2)
     slurm.crash(slurm.nodes_of(given.job)[-1])
-    wait_for(lambda: slurm.restarts(given.job) >= 1, f"the requeue:\n{given.log}")
+    wait_for(lambda: slurm.restarts(given.job) >= 1, lambda: f"the requeue:\n{given.log}")
     gate.touch()
     slurm.wait(given.job, "COMPLETED")
     assert_as_undisturbed(given, undisturbed)

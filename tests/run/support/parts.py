@@ -108,7 +108,7 @@ class Faulty(nn.Module):
     """A network whose fault shows in one training picture alone: in one virtual worker, at one step of an epoch.
 
     Args:
-        fault: "raise", "nan", "memory", "kill" or "stuck".
+        fault: "raise", "nan", "memory", "kill", "stopped" or "stuck".
         picture: the one in which it shows; None: in all.
     """
 
@@ -132,6 +132,8 @@ class Faulty(nn.Module):
             raise MemoryError("no room for the cargo")
         if self.fault == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
+        if self.fault == "stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == "stuck":
             threading.Event().wait()
         return outputs * torch.nan
