@@ -100,7 +100,7 @@ def test_killed_process_ends_all(tmp_path: Path) -> None:
 
 # Without Horovod, or with one that does not fit.
 
-COMMANDS = [words("Small", "x.h5", STEPS, "--trainers", 2)]
+COMMANDS = [words("Small", "x.h5", STEPS, "--trainers", 2), ["run", "ensemble.yaml", "--reduce", "horovod"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
