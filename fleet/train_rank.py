@@ -153,7 +153,8 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
             print(f"fleet: {error}", file=sys.stderr, flush=True)
         return FAILED
     except HorovodHangs as error:
-        print(f"fleet: rank {rank}: {error}", file=sys.stderr, flush=True)
+        before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
+        print(f"fleet: rank {rank}: {before}{error}", file=sys.stderr, flush=True)
         raise
     except Exception:
         return failed()

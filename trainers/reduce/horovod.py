@@ -186,7 +186,7 @@ class HorovodSum:
         if thread.is_alive():
             ranks = ", ".join(map(str, self._others))
             raise HorovodHangs(
-                f"Horovod did not {what} within {seconds:g} s: it waits for rank {ranks}, and one stands still or is "
+                f"Horovod did not {what} within {seconds:g} s: it waits for ranks {ranks}, and one stands still or is "
                 "gone; this process cannot train in a group any more, so end the job and start it again"
             )
         if errors:
