@@ -20,14 +20,14 @@ fail() {
     exit 2
 }
 
+# As a whole path, since the build runs in other folders.
 choose_python() {
-    if [ -n "$1" ]; then
-        echo "$1"
-    elif [ -x .venv/bin/python ]; then
-        echo "$PWD/.venv/bin/python"
-    else
-        command -v python3 || fail "no python3 on PATH and no .venv here: name the environment's interpreter"
+    local found=$1
+    if [ -z "$found" ] && [ -x .venv/bin/python ]; then
+        found=.venv/bin/python
     fi
+    found=$(command -v "${found:-python3}") || fail "${1:-python3} is no Python here: name the environment's interpreter"
+    echo "$(cd "$(dirname "$found")" && pwd)/${found##*/}"
 }
 
 # The wheel's mpicxx stands beside its Python. mpi4py and Horovod have to use one MPI, so that one goes first.

@@ -77,7 +77,7 @@ def test_what_is_missing_is_told_with_its_mend(lacks: str, words: list[str], ins
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(("no/such/python",), ["no/such/python is no Python"]), (("a", "b"), ["2 arguments", "one PYTHON"])],
+    [(("no/such/python",), ["no/such/python is no Python here"]), (("a", "b"), ["2 arguments", "one PYTHON"])],
 )
 def test_wrong_arguments_are_told(arguments: tuple[str, ...], words: list[str], install: Install) -> None:
     done = install(*arguments)

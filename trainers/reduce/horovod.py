@@ -37,6 +37,9 @@ _REASON_SECONDS = 5.0
 _SECONDS_BETWEEN_CHECKS = 0.1
 _EAGER_SECONDS = 50e-6
 _LONGEST_NAP = 200e-6
+_FIXED_FOR_GOOD = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_AUTOTUNE")
+"""Variables that are taken from Horovod: what they fix outlives its end, and together with HOROVOD_CYCLE_TIME makes the
+next start crash (horovod/common/parameter_manager.cc). Buckets are fused gradients already."""
 _KNOWN = (torch.float16, torch.float32, torch.float64)
 """What Horovod can add; other dtypes are added as float32."""
 
@@ -91,7 +94,8 @@ class HorovodSum:
         self._group.barrier()  # who fails before has told so; Horovod's own start knows no bound
         self._timeout = transport.timeout
         self._on_device = self._device.type != "cpu" and bool(hvd.nccl_built())
-        os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", "0")  # buckets are fused gradients already
+        for name in _FIXED_FOR_GOOD:
+            os.environ.pop(name, None)
         self._within(self._timeout, "start", lambda: hvd.init(comm=transport.communicator))
         self._hvd = hvd
 

@@ -6,6 +6,7 @@ Each rank writes what it saw to horovod-R.json; masters write checkpoints to CAS
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,7 @@ def silent() -> str:
 
 
 def main(folder: Path) -> None:
+    os.environ.update(HOROVOD_CYCLE_TIME="2", HOROVOD_FUSION_THRESHOLD="0")  # together they crash a second start
     torch.set_num_threads(1)
     training(folder)
     seen: dict[str, Any] = {"right": groups_side_by_side()}
