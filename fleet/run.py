@@ -27,7 +27,7 @@ from fleet.journal import last_second
 from fleet.keeper import Keeper
 from fleet.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.leftovers import made_by_mpi, sweep, write_note
-from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks
+from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks, survives_losses
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
@@ -279,6 +279,11 @@ def _load_horovod(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions
     """
     if options.reduce != "horovod":
         return
+    if survives_losses():
+        raise BadInput(
+            "--reduce horovod: Horovod cannot go on without a rank that is lost, and this MPI was started to let the "
+            "others go on; start it without --with-ft ulfm"
+        )
     error = ""
     if cluster.places[world.rank].is_trainer:
         try:

@@ -3,9 +3,9 @@
 Means over all virtual workers come out right whatever each member holds, as gradients are scaled by 1/N before. The
 order of the additions is Horovod's and MPI's, so results agree with plain DDP within rounding, and not bit for bit.
 
-Each group has a Horovod of its own, started over the group's communicator and ended when the group parts. Horovod's way
-to let groups come and go in one start, dynamic process sets, is not used: its background threads then meet those of
-all other ranks in a blocking Allgather, once a millisecond, with a lock held that every reduction takes
+Each group has a Horovod of its own, started over a communicator of its members and ended when the group parts.
+Horovod's way to let groups come and go in one start, dynamic process sets, is not used: its background threads then
+meet those of all other ranks in a blocking Allgather, once a millisecond, with a lock held that every reduction takes
 (horovod/common/process_set.cc, 0.28.1). So a rank that stands still would stop every network of the run, in waits that
 nothing bounds. Here it stops those that it trains with, and they say so.
 
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event, Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from torch import Tensor
 from trainers.group import Group
 from trainers.reduce.adder import Adder, InOrder
 from trainers.reduce.transport import Interrupted, PeerFailed, PeerSilent
+
+if TYPE_CHECKING:
+    from trainers.reduce.mpi import MpiTransport
 
 __all__ = ["HorovodHangs", "HorovodSum", "horovod_sum"]
 
@@ -96,7 +99,7 @@ class HorovodSum:
         self._on_device = self._device.type != "cpu" and bool(hvd.nccl_built())
         for name in _FIXED_FOR_GOOD:
             os.environ.pop(name, None)
-        self._within(self._timeout, "start", lambda: hvd.init(comm=transport.communicator))
+        self._within(self._timeout, "start", lambda: _init(hvd, transport))
         self._hvd = hvd
 
     @torch.no_grad()
@@ -206,6 +209,12 @@ def _library() -> Any:
     import horovod.torch
 
     return horovod.torch
+
+
+def _init(hvd: Any, transport: MpiTransport) -> None:
+    members = transport.communicator()
+    hvd.init(comm=members)
+    members.Free()  # Horovod has a duplicate of its own
 
 
 def _caught(work: Callable[[], object], errors: list[BaseException]) -> None:

@@ -88,10 +88,14 @@ class MpiTransport:
         self._interrupted = threading.Event()
         self._keep_alive: list[_Transfer] = []
 
-    @property
     def communicator(self) -> MPI.Intracomm:
-        """The communicator, which others may duplicate."""
-        return self._comm
+        """Return a new communicator of the members, to be freed; all make it at once, in a wait without a bound."""
+        everyone = self._comm.Get_group()
+        members = everyone.Incl(self._ranks)
+        made = self._comm.Create_group(members, self._tag)
+        members.Free()
+        everyone.Free()
+        return made
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; an empty array is not sent."""
