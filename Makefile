@@ -10,7 +10,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 TESTS ?= tests
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-equality chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ $(READY): requirements.lock setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	rm -f $(VENV)/.ready-* && touch $@
+
+horovod: venv  ## build Horovod for `--reduce horovod` against this torch and MPI (minutes)
+	FLEET_MPI=$(FLEET_MPI) batch_scripts/install_horovod.sh $(BIN)/python
 
 demo: venv  ## train the demo ensemble on the digits and say where its report is
 	$(BIN)/fleet run examples/digits.yaml --out runs/demo

@@ -79,6 +79,9 @@ def run(
     in_place: Annotated[
         bool, typer.Option(help="let the others go on when a trainer is lost, where MPI can: Open MPI 5")
     ] = True,
+    reduce: Annotated[
+        str, typer.Option(help="what adds gradients: mpi, in the order of DDP; or horovod, whose bits are its own")
+    ] = "mpi",
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
@@ -93,7 +96,8 @@ def run(
     changes = _changes(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes.append(f"rehearse.time_scale={time_scale}")
-    sys.exit(_launch(RunOptions(spec, tuple(changes), out, rehearse, shape), restarts, in_place))
+    options = RunOptions(spec, tuple(changes), out, rehearse, shape, reduce=reduce)
+    sys.exit(_launch(options, restarts, in_place and reduce == "mpi"))  # Horovod needs all whom it was started with
 
 
 @app.command()
@@ -166,6 +170,8 @@ def _launch(options: RunOptions, restarts: int = 0, in_place: bool = False) -> i
     """Join the ranks that a launcher started, or start local ones."""
     from fleet.launched import inside_launcher
 
+    with _people():
+        options.check()
     if inside_launcher():
         from fleet.pinning import pin_rank
 

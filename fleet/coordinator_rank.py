@@ -23,6 +23,7 @@ from fleet.binding import binding_table
 from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
 from fleet.ensemble_file import EnsembleFile
+from fleet.horovod_here import NOT_BIT_FOR_BIT
 from fleet.input_checks import check_input
 from fleet.journal import Journal, read_journal
 from fleet.known_rates import KnownRates, Rates
@@ -277,6 +278,7 @@ class Session:
             host=self.rank.cluster.places[0].host,
             spec_hash=spec_hash(self.spec), policy=plan.name, policy_parameters=dict(self.spec.policy.parameters),
             rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=self.spec.name,
+            reduce=self.rank.options.reduce,
         )  # fmt: skip
         journal.write("cluster", **self.rank.cluster.record())
         for job in self.spec.jobs:
@@ -294,7 +296,7 @@ class Session:
         for name, damage in self._lost.items():
             text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
             journal.write("warning", text=text, job=name)
-        for text in self.rank.warnings:
+        for text in (*self.rank.warnings, *([NOT_BIT_FOR_BIT] if self.rank.options.reduce == "horovod" else [])):
             journal.write("warning", text=text, job=None)
         wanted, trainers = self.spec.resources.trainers, len(self.rank.cluster.trainers)
         if wanted is not None and wanted != trainers:
@@ -417,6 +419,7 @@ class Session:
             "name": self.spec.name,
             "rehearsal": self.runtime.rehearsal is not None,
             "skipped_samples": self._skipped.counts,
+            "reduce": self.rank.options.reduce,
         }
         return ledger.run_json(status, self.spec.policy.name, journal.seconds(), **more)
 

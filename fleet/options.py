@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.horovod_here import check_horovod
 from fleet.profile_parts import part_name
 from fleet.spec import EnsembleSpec
+
+REDUCTIONS = ("mpi", "horovod")
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,7 @@ class RunOptions:
         pretend: trainers of each pretend node, for a rehearsal.
         profile: only profile, and write the rates there.
         part: which part of the jobs to profile, of how many, from 1.
+        reduce: "mpi" or "horovod", what adds gradients in groups of trainers.
     """
 
     spec: Path
@@ -30,6 +34,18 @@ class RunOptions:
     pretend: tuple[int, ...] | None = None
     profile: Path | None = None
     part: tuple[int, int] | None = None
+    reduce: str = "mpi"
+
+    def check(self) -> None:
+        """Check what needs no spec.
+
+        Raises:
+            ValueError: what is wrong, and the mend.
+        """
+        if self.reduce not in REDUCTIONS:
+            raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
+        if self.reduce == "horovod":
+            check_horovod()
 
     def directory(self, spec: EnsembleSpec) -> Path:
         """The run directory; an offline profile has one of its own, apart from that of the run."""
@@ -55,6 +71,7 @@ class RunOptions:
             words += ["--set", change]
         target = self.profile or self.out
         words += ["--out", str(target)] if target else []
+        words += ["--reduce", self.reduce] if self.reduce != "mpi" else []
         words += ["--rehearse"] if self.rehearse else []
         words += ["--part", "{}/{}".format(*self.part)] if self.part else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

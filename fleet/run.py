@@ -22,12 +22,13 @@ from fleet.binding_checks import check_binding
 from fleet.binding_facts import gather_facts
 from fleet.board import Board
 from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
+from fleet.horovod_here import HorovodMissing, load_horovod
 from fleet.input_checks import BadInput
 from fleet.journal import last_second
 from fleet.keeper import Keeper
 from fleet.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.leftovers import made_by_mpi, sweep, write_note
-from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks
+from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks, survives_losses
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
@@ -52,6 +53,8 @@ from preprocess import (
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from trainers.reduce.adder import AdderOf
 
 BAD_INPUT = 2
 STOPPED = 75
@@ -199,6 +202,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int
         warnings = _check_places(world, cluster, options, spec.resources.threads)
         datasets = _open_data(world, cluster, spec)
         _warm_up(cluster.places[world.rank])
+        _load_horovod(world, cluster, options)
         facts = _agree(world, lambda: facts_to_json(facts_of(datasets)), facts_from_json)
         rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
         runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
@@ -268,6 +272,30 @@ def _warm_up(place: Place) -> None:
     elif place.rank == COORDINATOR:
         with suppress(ImportError):
             importlib.import_module("torch.utils.tensorboard")
+
+
+def _load_horovod(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> None:
+    """Load Horovod on the trainers, if it is to add gradients.
+
+    Raises:
+        BadInput: on every rank alike, if one of them cannot.
+    """
+    if options.reduce != "horovod":
+        return
+    if survives_losses():
+        raise BadInput(
+            "--reduce horovod: Horovod cannot go on without a rank that is lost, and this MPI was started to let the "
+            "others go on; start it without --with-ft ulfm"
+        )
+    error = ""
+    if cluster.places[world.rank].is_trainer:
+        try:
+            load_horovod()
+        except HorovodMissing as found:
+            error = str(found)
+    for place, said in zip(cluster.places, gather(world, {"error": error})):
+        if said["error"]:
+            raise BadInput(f"rank {place.rank} on {place.host}: {said['error']}")
 
 
 def _open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> dict[str, Dataset]:
@@ -378,7 +406,16 @@ def _train(rank: Rank) -> int:
             rank.directory,
             rank.report_signal,
             watchdog.moves,
+            _adder_of(rank.options),
         ).run()
+
+
+def _adder_of(options: RunOptions) -> AdderOf:
+    """What adds gradients in this run's groups."""
+    from trainers.reduce.adder import InOrder
+    from trainers.reduce.horovod import horovod_sum
+
+    return horovod_sum if options.reduce == "horovod" else InOrder
 
 
 class GuardedThread(threading.Thread):

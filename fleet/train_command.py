@@ -32,7 +32,7 @@ Trainers = Annotated[int | None, typer.Option(help="processes; default: as many 
 Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
 Determinism = Annotated[str, typer.Option(help="D0, D1 or D2")]
 Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
-Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl")]
+Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl, horovod")]
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 InstructionSet = Annotated[
@@ -55,6 +55,8 @@ def train(
     instruction_set: InstructionSet = "avx2",
 ) -> None:
     """Train one job from a task class; the same bits on any number of trainers, and those of stock DDP.
+
+    With --reduce horovod, weights agree with those within rounding, and not bit for bit.
 
     Starts local MPI ranks if it takes more than one trainer, or joins those that mpirun, srun or jsrun started.
     """

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.horovod_here import HorovodMissing, check_horovod
+from fleet.torch_world import inside_torchrun
+
 LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
-TRANSPORTS = ("mpi", "torch", "nccl")
+TRANSPORTS = ("mpi", "torch", "nccl", "horovod")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -30,7 +33,7 @@ class TrainOptions:
         resume: the checkpoint to go on from.
         level: of determinism.
         ddp: train under stock DDP instead.
-        reduce: "mpi", "torch" or "nccl", what carries gradients between trainers.
+        reduce: "mpi", "torch" or "nccl", what carries gradients between trainers, or "horovod", which adds them too.
         threads: of each process's CPU arithmetic.
         device: "auto", "cpu" or "cuda".
         instruction_set: what CPU kernels are limited to at D2.
@@ -66,6 +69,8 @@ class TrainOptions:
         _choose("--device", self.device, DEVICES)
         if self.reduce == "nccl" and self.device == "cpu":
             raise TrainError(GPUS_ONLY.format(device="cpu"))
+        if self.reduce == "horovod":
+            self._check_horovod()
         if self.trainers is not None and self.trainers > self.virtual_workers:
             raise TrainError(too_many_trainers(self.trainers, self.virtual_workers))
         if self.ddp:
@@ -85,6 +90,19 @@ class TrainOptions:
         for option, path in (("--checkpoint", self.checkpoint), ("--resume", self.resume), ("--out", self.trace)):
             words += [option, str(path)] if path is not None else []
         return words
+
+    def _check_horovod(self) -> None:
+        if self.ddp:
+            raise TrainError("--ddp --reduce horovod: stock DDP adds gradients itself, over gloo; leave one out")
+        if inside_torchrun():
+            raise TrainError(
+                "--reduce horovod: Horovod meets over MPI, and torchrun started this process; start it with mpirun or "
+                "srun, or on one machine without either"
+            )
+        try:
+            check_horovod()
+        except HorovodMissing as error:
+            raise TrainError(str(error)) from error
 
     def _check_ddp(self) -> None:
         if self.resume is not None:

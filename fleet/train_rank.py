@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from fleet import torch_world
+from fleet.horovod_here import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
 from fleet.launched import launch_folder, leave, leave_code
 from fleet.leftovers import made_by_mpi, sweep, write_note
 from fleet.signals import StopFlag
@@ -33,7 +34,9 @@ from trainers import (
     write,
 )
 from trainers.instruction_sets import PinsTooLate
+from trainers.reduce.adder import InOrder
 from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.reduce.torch_backend import TorchTransport
 from trainers.single_job import News, NoSamples, SingleJob, TaskData
 from trainers.step_options import StepOptions
@@ -45,7 +48,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: What a person can have got wrong; it is told without a traceback.
-MENDABLE = (TrainError, ReferenceProblem, CheckpointError, PinsDiffer, PinsTooLate, NoSamples, TraceError)
+MENDABLE = (
+    TrainError,
+    ReferenceProblem,
+    CheckpointError,
+    PinsDiffer,
+    PinsTooLate,
+    NoSamples,
+    TraceError,
+    HorovodMissing,
+)
 #: What can come of a job that was started well; its text says all.
 TOLD = (Diverged, UnevenGradients, PeerFailed, PeerSilent)
 _TAG = 2
@@ -70,7 +82,14 @@ def train_in_world(options: TrainOptions) -> int:
     if world.rank == 0:
         leave("pid", os.getpid())
     node = world.Split_type(MPI.COMM_TYPE_SHARED)
-    code = _guarded(options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank)
+    try:
+        code = _guarded(
+            options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank
+        )
+    except HorovodHangs:  # Horovod's threads would keep this process from its end
+        leave_code(world.rank, FAILED)
+        world.Abort(FAILED)
+        raise
     code = leave_code(world.rank, code)
     note.remove()
     return code
@@ -91,7 +110,7 @@ def train_in_torchrun(options: TrainOptions) -> int:
 
 def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> Group:
     _check_size(options, world.size)
-    if options.reduce == "mpi" or world.size == 1:
+    if options.reduce in ("mpi", "horovod") or world.size == 1:
         return Group.form(world, range(world.size), _TAG)
     return _over(options, torch_world.transport_of_world(world, node.size == world.size), node.rank)
 
@@ -133,6 +152,10 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
         if speaks or not isinstance(error, PeerFailed):
             print(f"fleet: {error}", file=sys.stderr, flush=True)
         return FAILED
+    except HorovodHangs as error:
+        before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
+        print(f"fleet: rank {rank}: {before}{error}", file=sys.stderr, flush=True)
+        raise
     except Exception:
         return failed()
 
@@ -143,14 +166,21 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
     _agreed(group, lambda: determinism.pin(options.threads, options.level, device))
     determinism.check_group(group, [f"rank {rank}" for rank in group.ranks], device)
-    trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level)
+    over_horovod = options.reduce == "horovod" and group.size > 1
+    if over_horovod:
+        _agreed(group, load_horovod)
+    adder = horovod_sum if over_horovod else InOrder
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder)
     data = _agreed(group, lambda: TaskData(task))
     if options.resume is not None:
         trainer.restore(_saved(options, trainer) if group.is_master else None)
     trace = _trace(options, trainer, compute)
     with TrainView(trainer.name, options.steps) if group.is_master else _Silent() as view:
+        if over_horovod:
+            view.say(NOT_BIT_FOR_BIT)
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
-        finished = job.run(options.steps)
+        with trainer.adding():
+            finished = job.run(options.steps)
         if trace is not None:
             trace.close()
         _save(options, trainer, view)

@@ -42,6 +42,8 @@ from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.allocator import give_freed_memory_back
 from trainers.move import joining, resize
+from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.horovod import HorovodHangs
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -72,6 +74,7 @@ class TrainerRank:
         directory: where checkpoints go.
         report_signal: tells the coordinator if this rank got a signal.
         moves: called now and then: this rank is not stuck.
+        adder: what adds gradients in groups.
     """
 
     world: MPI.Intracomm
@@ -83,6 +86,7 @@ class TrainerRank:
     directory: RunDirectory
     report_signal: Callable[[], None]
     moves: Callable[[], None] = lambda: None
+    adder: AdderOf = InOrder
     ring: Ring | None = None
     _heard: float = field(default_factory=time.monotonic)
     _fatal: str = ""  # why the run must end, as rank 0 was told
@@ -150,7 +154,7 @@ class TrainerRank:
         except WriterLost as error:
             goes_on = survives_losses()
             word = Left(job, 0, "lost" if goes_on else "failed", error=self._no_samples(error), fatal=not goes_on)
-        except CheckpointError as error:
+        except (CheckpointError, HorovodHangs) as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
         except (RingTimeout, FeedTimeout) as error:
             word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
@@ -214,10 +218,11 @@ class TrainerRank:
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
-                if group.is_master:
-                    moving = self._move_seconds.pop(order.job, 0.0)
-                    self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
-                word = self._run(order, group, trainer, feed)
+                with trainer.adding():
+                    if group.is_master:
+                        moving = self._move_seconds.pop(order.job, 0.0)
+                        self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
+                    word = self._run(order, group, trainer, feed)
                 if word.held:
                     stack.pop_all()  # the group stays
                     self._held[order.job] = trainer
@@ -270,7 +275,7 @@ class TrainerRank:
     def _trainer(self, job: str, group: Group) -> Trainer:
         level = self.runtime.spec.determinism.level
         workers = self.runtime.job(job).virtual_workers
-        return Trainer(self.runtime.task(job), workers, group, self.device, level=level)
+        return Trainer(self.runtime.task(job), workers, group, self.device, level=level, adder=self.adder)
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
         job = self.runtime.job(order.job)
@@ -306,10 +311,13 @@ class TrainerRank:
         begin = time.perf_counter()
         with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
             level = self.runtime.spec.determinism.level
-            trainer = Trainer(runtime.task(order.job), job.virtual_workers, group, self.device, level=level)
-            forming = time.perf_counter() - begin
-            layout = self.runtime.data_of(order.job).layout
-            timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
+            trainer = Trainer(
+                runtime.task(order.job), job.virtual_workers, group, self.device, level=level, adder=self.adder
+            )
+            with trainer.adding():
+                forming = time.perf_counter() - begin
+                layout = self.runtime.data_of(order.job).layout
+                timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
             if group.is_master:
                 self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
         return Left(order.job, 0, "profiled")

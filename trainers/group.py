@@ -87,6 +87,11 @@ class Group:
         return cls(transport, range(transport.size), neighbours)
 
     @property
+    def transport(self) -> Transport:
+        """What carries the members' messages."""
+        return self._transport
+
+    @property
     def is_master(self) -> bool:
         """Whether this member speaks for the group."""
         return self.index == 0

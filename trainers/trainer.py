@@ -25,12 +25,12 @@ from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.evaluation_mode import evaluating
 from trainers.fit import misfit
 from trainers.gradients import Filling, Gradients
-from trainers.group import Group, blocks_of
+from trainers.group import Group
 from trainers.operators import named_operators
 from trainers.plan import BatchPlan
 from trainers.random_state import seed_everything
+from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.overlap import Reduction
-from trainers.reduce.ring import VirtualRing
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -107,17 +107,21 @@ class Trainer:
         device: torch.device | str = "cpu",
         compute: Compute | None = None,
         level: str = "D1",
+        adder: AdderOf = InOrder,
     ) -> None:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
         Every member of `group` does the same. Sets the process's determinism to `level` (see `trainers.determinism`),
         and lets it keep the memory that a step frees (see `trainers.allocator`).
+
+        adder: what adds gradients; with any but the ring, steps are taken inside `adding()`, and have not DDP's bits.
         """
         keep_freed_memory()
         self.level = determinism.pin(level=level, device=device)
         self.task, self.name = task, tasks.name_of(task)
         self.virtual_workers, self.device = virtual_workers, torch.device(device)
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
+        self._adder_of = adder
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
         self.options, self.accumulating = StepOptions.of(task), False
@@ -150,7 +154,7 @@ class Trainer:
         with self._clock():
             batches = self._one_a_worker(batches)
             buffers = self._first_workers_buffers()
-            with Reduction(self._ring, self._beside, self.group.interrupt) as reduction:
+            with Reduction(self._adder, self._beside) as reduction:
                 turns = [self._turn(worker, batch, buffers, reduction) for worker, batch in zip(self.workers, batches)]
                 sums = self._count(turns)
                 layout = self._agree_on_layout(turns)
@@ -165,6 +169,19 @@ class Trainer:
             self.step_in_epoch += 1
             self.steps += 1
         return sums
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        """Let steps be taken inside this context; all members enter and leave it together. It ends before a move.
+
+        PeerFailed, PeerSilent; what else, the adder says.
+        """
+        adder = self._adder
+        try:
+            adder.start()
+            yield
+        finally:
+            adder.stop()
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
@@ -329,7 +346,7 @@ class Trainer:
             for number in range(len(self._buckets.layout.buckets)):
                 self._start(reduction, number)
         totals, seconds = reduction.finish()
-        waited = self._neighbours.take_waited()
+        waited = self._adder.take_waited()
         self.group.waited += min(seconds, waited) if self._beside else waited
         return totals
 
@@ -398,8 +415,7 @@ class Trainer:
 
     def _join(self, group: Group) -> None:
         self.group = group
-        self._neighbours = group.neighbours()
-        self._ring = VirtualRing(blocks_of(self.virtual_workers, group.size), group.index, self._neighbours)
+        self._adder = self._adder_of(group, self.virtual_workers, self.device)
         self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
 
     def check_fit(self, checkpoint: Checkpoint | None) -> None:

@@ -177,14 +177,19 @@ def _horovod() -> Iterator[Check]:
     try:
         found = version("horovod")
     except PackageNotFoundError:
-        yield Check("horovod", Verdict.MISSING, "not installed", "only sites that live on it need it")
+        yield Check(
+            "horovod",
+            Verdict.MISSING,
+            "not installed",
+            "only --reduce horovod needs it: batch_scripts/install_horovod.sh",
+        )
         return
     works = _importable("horovod.torch")
     yield Check(
         "horovod",
         Verdict.OK if works else Verdict.MISSING,
         found,
-        "" if works else "it was built for another torch or MPI: build it again",
+        "" if works else "it was built for another torch or MPI: batch_scripts/install_horovod.sh --force",
     )
 
 

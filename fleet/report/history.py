@@ -156,6 +156,7 @@ class _Reader:
                 policy=str(event.get("policy", "")),
                 policy_parameters=dict(event.get("policy_parameters") or {}),
                 time_scale=_number(rehearsal.get("time_scale")),
+                reduce=str(event.get("reduce", "")),
             )
         )
 

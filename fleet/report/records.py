@@ -53,6 +53,7 @@ class Session:
     policy: str = ""
     policy_parameters: Mapping[str, Any] = field(default_factory=dict)
     time_scale: float | None = None
+    reduce: str = ""
     cluster: Cluster | None = None
     status: str | None = None
     overheads: Mapping[str, float] | None = None

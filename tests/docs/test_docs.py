@@ -7,6 +7,7 @@ import inspect
 import json
 import re
 from dataclasses import fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ from preprocess.transform import built_in_transforms
 from trainers import Checkpoint
 
 POLICY_PAGES = DOCS / "reference" / "policies"
+NEEDS_HOROVOD = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("horovod") is None, reason="no Horovod here: batch_scripts/install_horovod.sh"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +86,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         "submit",
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
+        pytest.param("horovod", marks=NEEDS_HOROVOD),
     ],
 )
 def test_how_to_runs_as_told(name: str, tmp_path: Path) -> None:
@@ -105,7 +111,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
-    followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs", "submit"}
+    followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs", "submit", "horovod"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

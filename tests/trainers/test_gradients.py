@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from trainers import Group
 from trainers.buckets import Buckets, Layout
 from trainers.gradients import Filling, Gradients, GradientTwice, SparseGradient
+from trainers.reduce.adder import InOrder
 from trainers.reduce.overlap import Reduction
-from trainers.reduce.ring import VirtualRing
 
 
 def gradients_of(model: nn.Module) -> tuple[Gradients, list[nn.Parameter], list[Tensor]]:
@@ -97,7 +98,7 @@ def test_buckets_that_nobody_fills_are_full_at_the_end() -> None:
 
 
 class Endless:
-    """A ring whose sums wait until they are interrupted, or fail."""
+    """An adder whose sums wait until they are interrupted, or fail."""
 
     def __init__(self, fails: bool) -> None:
         self.interrupted = threading.Event()
@@ -108,11 +109,14 @@ class Endless:
             raise ConnectionError("no sum")
         raise AssertionError("nobody interrupted the wait")
 
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
 
 def test_sums_beside_come_in_the_order_of_their_starts() -> None:
-    ring = VirtualRing([range(2)], 0, None)  # type: ignore[arg-type]
+    ring = InOrder(Group.alone(), 2, torch.device("cpu"))
     for beside in (False, True):
-        with Reduction(ring, beside, lambda: None) as reduction:
+        with Reduction(ring, beside) as reduction:
             for number in range(5):
                 reduction.start([torch.full((3,), float(number)), torch.ones(3)])
             sums, _ = reduction.finish()
@@ -121,14 +125,14 @@ def test_sums_beside_come_in_the_order_of_their_starts() -> None:
 
 def test_an_error_beside_is_raised_where_the_step_waits() -> None:
     ring = Endless(fails=True)
-    with pytest.raises(ConnectionError), Reduction(ring, True, ring.interrupted.set) as reduction:  # type: ignore[arg-type]
+    with pytest.raises(ConnectionError), Reduction(ring, True) as reduction:  # type: ignore[arg-type]
         reduction.start([torch.ones(1)])
         reduction.finish()
 
 
 def test_an_error_of_the_step_ends_the_sums_beside() -> None:
     ring = Endless(fails=False)
-    with pytest.raises(ArithmeticError), Reduction(ring, True, ring.interrupted.set) as reduction:  # type: ignore[arg-type]
+    with pytest.raises(ArithmeticError), Reduction(ring, True) as reduction:  # type: ignore[arg-type]
         reduction.start([torch.ones(1)])
         raise ArithmeticError
     assert ring.interrupted.is_set()

@@ -81,12 +81,21 @@ class MpiTransport:
         self._ranks = list(range(comm.Get_size()) if ranks is None else ranks)
         self._names = list(self._ranks if names is None else names)
         self._tag, self._abort_tag = tag, tag + 1
-        self._timeout = timeout
+        self.timeout = timeout
         self.index = self._ranks.index(comm.Get_rank())
         self.size = len(self._ranks)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self._interrupted = threading.Event()
         self._keep_alive: list[_Transfer] = []
+
+    def communicator(self) -> MPI.Intracomm:
+        """Return a new communicator of the members, to be freed; all make it at once, in a wait without a bound."""
+        everyone = self._comm.Get_group()
+        members = everyone.Incl(self._ranks)
+        made = self._comm.Create_group(members, self._tag)
+        members.Free()
+        everyone.Free()
+        return made
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; an empty array is not sent."""
@@ -164,8 +173,8 @@ class MpiTransport:
         self.check()
         if self._interrupted.is_set():
             raise Interrupted("this member gives up")
-        if elapsed > self._timeout:
-            raise PeerSilent(sorted({self._names[transfer.peer] for transfer in transfers}), self._timeout)
+        if elapsed > self.timeout:
+            raise PeerSilent(sorted({self._names[transfer.peer] for transfer in transfers}), self.timeout)
 
     def _give_up(self, transfers: list[_Transfer]) -> None:
         """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it."""

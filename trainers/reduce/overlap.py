@@ -10,7 +10,7 @@ from types import TracebackType
 
 from torch import Tensor
 
-from trainers.reduce.ring import VirtualRing
+from trainers.reduce.adder import Adder
 
 __all__ = ["Reduction"]
 
@@ -24,20 +24,18 @@ class Reduction:
     while it waits. As a context, it ends the thread when an error leaves it.
     """
 
-    def __init__(self, ring: VirtualRing, beside: bool, interrupt: Callable[[], None]) -> None:
-        """`interrupt()` makes the ring's waits end with an error; it is called when the step has failed."""
-        self._ring = ring
-        self._interrupt = interrupt
+    def __init__(self, adder: Adder, beside: bool) -> None:
+        self._adder = adder
         self._sums: list[Tensor] = []
         self._error: BaseException | None = None
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="reduction", daemon=True) if beside else None
 
     def start(self, vectors: Sequence[Tensor], ready: Callable[[], None] = lambda: None) -> None:
-        """Begin the sum of a bucket's vectors, once `ready()` has returned (see `VirtualRing.sum`)."""
+        """Begin the sum of a bucket's vectors, once `ready()` has returned (see `Adder.sum`)."""
         if self._thread is None:
             ready()
-            self._sums.append(self._ring.sum(vectors))
+            self._sums.append(self._adder.sum(vectors))
             return
         if self._thread.ident is None:
             self._thread.start()
@@ -49,6 +47,8 @@ class Reduction:
         self._stop()
         if self._error is not None:
             raise self._error
+        if self._thread is None:
+            self._adder.complete()
         return self._sums, time.perf_counter() - begin
 
     def __enter__(self) -> Reduction:
@@ -56,7 +56,7 @@ class Reduction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None and self._thread is not None and self._thread.is_alive():
-            self._interrupt()
+            self._adder.interrupt()
             self._stop()
 
     def _stop(self) -> None:
@@ -70,6 +70,7 @@ class Reduction:
             while task := self._tasks.get():
                 vectors, ready = task
                 ready()
-                self._sums.append(self._ring.sum(vectors))
+                self._sums.append(self._adder.sum(vectors))
+            self._adder.complete()
         except BaseException as error:  # told by `finish`, in the thread of the step
             self._error = error

@@ -6,14 +6,23 @@ import torch
 from cases import HELD_OUT, SAMPLES, STEPS, Case
 
 from trainers import Checkpoint, Group, Trainer
+from trainers.reduce.adder import AdderOf, InOrder
 
 
-def run(case: Case, group: Group, until: int = STEPS, checkpoint: Checkpoint | None = None, begin: int = 0) -> Trainer:
+def run(
+    case: Case,
+    group: Group,
+    until: int = STEPS,
+    checkpoint: Checkpoint | None = None,
+    begin: int = 0,
+    adder: AdderOf = InOrder,
+) -> Trainer:
     """Train from step `begin` (with the checkpoint, on the master, if it is not 0) up to step `until`."""
-    trainer = Trainer(case, case.virtual_workers, group)
+    trainer = Trainer(case, case.virtual_workers, group, adder=adder)
     if begin:
         trainer.restore(checkpoint)
-    advance(trainer, case, until)
+    with trainer.adding():
+        advance(trainer, case, until)
     return trainer
 
 

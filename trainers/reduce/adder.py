@@ -1,0 +1,70 @@
+"""What adds the gradients of a job's virtual workers, on one member of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from trainers.group import Group, blocks_of
+from trainers.reduce.ring import VirtualRing
+
+__all__ = ["Adder", "AdderOf", "InOrder"]
+
+
+class Adder(Protocol):
+    """The sums over all virtual workers. Every member calls the same methods in the same order."""
+
+    def start(self) -> None:
+        """Meet the other members; before the first sum. PeerSilent, PeerFailed."""
+
+    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Return the sum over all virtual workers, or where it will be once `complete` has returned.
+
+        vectors: the flat tensors of the own workers, in rank order, on the CPU. The sum takes the place of the first.
+        """
+
+    def complete(self) -> None:
+        """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
+
+    def take_waited(self) -> float:
+        """Return the seconds spent waiting for other members since the last call."""
+
+    def interrupt(self) -> None:
+        """End the waits of this member's other threads, now and from now on: it is about to give up."""
+
+    def stop(self) -> None:
+        """Part from the other members, after the last sum or a failure; `start` may follow."""
+
+
+AdderOf = Callable[[Group, int, torch.device], Adder]
+"""Makes the adder of a group for so many virtual workers, whose model is on a device."""
+
+
+class InOrder:
+    """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ring`)."""
+
+    def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
+        self._group = group
+        self._neighbours = group.neighbours()
+        self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, self._neighbours)
+
+    def start(self) -> None:
+        return
+
+    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
+        return self._ring.sum(vectors)
+
+    def complete(self) -> None:
+        return
+
+    def take_waited(self) -> float:
+        return self._neighbours.take_waited()
+
+    def interrupt(self) -> None:
+        self._group.interrupt()
+
+    def stop(self) -> None:
+        return
