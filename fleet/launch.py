@@ -100,8 +100,8 @@ class Restarts:
         progress: gives something else whenever the run has got on.
     """
 
-    most: int = 0
-    progress: Callable[[], object] = lambda: None
+    most: int
+    progress: Callable[[], object]
 
 
 class LocalLaunch:
@@ -121,10 +121,10 @@ class LocalLaunch:
         in_place: bool = False,
     ) -> None:
         """`variables` are set for the ranks, on top of this process's environment; `in_place`: see `Mpiexec`."""
-        self._restarts = restarts or Restarts()
+        self._restarts = restarts
         self._launcher = find_mpiexec()
         self._variables = dict(variables or {})
-        self._ranks = ranks
+        self._ranks, self._in_place = ranks, in_place  # else the launcher itself ends ranks that wait for a lost one
         self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], in_place)
         self._terminal = terminal
         self._signals = 0
@@ -140,6 +140,8 @@ class LocalLaunch:
 
     def _supervise(self) -> int:
         """Start the ranks again as long as that helps."""
+        if self._restarts is None:
+            return self._start()
         lost, known = 0, self._restarts.progress()
         while (code := self._start()) == LOST and not self._signals:
             now = self._restarts.progress()
@@ -169,15 +171,17 @@ class LocalLaunch:
             process = subprocess.Popen(
                 self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
             )
+            ranks = RankWatch(process, self._ranks, folder)
             try:
-                code = self._wait(process, folder)
-                if (folder / "code").exists():
-                    return int((folder / "code").read_text())
-                if (folder / ABORTED).exists():
-                    return int((folder / ABORTED).read_text())
-                return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
+                code = self._wait(process, folder, ranks)
             finally:
+                if self._in_place:
+                    ranks.end()  # a launcher that lets ranks survive each other lets them survive itself
                 note.remove()
+            for last_word in ("code", ABORTED):
+                if (folder / last_word).exists():
+                    return int((folder / last_word).read_text())
+            return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
 
     def _environment(self, folder: Path) -> dict[str, str]:
         more = {FOLDER: str(folder), "PYTHONUNBUFFERED": "1"}
@@ -198,20 +202,18 @@ class LocalLaunch:
     def _count(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
 
-    def _wait(self, process: subprocess.Popen[bytes], folder: Path) -> int:
+    def _wait(self, process: subprocess.Popen[bytes], folder: Path, ranks: RankWatch) -> int:
         told, deadline, over, pid_file = 0, float("inf"), float("inf"), folder / "pid"
-        ranks = RankWatch(process, self._ranks, folder)
         while True:
             try:
                 return process.wait(timeout=0.2)
             except subprocess.TimeoutExpired:
                 pass
+            if self._in_place and ranks.lost_at_start():
+                _say("a rank was lost before MPI had started everywhere")
+                return LOST
             if (folder / "code").exists():
                 over = min(over, time.monotonic() + END_SECONDS)
-            if ranks.lost_at_start():
-                _say("a rank was lost before MPI had started everywhere")
-                ranks.end()
-                return LOST
             if (folder / ABORTED).exists() or time.monotonic() > over:
                 ranks.end()
             if self._signals > told:

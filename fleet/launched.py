@@ -82,3 +82,12 @@ def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) ->
             temporary = folder / f".{name}"
             temporary.write_text(str(value))
             temporary.rename(temporary.with_name(name))
+
+
+def leave_first(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:
+    """On any rank: the same, unless another rank has left such a number already."""
+    for folder in launch_folder(environment):
+        with suppress(FileNotFoundError, FileExistsError):
+            temporary = folder / f".{name}-{os.getpid()}"
+            temporary.write_text(str(value))
+            os.link(temporary, folder / name)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fleet.launched import ABORTED, LOST, leave
+from fleet.launched import ABORTED, LOST, leave_first
 from fleet.run_error import RunError
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ class RanksLost(RunError):
     """Ranks are gone without which the others cannot go on; the same command goes on from the checkpoints."""
 
     code = LOST
+
+
+class RunIsEnded(RanksLost):
+    """Another rank ends the run; it has said why."""
 
 
 def survives_losses(environment: Mapping[str, str] = os.environ) -> bool:
@@ -55,13 +59,14 @@ def acknowledge(comm: MPI.Intracomm, error: MPI.Exception) -> None:
     """Go on hearing from any rank after an error that says that one is lost.
 
     Raises:
-        RanksLost: rank 0 is lost, or the run is being ended.
+        RanksLost: rank 0 is lost.
+        RunIsEnded: another rank ends the run.
         MPI.Exception: the error itself, if it says anything else.
     """
     if not is_loss(error):
         raise error
     if comm.Is_revoked():
-        raise RanksLost("the run is being ended by another rank") from error
+        raise RunIsEnded("the run is being ended by another rank") from error
     lost = lost_ranks(comm)
     if COORDINATOR in lost:
         raise RanksLost("rank 0, which coordinates the run, is lost") from error
@@ -76,7 +81,7 @@ def abort(comm: MPI.Intracomm, code: int) -> None:
     if survives_losses():
         from mpi4py import MPI
 
-        leave(ABORTED, code)
+        leave_first(ABORTED, code)
         with suppress(MPI.Exception):
             comm.Revoke()
         os._exit(code)

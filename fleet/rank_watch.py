@@ -26,21 +26,22 @@ class RankWatch:
 
     def __init__(self, launcher: subprocess.Popen[bytes], ranks: int, folder: Path) -> None:
         self._launcher, self._ranks, self._folder = launcher, ranks, folder
-        self._seen: set[int] = set()
+        self._seen: set[psutil.Process] = set()
         self._fewer_since: float | None = None
         self._up = False
 
     def lost_at_start(self) -> bool:
         """Whether a rank was lost while MPI still starts: the others would wait for it for ever."""
-        if self._up or self._all_up():
+        if self._up:
             return False
-        living = {process.pid for process in self._processes(recursive=False)}
+        self._up = sum(1 for _ in self._folder.glob(f"{UP}*")) >= self._ranks
+        living = set(self._children(recursive=False))
         gone, self._seen = self._seen - living, self._seen | living
-        return bool(gone) or self._stays_fewer(len(living))
+        return not self._up and (bool(gone) or self._stays_fewer(len(living)))
 
     def end(self) -> None:
-        """End the launcher and all that it started, now."""
-        processes = self._processes(recursive=True)
+        """End the launcher, if it lives, and all ranks, now; also those that outlive it."""
+        processes = {*self._seen, *self._children(recursive=True)}
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -50,10 +51,6 @@ class RankWatch:
         except subprocess.TimeoutExpired:
             self._launcher.kill()
 
-    def _all_up(self) -> bool:
-        self._up = sum(1 for _ in self._folder.glob(f"{UP}*")) >= self._ranks
-        return self._up
-
     def _stays_fewer(self, living: int) -> bool:
         if living >= self._ranks or not (self._folder / BEGUN).exists():
             self._fewer_since = None
@@ -61,7 +58,7 @@ class RankWatch:
         self._fewer_since = self._fewer_since or time.monotonic()
         return time.monotonic() - self._fewer_since > FEWER_SECONDS
 
-    def _processes(self, recursive: bool) -> list[psutil.Process]:
+    def _children(self, recursive: bool) -> list[psutil.Process]:
         try:
             found = psutil.Process(self._launcher.pid).children(recursive=recursive)
         except psutil.NoSuchProcess:

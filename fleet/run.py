@@ -28,7 +28,7 @@ from fleet.journal import last_second
 from fleet.keeper import Keeper
 from fleet.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.leftovers import made_by_mpi, sweep, write_note
-from fleet.lost_ranks import RanksLost, abort, is_loss, lost_ranks, survives_losses
+from fleet.lost_ranks import RanksLost, RunIsEnded, abort, is_loss, lost_ranks, survives_losses
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
@@ -167,7 +167,8 @@ def _run(options: RunOptions, world: MPI.Intracomm) -> int:
             print(f"fleet: {error}", file=sys.stderr, flush=True)
         return leave_code(world.rank, BAD_INPUT)
     except RunError as error:
-        print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
+        if not isinstance(error, RunIsEnded):
+            print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
         abort(world, error.code)
         raise
     except MPI.Exception as error:
