@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleet.ledger import Ledger
 from fleet.protocol import SetBatch
-from fleet.run import Rank
+from fleet.rank import Rank
 from fleet.scheduling.batch_scaling import BatchRange
 from fleet.spec import Job
 

@@ -23,6 +23,7 @@ from fleet.binding import binding_table
 from fleet.console import rank_console, show_result
 from fleet.coordinator import Coordinator, SilentGroupError
 from fleet.ensemble_file import EnsembleFile
+from fleet.guarded_thread import GuardedThread
 from fleet.horovod_here import NOT_BIT_FOR_BIT
 from fleet.input_checks import check_input
 from fleet.journal import Journal, read_journal
@@ -49,6 +50,7 @@ from fleet.protocol import (
     SetBatch,
     Shutdown,
 )
+from fleet.rank import Rank
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
 from fleet.run import (
@@ -56,8 +58,6 @@ from fleet.run import (
     MENDABLE,
     STOPPED,
     THREAD_END_SECONDS,
-    GuardedThread,
-    Rank,
     preprocessor_rank,
 )
 from fleet.run_error import RunError

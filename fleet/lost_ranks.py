@@ -8,6 +8,8 @@ where its launcher is given `--with-ft ulfm`.
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -86,6 +88,15 @@ def abort(comm: MPI.Intracomm, code: int) -> None:
             comm.Revoke()
         os._exit(code)
     comm.Abort(code)
+
+
+def abort_because(comm: MPI.Intracomm) -> None:
+    """End all ranks because of the exception that is being handled; does not return."""
+    error = sys.exc_info()[1]
+    if isinstance(error, RanksLost):
+        abort(comm, error.code)
+    print(f"fleet: rank {comm.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    abort(comm, 1)
 
 
 def _ranks_in(comm: MPI.Intracomm, group: MPI.Group) -> frozenset[int]:

@@ -14,7 +14,7 @@ from fleet.journal import Journal
 from fleet.lanes import LaneBook, largest_batch
 from fleet.ledger import JobRecord, Ledger
 from fleet.protocol import AddJob
-from fleet.run import Rank
+from fleet.rank import Rank
 from fleet.runtime import Runtime, data_key
 from fleet.scheduling.rates import RateCurve
 from fleet.sizing import Size, assumed_rate, size_of

@@ -6,12 +6,9 @@ import importlib
 import json
 import os
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,28 +22,24 @@ from fleet.cluster import COORDINATOR, ClusterError, ClusterMap, Place, discover
 from fleet.horovod_here import HorovodMissing, load_horovod
 from fleet.input_checks import BadInput
 from fleet.journal import last_second
-from fleet.keeper import Keeper
 from fleet.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.leftovers import made_by_mpi, sweep, write_note
-from fleet.lost_ranks import RanksLost, RunIsEnded, abort, is_loss, lost_ranks, survives_losses
+from fleet.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks, survives_losses
 from fleet.options import RunOptions
 from fleet.preprocessor_rank import PreprocessorRank
 from fleet.profiling import ProfileError
-from fleet.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Mailbox, MakeRing, StopRequested
+from fleet.protocol import TO_PREPROCESSOR, TO_TRAINER, MakeRing
+from fleet.rank import Rank
 from fleet.run_error import RunError
 from fleet.rundir import RunDirectory, RunDirectoryError
 from fleet.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json, open_datasets
 from fleet.signals import StopFlag
 from fleet.spec import EnsembleSpec, Job, SpecError, importable, load
 from fleet.time_limit import time_limit
-from fleet.watchdog import Watchdog
 from preprocess import (
     Dataset,
-    NodeMap,
     Preprocessor,
-    Ring,
     SharedMemoryError,
-    SlotReceiver,
     SourceError,
     TransformError,
 )
@@ -73,67 +66,6 @@ MENDABLE = (
     SourceError,
     TransformError,
 )
-
-
-@dataclass
-class Rank:
-    """What every rank has, whatever its role."""
-
-    options: RunOptions
-    world: MPI.Intracomm
-    node_comm: MPI.Intracomm
-    cluster: ClusterMap
-    runtime: Runtime
-    stop: StopFlag
-    slots: MPI.Intracomm  # for samples between nodes, and nothing else
-    datasets: dict[str, Dataset] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()  # of how the ranks were put
-    threads: list[GuardedThread] = field(default_factory=list)
-    board: Board = field(default_factory=Board.alone)  # of the node, once `_play_role` has made it
-    _told: bool = False
-
-    @property
-    def number(self) -> int:
-        return int(self.world.rank)
-
-    @property
-    def node(self) -> int:
-        """This rank's node among all, counted from 0."""
-        return self.cluster.nodes.index(self.cluster.places[self.number].node)
-
-    def mailbox(self, inbox: int) -> Mailbox:
-        return Mailbox(self.world, inbox)
-
-    def make_ring(self, order: MakeRing) -> Ring:
-        """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
-        ring = Ring.create(self.node_comm, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
-        if self.node_comm.rank == 0:
-            receiver = SlotReceiver(ring, self.node, self.nodes(order), self.slots, self.runtime.timeout)
-            keeper = Keeper(self.mailbox(TO_KEEPER), receiver)
-            self.threads.append(GuardedThread(keeper.run, "keeper", lambda: _abort(self.world)))
-        return ring
-
-    def nodes(self, order: MakeRing) -> NodeMap:
-        """Who makes samples, where, and who receives them on each node."""
-        makers = self.cluster.preprocessors[: order.writers]
-        places = tuple(self.cluster.nodes.index(place.node) for place in makers)
-        receivers = tuple(self.cluster.lowest_rank(node) for node in self.cluster.nodes)
-        return NodeMap(tuple(place.rank for place in makers), places, receivers)
-
-    @property
-    def directory(self) -> RunDirectory:
-        return RunDirectory(self.options.directory(self.runtime.spec))
-
-    def watchdog(self) -> Watchdog:
-        """Of the thread that enters it."""
-        seat = self.board.seat(self.node_comm.rank, self.number)
-        return Watchdog(self.number, self.directory.stacks, self.runtime.timeout, seat)
-
-    def report_signal(self) -> None:
-        """Tell the coordinator, once, that this rank got a signal."""
-        if self.stop.raised and not self._told and self.number != COORDINATOR:
-            self._told = True
-            self.mailbox(TO_TRAINER).send(COORDINATOR, TO_COORDINATOR, StopRequested(self.number))
 
 
 def run_rank(options: RunOptions) -> int:
@@ -175,20 +107,11 @@ def _run(options: RunOptions, world: MPI.Intracomm) -> int:
         if is_loss(error):
             print(f"fleet: rank {world.rank}: another rank was lost", file=sys.stderr, flush=True)
             abort(world, LOST)
-        _abort(world)
+        abort_because(world)
         raise
     except BaseException:
-        _abort(world)
+        abort_because(world)
         raise
-
-
-def _abort(world: MPI.Intracomm) -> None:
-    """End all ranks because of the exception that is being handled."""
-    error = sys.exc_info()[1]
-    if isinstance(error, RanksLost):
-        abort(world, error.code)
-    print(f"fleet: rank {world.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    abort(world, 1)
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
@@ -417,23 +340,6 @@ def _adder_of(options: RunOptions) -> AdderOf:
     from trainers.reduce.horovod import horovod_sum
 
     return horovod_sum if options.reduce == "horovod" else InOrder
-
-
-class GuardedThread(threading.Thread):
-    """A thread whose error is not lost: `failure` holds it, and `on_failure` is called."""
-
-    def __init__(self, work: Callable[[], object], name: str, on_failure: Callable[[], None] = lambda: None) -> None:
-        super().__init__(name=name, daemon=True)
-        self.failure: BaseException | None = None
-        self._work, self._on_failure = work, on_failure
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._work()
-        except BaseException as error:
-            self.failure = error
-            self._on_failure()
 
 
 def _agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], Any]) -> Any:
