@@ -6,6 +6,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,25 +55,58 @@ def window_bytes(size: int) -> int:
 
 
 def node_memory(node_comm: MPI.Intracomm, size: int) -> SharedMemory:
-    """Allocate memory in one MPI window of the processes of a node. Collective.
+    """Allocate memory that the processes of a node share. Collective.
 
-    The free space is looked at first, and every page is touched before this returns: memory that is promised
-    but not there would kill a process later, in the middle of a write.
+    The free space is looked at first, and every page is there before this returns: memory that is promised but not
+    there would kill a process later, in the middle of a write. A file without a name is shared where that can be:
+    nothing stays behind of processes that are killed, and MPI need not keep a window whole when one is lost.
 
     Raises:
         SharedMemoryError: too little is free; the same on every rank, before anything is allocated.
     """
+    _check_space(node_comm, size)
+    spaces = np.zeros(node_comm.size, np.int64)
+    node_comm.Allgather(np.array([namespace()], np.int64), spaces)
+    comparable = bool(np.all(spaces == spaces[0]))
+    memory = _nameless(node_comm, size) if comparable else None
+    return SharedMemory(memory, True, lambda: None) if memory is not None else _window(node_comm, size, comparable)
+
+
+def _nameless(node_comm: MPI.Intracomm, size: int) -> Array | None:
+    """A file of the first process that has no name, which the others open by its descriptor; None if one cannot."""
+    where = np.array([-1, os.getpid()], np.int64)
+    memory: Array | None = None
+    descriptor = -1
+    with suppress(OSError, AttributeError):
+        if node_comm.rank == 0:
+            descriptor = os.open(shared_memory_available()[1], os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+            os.posix_fallocate(descriptor, 0, size)
+            where[0] = descriptor
+    node_comm.Bcast(where, 0)
+    with suppress(OSError):
+        if where[0] >= 0 and node_comm.rank != 0:
+            descriptor = os.open(f"/proc/{where[1]}/fd/{where[0]}", os.O_RDWR | os.O_CLOEXEC)
+        if where[0] >= 0:
+            memory = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
+    have = np.array([memory is not None], np.int64)
+    everywhere = np.zeros(node_comm.size, np.int64)
+    node_comm.Allgather(have, everywhere)  # also: nobody's descriptor is closed before it is opened elsewhere
+    if descriptor >= 0:
+        os.close(descriptor)
+    return memory if everywhere.all() else None
+
+
+def _window(node_comm: MPI.Intracomm, size: int, comparable: bool) -> SharedMemory:
+    """A window of MPI: also for processes that cannot see each other's files."""
     from mpi4py import MPI
 
-    _check_space(node_comm, size)
     window = MPI.Win.Allocate_shared(size if node_comm.rank == 0 else 0, 1, comm=node_comm)
     buffer, _ = window.Shared_query(0)
     memory: Array = np.frombuffer(cast("Any", buffer), np.uint8)
     if node_comm.rank == 0:
         memory[:] = 0
-    spaces = np.zeros(node_comm.size, np.int64)
-    node_comm.Allgather(np.array([namespace()], np.int64), spaces)  # also: nobody goes on before the memory is zeroed
-    return SharedMemory(memory, bool(np.all(spaces == spaces[0])), window.Free)
+    node_comm.Barrier()  # nobody goes on before the memory is zeroed
+    return SharedMemory(memory, comparable, window.Free)
 
 
 def forked_memory(size: int) -> SharedMemory:

@@ -57,7 +57,8 @@ def test_trainer_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_network_that_costs_one_trainer_after_the_other_fails_and_the_others_are_trained(tmp_path: Path) -> None:
-    ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
+    jobs = [{**job, "virtual_workers": 3} for job in (mlp(), faulty("heavy", "kill"))]
+    ensemble = write_ensemble(tmp_path, jobs)
     ended = run(ensemble.plain("run", "--trainers", "5"), tmp_path)
     assert ended.code == 1 and "4 times in a row a rank was lost that trained it" in ended.output, ended.output
     folder = ensemble.left("run")
