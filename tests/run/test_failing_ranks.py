@@ -47,6 +47,7 @@ def test_data_that_another_rank_cannot_open(tmp_path: Path) -> None:
     assert SUNK in ended.output and "rank 1" in ended.output
 
 
+@pytest.mark.slow
 def test_trainer_that_is_killed(tmp_path: Path) -> None:
     """The kernel ends a process that takes too much memory; nobody can tell the others then but the launcher."""
     ensemble = write_ensemble(tmp_path, [mlp(), faulty("heavy", "kill")])
