@@ -15,6 +15,7 @@ from fleet.protocol import CheckpointWritten, EpochEnded, Formed, Progress
 from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.state import validate
+from fleet.standing import Standing
 
 POLL_SECONDS = 1.0
 MOST_SET_BACKS = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
@@ -36,6 +37,7 @@ class Coordinator:
         save: called after each event that changes run.json.
         take_in: called now and then; adds jobs to the ledger that have come from outside.
         set_batch: tells everybody the batch that a job has from now on, samples of a step.
+        stands: reads where a job stands by its checkpoints; asked when ranks that trained it are lost.
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks whether a stop was asked for.
     """
@@ -52,6 +54,7 @@ class Coordinator:
         poll: float = POLL_SECONDS,
         take_in: Callable[[], None] = lambda: None,
         set_batch: Callable[[str, int], None] = lambda job, batch: None,
+        stands: Callable[[str], Standing] = lambda job: Standing(),
     ) -> None:
         self.policy = policy
         self.executor = executor
@@ -61,6 +64,7 @@ class Coordinator:
         self._save = save
         self._take_in = take_in
         self._set_batch = set_batch
+        self._stands = stands
         self._silence = silence
         self._stopping = False  # altogether, as it was asked to
         self._leaving: set[str] = set()  # asked to stop, not gone yet
@@ -255,7 +259,8 @@ class Coordinator:
         if event.job in self.ledger.running:  # a job's last checkpoint may come when its group has parted
             self._heard[event.job] = self.journal.seconds()
         if isinstance(event, EpochEnded):
-            self._record_epoch(event)
+            if event.job in self.ledger.running:  # else a lost rank's last word
+                self._record_epoch(event)
         elif isinstance(event, CheckpointWritten):
             self.ledger.saved(event)
             self.ledger.overhead["checkpoint"] += event.seconds * self._share(event.job)
@@ -269,7 +274,8 @@ class Coordinator:
         elif isinstance(event, GroupEnded):
             self._record_end(event)
         elif isinstance(event, SetBack):
-            self.ledger.set_back(event.job, self.journal.seconds())
+            found = self._stands(event.job)
+            self.ledger.set_back(event.job, found.epoch, found.step, self.journal.seconds())
             self._happened(self.journal.seconds(), event.job)
         elif isinstance(event, Progress):
             self.ledger.progressed(event, self.journal.seconds())
@@ -311,8 +317,8 @@ class Coordinator:
             self.journal.write(
                 "stopped",
                 **common,
-                epoch=job.epoch,
-                step=job.step,
+                epoch=event.epoch,
+                step=event.step,
                 why=event.reason if event.why == "stopped" else "lost",
                 **_times(event.devices, event),
             )
@@ -321,10 +327,19 @@ class Coordinator:
         self._save()
 
     def _judged(self, event: GroupEnded) -> GroupEnded:
-        """A job that costs one rank after the other has failed."""
-        losses = self.ledger.jobs[event.job].set_back + 1
-        if event.why != "lost" or losses <= MOST_SET_BACKS:
+        """What became of a job whose group was lost: its checkpoints say from where it goes on, or that it is done.
+
+        One that costs one rank after the other has failed.
+        """
+        if event.why != "lost":
             return event
+        found = self._stands(event.job)
+        if found.ended:
+            self.ledger.found_done(event.job, found.metrics, found.path)
+            return replace(event, why="done", reason=found.ended, epoch=found.epoch, step=found.step)
+        losses = self.ledger.jobs[event.job].set_back + 1
+        if losses <= MOST_SET_BACKS:
+            return replace(event, epoch=found.epoch, step=found.step)
         error = (
             f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
             "says so: give the job more devices, or a smaller batch"

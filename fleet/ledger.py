@@ -48,8 +48,7 @@ class JobRecord:
     reported: float = 0.0  # when epoch and step were last known, seconds of the run
     starts: int = 0
     last: tuple[int, ...] = ()  # the devices that it left last
-    saved: tuple[int, int] = (0, 0)  # epoch, and step in it, of its last checkpoint
-    set_back: int = 0  # times that it was lost since then
+    set_back: int = 0  # times that it was lost since its last checkpoint
 
     @property
     def waits(self) -> bool:
@@ -252,17 +251,20 @@ class Ledger:
     def saved(self, event: CheckpointWritten) -> None:
         """A job's checkpoint was written."""
         job = self.jobs[event.job]
-        job.checkpoint, job.saved, job.set_back = event.path, (event.epoch, event.step), 0
+        job.checkpoint, job.set_back = event.path, 0
         self._took(job.name, event.seconds)
+
+    def found_done(self, name: str, metrics: Mapping[str, float], checkpoint: str | None) -> None:
+        """A job's last checkpoint says that it is done, though nobody said so."""
+        self.jobs[name].metrics, self.jobs[name].checkpoint = dict(metrics), checkpoint
 
     def devices_lost(self, devices: Iterable[int]) -> None:
         """Nobody can be given them any more."""
         self.lost |= frozenset(devices)
 
-    def set_back(self, name: str, now: float) -> None:
+    def set_back(self, name: str, epoch: int, step: int, now: float) -> None:
         """What a job did since its last checkpoint is lost; it waits to go on from there."""
         job = self.jobs[name]
-        epoch, step = job.saved
         job.losses = job.losses[: len(job.losses) - (job.epoch - epoch)]
         job.epoch, job.step, job.reported = epoch, step, now
         job.set_back += 1
@@ -320,7 +322,7 @@ class Ledger:
         if event.why == "failed":
             job.error = event.traceback or event.error
         elif event.why == "lost":
-            self.set_back(event.job, now)
+            self.set_back(event.job, event.epoch, event.step, now)
         else:
             job.epoch, job.step = event.epoch, event.step
 

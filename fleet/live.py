@@ -243,9 +243,11 @@ class LiveExecutor:
         """Book that one member has left; the group has ended when all have."""
         if message.fatal:
             raise RunError(f"job {message.job}, rank {message.rank}: {message.error}")
+        if message.rank in self._lost and message.why != "lost":
+            return None  # its last word came after it was found to be lost
         group = self._groups[message.job]
         if message.rank in (left.rank for left in group.left):
-            return None  # its last word came after it was found to be lost
+            return None  # it had left before it was lost
         group.left.append(message)
         if len(group.left) < len(group.members):
             return None

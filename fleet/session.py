@@ -56,10 +56,10 @@ from fleet.scheduling.policies import Policy, chooses_batches, policy
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, Job, spec_hash
+from fleet.standing import Standing, standing
 from fleet.walltime import Walltime
 from fleet.watchdog import forget_stacks
 from preprocess import CorruptLimitError
-from trainers import converged, file_name, latest_good
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
@@ -161,16 +161,18 @@ class Session:
         for event in read_journal(directory.journal):
             ledger.remember(event)
         for job in ledger.unfinished:
-            saved, rejected = latest_good(directory.checkpoints(job.name))
-            if rejected and saved is None:
-                self._lost[job.name] = "; ".join(map(str, rejected))
-            job.saved = job.epoch, job.step = (saved.epoch, saved.step) if saved is not None else (0, 0)
-            if saved is not None and (reason := converged(saved.history, self.runtime.stop(job.name))):
-                job.metrics = dict(saved.history[-1])
-                job.checkpoint = str(directory.checkpoints(job.name) / file_name(saved))
-                self._ended[job.name] = reason
+            found = self._stands(job.name)
+            if found.rejected and found.path is None:
+                self._lost[job.name] = "; ".join(map(str, found.rejected))
+            job.epoch, job.step = found.epoch, found.step
+            if found.ended:
+                job.metrics, job.checkpoint = dict(found.metrics), found.path
+                self._ended[job.name] = found.ended
         self._batches.restore(ledger)
         return ledger
+
+    def _stands(self, job: str) -> Standing:
+        return standing(self.rank.directory.checkpoints(job), self.runtime.stop(job))
 
     def _tell(self, news: AddJob | SetBatch) -> None:
         """To all trainers."""
@@ -329,7 +331,16 @@ class Session:
         stop = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
         stop.announce()
         Coordinator(
-            plan, executor, ledger, journal, stop, save, silence, take_in=newcomers.take_in, set_batch=set_batch
+            plan,
+            executor,
+            ledger,
+            journal,
+            stop,
+            save,
+            silence,
+            take_in=newcomers.take_in,
+            set_batch=set_batch,
+            stands=self._stands,
         ).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.saved(CheckpointWritten("a", 1, 0, "a.h5", 10, 0.1, ""))
     books.epoch_ended(epoch(2), 20.0)
     books.devices_lost([1])
-    books.ended(GroupEnded("a", (0, 1), "lost", "", 0, 0), 21.0)
+    books.ended(GroupEnded("a", (0, 1), "lost", "", 1, 0), 21.0)
     assert books.status == "stopped" and not books.running
     again = books.state(22.0)
     assert again.unavailable == {1} and again.available == [0]

@@ -1,0 +1,40 @@
+"""Where a job stands by its checkpoints, whatever the journal and messages had time to say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainers import CheckpointError, Stop, converged, file_name, latest_good
+
+
+@dataclass(frozen=True)
+class Standing:
+    """From where a job goes on.
+
+    Attributes:
+        epoch: finished ones.
+        step: inside the epoch.
+        path: of its newest whole checkpoint; None: it begins anew.
+        metrics: of the last finished epoch.
+        ended: why it is done, if it is; empty: it is not.
+        rejected: newer checkpoints that are damaged, newest first.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    path: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    ended: str = ""
+    rejected: tuple[CheckpointError, ...] = ()
+
+
+def standing(folder: Path, stop: Stop) -> Standing:
+    """Read a job's checkpoints; a job may be done before anybody could be told."""
+    saved, rejected = latest_good(folder)
+    if saved is None:
+        return Standing(rejected=tuple(rejected))
+    metrics = dict(saved.history[-1]) if saved.history else {}
+    ended = converged(saved.history, stop) or ""
+    return Standing(saved.epoch, saved.step, str(folder / file_name(saved)), metrics, ended, tuple(rejected))

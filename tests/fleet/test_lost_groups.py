@@ -1,0 +1,79 @@
+"""From where a job goes on whose ranks were lost: what its checkpoints say counts, not what had been told of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fleet.coordinator import MOST_SET_BACKS, Coordinator
+from fleet.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.journal import Journal
+from fleet.ledger import JobRecord, Ledger
+from fleet.scheduling.policies import policy
+from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.state import Cluster
+from fleet.simulator.executor import SimulatedClock
+from fleet.standing import Standing
+
+HALF_WAY = Standing(2, 5, "a-2-5.h5", {"loss": 0.5})
+DONE = Standing(3, 0, "a-3-0.h5", {"loss": 0.25}, ended="epochs")
+
+
+class Losing:
+    """Loses the group of each job as often as it is told to, before a word comes from it; then all goes well."""
+
+    def __init__(self, losses: int) -> None:
+        self.starts: list[Start] = []
+        self._losses = losses
+
+    def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
+        self.starts += batch
+        return tuple(Started(start.job, 0, "data/0") for start in batch)
+
+    def stop(self, job: str, why: StopReason) -> None:
+        raise AssertionError(f"nobody asks {job} to stop")
+
+    def save_held(self) -> bool:
+        return False
+
+    def next_event(self, timeout: float) -> Event | None:
+        last = self.starts[-1]
+        if len(self.starts) > self._losses:
+            return GroupEnded(last.job, last.devices, "done", "epochs", 3, 0)
+        return GroupEnded(last.job, last.devices, "lost", "", last.epoch, last.step)
+
+
+def trained(losses: int, stands: Callable[[str], Standing]) -> tuple[Losing, Ledger, list[dict[str, Any]]]:
+    """A job whose group is lost so many times: what was started, the books, and the journal's events."""
+    clock, events = SimulatedClock(), list[dict[str, Any]]()
+    journal = Journal(None, clock)
+    journal.listen(events.append)
+    books = Ledger(Cluster((1,)), [JobRecord("a", "data/0", 1, curve=RateCurve({1: 10.0}, per_node=1))], seed=0)
+    machine = Losing(losses)
+    Coordinator(
+        policy("baseline"), machine, books, journal, lambda: False, lambda: None, math.inf, math.inf, stands=stands
+    ).run()
+    return machine, books, events
+
+
+def test_it_goes_on_from_its_newest_checkpoint_though_nobody_had_told_of_it() -> None:
+    machine, books, events = trained(1, lambda job: HALF_WAY)
+    assert [(start.epoch, start.step, start.resume) for start in machine.starts] == [(0, 0, False), (2, 5, True)]
+    assert books.jobs["a"].status == "done"
+    (stopped,) = (event for event in events if event["event"] == "stopped")
+    assert (stopped["epoch"], stopped["step"], stopped["why"]) == (2, 5, "lost")
+
+
+def test_one_that_was_done_is_not_trained_further() -> None:
+    machine, books, events = trained(1, lambda job: DONE)
+    assert len(machine.starts) == 1
+    (done,) = (event for event in events if event["event"] == "done")
+    assert (done["epoch"], done["why"], done["metrics"], done["checkpoint"]) == (3, "epochs", {"loss": 0.25}, DONE.path)
+    assert (books.jobs["a"].status, books.jobs["a"].checkpoint) == ("done", DONE.path)
+
+
+def test_one_that_costs_one_rank_after_the_other_has_failed() -> None:
+    machine, books, _ = trained(MOST_SET_BACKS + 1, lambda job: Standing())
+    assert len(machine.starts) == MOST_SET_BACKS + 1
+    assert books.jobs["a"].status == "failed" and "times in a row a rank was lost" in books.jobs["a"].error
