@@ -6,7 +6,6 @@ that the work takes a dozen jobs; the run that it is held against, alone on this
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -18,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from benchmarks.bars import bar
 from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import SlurmError, VirtualSlurm, install, virtual_slurm, why_not
+from benchmarks.written_spec import write_spec
 from fleet.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,25 +31,6 @@ ALONE_SECONDS = 300.0
 POLL_SECONDS = 1.0
 FLEET = [sys.executable, "-m", "fleet"]
 
-DATA = '''
-import os
-import time
-
-import numpy as np
-
-class Clouds:
-    """Three clouds of points, from a slow disk if SAMPLE_SECONDS says so."""
-    def __init__(self, count):
-        draw = np.random.default_rng(count)
-        self.labels = draw.integers(0, 3, count)
-        self.points = (draw.standard_normal((count, 16)) + self.labels[:, None]).astype(np.float32)
-        self.seconds = float(os.environ.get("SAMPLE_SECONDS", "0"))
-    def __len__(self):
-        return len(self.labels)
-    def __getitem__(self, index):
-        time.sleep(self.seconds)
-        return self.points[index], self.labels[index]
-'''
 SAMPLES, BATCH = 480, 12
 COUNTS = {"train": SAMPLES, "held_out": 60}
 STEPS = SAMPLES // BATCH  # of an epoch
@@ -76,7 +56,7 @@ def main(jobs: int = 0) -> dict[str, Any]:
         folder = Path(name)
         spec, alone, out = _write_spec(folder, wanted), folder / "alone", folder / "chained"
         begin = time.monotonic()
-        _run([*FLEET, "run", str(spec), "--out", str(alone)], folder, os.environ)
+        _run([*FLEET, "run", str(spec), "--out", str(alone)], ROOT, os.environ)
         seconds = time.monotonic() - begin
         job = _submit(slurm, spec, out)
         _follow(slurm, job, out, wanted)
@@ -163,11 +143,11 @@ def _judged(
     whole = sessions[-1].began + (sessions[-1].ended or 0.0) - sessions[0].began
     return {
         "bars": [
-            _bar("jobs of the chain", len(sessions), f">= {wanted}", len(sessions) >= wanted),
-            _bar("jobs that were not over in time", len(late), "0", not late),
-            _bar("jobs that did not stop by themselves", forced, "0", forced == 0),
-            _bar("steps trained", trained, f"{asked}, each once", trained == asked),
-            _bar("runs with other final bits", int(same.returncode != 0), "0", same.returncode == 0),
+            bar("jobs of the chain", len(sessions), f">= {wanted}", len(sessions) >= wanted),
+            bar("jobs that were not over in time", len(late), "0", not late),
+            bar("jobs that did not stop by themselves", forced, "0", forced == 0),
+            bar("steps trained", trained, f"{asked}, each once", trained == asked),
+            bar("runs with other final bits", int(same.returncode != 0), "0", same.returncode == 0),
         ],
         "tables": [
             {
@@ -181,10 +161,6 @@ def _judged(
             f"fleet compare: {(same.stdout + same.stderr).strip()}",
         ],
     }
-
-
-def _bar(name: str, value: float, wanted: str, ok: bool) -> dict[str, Any]:
-    return {"name": name, "value": value, "bar": wanted, "ok": ok}
 
 
 def _submit(slurm: VirtualSlurm, spec: Path, out: Path) -> str:
@@ -215,17 +191,15 @@ def _epochs(jobs: int) -> dict[str, int]:
 
 
 def _write_spec(folder: Path, jobs: int) -> Path:
-    (folder / "clouds.py").write_text(DATA)
-    rates = {name: {1: 4000.0, 2: 7600.0} for name in EPOCHS_A_JOB}
-    (folder / "rates.json").write_text(json.dumps({"rates": rates, "names": {name: name for name in rates}}))
-    widths = {"name": "trainers.zoo:MLP", "arguments": {"inputs": 16, "widths": [64], "classes": 3, "dropout": 0.2}}
-    source = {name: {"source": "clouds:Clouds", "arguments": {"count": count}} for name, count in COUNTS.items()}
+    model = {"name": "trainers.zoo:MLP", "arguments": {"inputs": 16, "widths": [64], "classes": 3, "dropout": 0.2}}
+    clouds = "benchmarks.clouds:Clouds"
+    parts = {name: {"source": clouds, "arguments": {"count": count}} for name, count in COUNTS.items()}
     spec = {
         "name": "chain",
-        "data": {"clouds": source},
+        "data": {"clouds": parts},
         "defaults": {
             "data": "clouds",
-            "model": widths,
+            "model": model,
             "optimizer": {"name": "AdamW", "arguments": {"lr": 0.01}},
             "schedule": {"name": "CosineAnnealingLR", "arguments": {"T_max": 1000}},
             "loss": "cross_entropy",
@@ -235,8 +209,5 @@ def _write_spec(folder: Path, jobs: int) -> Path:
         "jobs": [{"name": name, "stop": {"epochs": epochs}} for name, epochs in _epochs(jobs).items()],
         "checkpoints": {"margin": MARGIN_SECONDS},
         "resources": {"trainers": 2, "device": "cpu"},
-        "profile": {"file": "rates.json"},
     }
-    path = folder / "chain.yaml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    return path
+    return write_spec(folder, spec, {name: {1: 4000.0, 2: 7600.0} for name in EPOCHS_A_JOB})

@@ -6,9 +6,7 @@ fifths of the kills are aimed: at ranks that start, at groups that form, at chec
 
 from __future__ import annotations
 
-import json
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -21,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
+from benchmarks.bars import bar
+from benchmarks.rank_processes import end, ranks
+from benchmarks.written_spec import write_spec
 from fleet.journal import read_journal
 
+ROOT = Path(__file__).resolve().parents[1]
 KILLS = 200
 MOMENTS = (
     ("start", "any", "any", "any"),
@@ -37,20 +38,6 @@ POLL_SECONDS = 0.005
 DONE, STOPPED = 0, 75
 RESTARTS = 20  # kills while ranks start leave no checkpoint between them
 
-DATA = '''
-import numpy as np
-
-class Clouds:
-    """Three clouds of points."""
-    def __init__(self, count):
-        draw = np.random.default_rng(count)
-        self.labels = draw.integers(0, 3, count)
-        self.points = (draw.standard_normal((count, 16)) + self.labels[:, None]).astype(np.float32)
-    def __len__(self):
-        return len(self.labels)
-    def __getitem__(self, index):
-        return self.points[index], self.labels[index]
-'''
 PAUSE = 0.4  # most seconds between two kills, for each second of a run that nobody disturbs
 EPOCHS = {"early": 16, "middle": 32, "late": 48}
 """Networks that end one after the other, so that groups are formed anew."""
@@ -96,19 +83,15 @@ def _judged(runs: list[_Run], calm: _Run, seconds: float, wanted: int) -> dict[s
     notes += [f"ended with {run.code}:\n{run.output[-3000:]}" for run in badly]
     return {
         "bars": [
-            _bar("ranks killed", sum(moments.values()), str(wanted), sum(moments.values()) == wanted),
-            _bar("runs that hang", hung, "0", hung == 0),
-            _bar("runs that end neither done nor with 75", len(badly), "0", not badly),
-            _bar("runs with other final bits", len(differences), "0", not differences),
-            _bar("acknowledged checkpoints lost", lost, "0", lost == 0),
+            bar("ranks killed", sum(moments.values()), str(wanted), sum(moments.values()) == wanted),
+            bar("runs that hang", hung, "0", hung == 0),
+            bar("runs that end neither done nor with 75", len(badly), "0", not badly),
+            bar("runs with other final bits", len(differences), "0", not differences),
+            bar("acknowledged checkpoints lost", lost, "0", lost == 0),
         ],
         "tables": [{"title": f"kills in {len(runs)} runs", "columns": ["moment", "kills"], "rows": rows}],
         "notes": notes,
     }
-
-
-def _bar(name: str, value: float, wanted: str, ok: bool) -> dict[str, Any]:
-    return {"name": name, "value": value, "bar": wanted, "ok": ok}
 
 
 @dataclass
@@ -133,7 +116,7 @@ class _Run:
         begin = time.monotonic()
         with open(self.out.with_suffix(".log"), "w+") as log:
             process = subprocess.Popen(
-                [*command, "--restarts", str(RESTARTS)], stdout=log, stderr=subprocess.STDOUT, cwd=self.spec.parent
+                [*command, "--restarts", str(RESTARTS)], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT
             )
             try:
                 for moment in moments:
@@ -141,7 +124,7 @@ class _Run:
                 self.code = process.wait(timeout=max(1.0, begin + RUN_SECONDS - time.monotonic()))
             except subprocess.TimeoutExpired:
                 self.hung = True
-                _end(process)
+                end(process)
             log.seek(0)
             self.output = log.read()
         return time.monotonic() - begin
@@ -167,12 +150,12 @@ class _Run:
         before = self._events()
         if not self._await(process, moment, before, draw.uniform(0, PAUSE * seconds)):
             return
-        ranks = _ranks(process)
-        if not ranks:
+        alive = ranks(process)
+        if not alive:
             return
         known = self._events()
         with suppress(psutil.NoSuchProcess):
-            draw.choice(ranks).kill()
+            draw.choice(alive).kill()
             self.killed.append(moment)
             self._known.append(known)
 
@@ -182,7 +165,7 @@ class _Run:
         while process.poll() is None and time.monotonic() < late:  # a run that hangs is found out by `played`
             if moment == "any" and time.monotonic() > until:
                 return True
-            if moment == "start" and time.monotonic() > until - pause / 2 and _ranks(process):
+            if moment == "start" and time.monotonic() > until - pause / 2 and ranks(process):
                 return True
             if moment == "forming" and self._said("started", before):
                 return True
@@ -216,37 +199,11 @@ def _first_starts(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     return starts
 
 
-def _ranks(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """The ranks that live: Python processes below the launcher."""
-    with suppress(psutil.NoSuchProcess):
-        found = psutil.Process(process.pid).children(recursive=True)
-        return [each for each in found if _is_rank(each)]
-    return []
-
-
-def _is_rank(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        words = process.cmdline()
-        return "fleet" in words and Path(words[0]).name.startswith("python")
-    return False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                child.send_signal(signal.SIGKILL)
-    process.kill()
-    process.wait()
-
-
 def _write_spec(folder: Path) -> Path:
-    (folder / "clouds.py").write_text(DATA)
     rates = {name: {1: 4e5, 2: 7.6e5, 3: 1.1e6} for name in EPOCHS}  # so high that both preprocessors are used
-    (folder / "rates.json").write_text(json.dumps({"rates": rates, "names": {name: name for name in rates}}))
     spec = {
         "name": "chaos",
-        "data": {"clouds": {"train": {"source": "clouds:Clouds", "arguments": {"count": 480}}}},
+        "data": {"clouds": {"train": {"source": "benchmarks.clouds:Clouds", "arguments": {"count": 480}}}},
         "defaults": {
             "data": "clouds",
             "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 16, "widths": [64], "classes": 3}},
@@ -257,11 +214,8 @@ def _write_spec(folder: Path) -> Path:
         },
         "jobs": [{"name": name, "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()],
         "resources": {"trainers": 3, "preprocessors": 2, "device": "cpu"},
-        "profile": {"file": "rates.json"},
     }
-    path = folder / "chaos.yaml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    return path
+    return write_spec(folder, spec, rates)
 
 
 def _say(text: str) -> None:

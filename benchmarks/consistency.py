@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bars import Bar, at_most
 from benchmarks.turns import Told, in_turns, running
 from benchmarks.ways_to_step import NETWORKS, Job
 
@@ -36,8 +37,6 @@ BARRED = ("cnn", "resnet")
 OTHERS = ("resizing", "instruction_sets")
 OPEN_MPI = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
 OPEN_MPI += ["--mca", "btl", "self,sm,tcp"]
-
-Bar = dict[str, Any]
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:
@@ -77,7 +76,7 @@ def _against_plain_loop(repetitions: int) -> dict[str, list[Any]]:
         rows[-1].append(copies)
         if network in BARRED:
             bars.append(_bar(f"{WORKERS} virtual workers over a plain loop, {network}", ours, plain, MOST_TIME))
-            bars.append(_value(f"gradient copies more, a worker, {network}", copies, MOST_COPIES))
+            bars.append(at_most(f"gradient copies more, a worker, {network}", copies, MOST_COPIES))
     columns = ["network", "MiB", "plain s", "ours s", "ratio", "from", "to", "processor time", "copies a worker"]
     return {"bars": bars, "tables": [{"title": "one process", "columns": columns, "rows": rows}]}
 
@@ -120,11 +119,7 @@ def _spread(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, floa
 
 
 def _bar(name: str, ours: Sequence[float], theirs: Sequence[float], most: float) -> Bar:
-    return {**_value(name, _ratio(ours, theirs), most), "spread": _spread(ours, theirs)}
-
-
-def _value(name: str, value: float, most: float) -> Bar:
-    return {"name": name, "value": value, "bar": f"<= {most:g}", "ok": value <= most}
+    return {**at_most(name, _ratio(ours, theirs), most), "spread": _spread(ours, theirs)}
 
 
 def _peaks(network: str) -> dict[str, float]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import cv2
 
+from benchmarks.bars import add_median
 from benchmarks.feeding import Cost, Networks, NoAnswer, networks, ways_here
 from benchmarks.handing_over import hand_over, memcpy_seconds
 from benchmarks.pictures import write_pictures
@@ -45,11 +46,6 @@ def main(repetitions: int = 0) -> Figures:
     return result
 
 
-def _bar(result: Figures, name: str, values: list[float], wanted: str, ok: bool) -> None:
-    value, spread = statistics.median(values), [min(values), max(values)]
-    result["bars"].append({"name": name, "value": round(value, 4), "bar": wanted, "ok": ok, "spread": spread})
-
-
 def _sharing(data: Path, repetitions: int, result: Figures) -> None:
     """K networks fed by one service, by K DataLoaders, by TensorSocket where it is installed."""
     rows = []
@@ -58,7 +54,7 @@ def _sharing(data: Path, repetitions: int, result: Figures) -> None:
         loaders, shared = ([cost.cpu for cost in costs[way]] for way in ("loaders", "shared"))
         ratios = [own / one for own, one in zip(loaders, shared)]
         name = f"K = {count}: DataLoaders' CPU seconds an image and network, in multiples of the shared ones"
-        _bar(result, name, ratios, f">= {times:g}", statistics.median(ratios) >= times)
+        add_median(result, name, ratios, f">= {times:g}", statistics.median(ratios) >= times)
         for way, found in costs.items():
             cpu = [1e6 * cost.cpu for cost in found]
             reached = min(cost.images for cost in found)
@@ -100,9 +96,9 @@ def _handing_over(data: Path, repetitions: int, result: Figures) -> None:
     runs = [(hand_over(HAND_OVER_READERS, HAND_OVER_BATCHES), memcpy_seconds()) for _ in range(repetitions)]
     wall = [1e3 * run.wall for run, _ in runs]
     share = [100 * run.reader_cpu / copy for run, copy in runs]
-    _bar(result, "hand-over of 256 images to 8 readers, ms", wall, "< 1", statistics.median(wall) < 1)
+    add_median(result, "hand-over of 256 images to 8 readers, ms", wall, "< 1", statistics.median(wall) < 1)
     name = "a reader's CPU seconds for it, percent of a memcpy of the batch"
-    _bar(result, name, share, "< 2", statistics.median(share) < 2)
+    add_median(result, name, share, "< 2", statistics.median(share) < 2)
 
 
 def _preparing(data: Path, repetitions: int, result: Figures) -> None:
@@ -120,7 +116,7 @@ def _preparing(data: Path, repetitions: int, result: Figures) -> None:
         # Turns that follow each other are compared: the machine's own speed changes within a repetition.
         ratios.append(statistics.median(loop / one for one, loop, _ in turns))
     ours, reading, bare = zip(*seconds)
-    _bar(
+    add_median(
         result, "one preprocessor, of the bare loop's throughput", ratios, ">= 0.95", statistics.median(ratios) >= 0.95
     )
     names = ("one preprocessor", "bare loop", "bare loop, bytes in memory")
@@ -129,17 +125,17 @@ def _preparing(data: Path, repetitions: int, result: Figures) -> None:
     result["tables"].append({"title": "reading, decoding, augmentation", "columns": columns, "rows": rows})
     shares = [100 * randomness_share(data) for _ in range(repetitions)]
     name = "a sample's own generator, percent of its decoding and augmentation"
-    _bar(result, name, shares, "<= 3", statistics.median(shares) <= 3)
+    add_median(result, name, shares, "<= 3", statistics.median(shares) <= 3)
 
 
 def _memory(data: Path, repetitions: int, result: Figures) -> None:
     """The ring with one and with eight networks."""
     one, eight = memory_of(1, data), memory_of(8, data)
     ratio = eight.ring / one.ring
-    _bar(result, "ring for 8 networks, of the ring for 1", [ratio], "<= 1.02", ratio <= 1.02)
-    _bar(result, "a script's own memory for samples, batches", [eight.private], "< 2", eight.private < 2)
+    add_median(result, "ring for 8 networks, of the ring for 1", [ratio], "<= 1.02", ratio <= 1.02)
+    add_median(result, "a script's own memory for samples, batches", [eight.private], "< 2", eight.private < 2)
     trainer = memory_of_feed(data)
-    _bar(result, "a trainer's own memory for samples, batches", [trainer], "< 2", trainer < 2)
+    add_median(result, "a trainer's own memory for samples, batches", [trainer], "< 2", trainer < 2)
 
 
 def _between_hosts(data: Path, repetitions: int, result: Figures) -> None:
@@ -149,7 +145,7 @@ def _between_hosts(data: Path, repetitions: int, result: Figures) -> None:
     if "skipped" in found:
         return
     once = found["decoded_once"] / found["samples"] if found["samples_made"] == found["samples"] else 0.0
-    _bar(result, "3 hosts: samples decoded exactly once", [once], "1", once == 1.0)
+    add_median(result, "3 hosts: samples decoded exactly once", [once], "1", once == 1.0)
     ratios = [max(host["in_ratio"], host["out_ratio"]) for host in found["hosts"]]
     worst = max(ratios)
-    _bar(result, "3 hosts: bytes through a host's network, of the data", [worst], "<= 1.05", worst <= 1.05)
+    add_median(result, "3 hosts: bytes through a host's network, of the data", [worst], "<= 1.05", worst <= 1.05)

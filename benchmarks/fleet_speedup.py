@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bars import bar
+
 POLICIES = ("baseline", "flotilla", "local", "homogeneous")
 NETWORKS, NODES, DEVICES_PER_NODE = 24, 3, 4
 SLOWEST, FASTEST = 22.0, 176.0  # samples/s on one device: 8x apart
@@ -38,6 +40,8 @@ COLUMNS = [
 
 DATA = '''
 import numpy as np
+
+from benchmarks.bars import bar
 
 class Blobs:
     """Ten well-parted clouds of points: what they are does not matter where nobody computes."""
@@ -188,7 +192,3 @@ def row(name: str, runs: list[dict[str, Any]], gains: list[float]) -> list[Any]:
     figures = ("waiting", "computing", "checkpoint", "reforming", "scheduling")
     own = [name, median("wall"), spread, gain, min(gains), max(gains), int(median("rounds"))]
     return own + [median(key) for key in figures]
-
-
-def bar(name: str, value: float, wanted: str, ok: bool) -> dict[str, Any]:
-    return {"name": name, "value": round(value, 4), "bar": wanted, "ok": bool(ok)}

@@ -22,78 +22,20 @@ from pathlib import Path
 from typing import IO, Any
 
 import psutil
-import yaml
 
+from benchmarks.bars import at_most
+from benchmarks.hanging import hangs_here
+from benchmarks.rank_processes import end
+from benchmarks.written_spec import write_spec
 from fleet.watchdog import PART
 
+ROOT = Path(__file__).resolve().parents[1]
 RUNS = 10
 TIMEOUT_SECONDS = 4.0
 BAR_SECONDS = 1.0
 RUN_SECONDS = 90.0  # a run that takes longer does not end by itself
-FUNCTION = "hangs_here"
+FUNCTION = hangs_here.__name__
 
-PARTS = '''
-import ctypes
-import json
-import os
-import signal
-import time
-
-import numpy as np
-import torch
-
-
-def hangs_here(kind):
-    """Say when and who, then never come back."""
-    entered = time.time()
-    with open(os.environ["HANG_FILE"] + ".new", "w") as file:
-        json.dump({"at": entered, "rank": int(os.environ["OMPI_COMM_WORLD_RANK"]), "process": os.getpid()}, file)
-    os.rename(os.environ["HANG_FILE"] + ".new", os.environ["HANG_FILE"])
-    while kind != "loops" and time.time() < entered + 0.5:
-        pass  # whoever cannot speak for itself is shown where it was seen, and looks are a quarter of a second apart
-    if kind == "stopped":
-        os.kill(os.getpid(), signal.SIGSTOP)
-    if kind == "holds the lock":
-        ctypes.PyDLL(None).sleep(1000)
-    while True:
-        pass
-
-
-def hang(who, place, last):
-    """Hang at so many calls, where this is the first of those whom HANG names."""
-    wanted, _, kind = os.environ["HANG"].partition(": ")
-    if wanted == who and place == last:
-        try:
-            open(os.environ["HANG_FILE"] + ".first", "x").close()
-        except FileExistsError:
-            return
-        hangs_here(kind)
-
-
-class Clouds:
-    def __init__(self, count):
-        draw = np.random.default_rng(count)
-        self.labels = draw.integers(0, 3, count)
-        self.points = (draw.standard_normal((count, 16)) + self.labels[:, None]).astype(np.float32)
-        self.given = 0
-    def __len__(self):
-        return len(self.labels)
-    def __getitem__(self, index):
-        self.given += 1
-        hang("preprocessor", self.given, 2500)
-        return self.points[index], self.labels[index]
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 3)
-        self.calls = 0
-    def forward(self, points):
-        self.calls += points.device.type != "meta"
-        hang("trainer", self.calls, 150)
-        return self.layer(points)
-'''
 KINDS = (
     "trainer: loops",
     "trainer: stopped",
@@ -114,9 +56,9 @@ def main(runs: int = 0) -> dict[str, Any]:
     worst = delays[-1]
     return {
         "bars": [
-            _bar("seconds beyond the set time, median", statistics.median(delays), BAR_SECONDS),
-            _bar("seconds beyond the set time, worst", worst, BAR_SECONDS),
-            _bar("runs that did not end by themselves", unended, 0),
+            at_most("seconds beyond the set time, median", statistics.median(delays), BAR_SECONDS),
+            at_most("seconds beyond the set time, worst", worst, BAR_SECONDS),
+            at_most("runs that did not end by themselves", unended, 0),
         ],
         "tables": [
             {
@@ -127,10 +69,6 @@ def main(runs: int = 0) -> dict[str, Any]:
         ],
         "notes": [hang.output[-3000:] for hang in hangs if hang.delay > BAR_SECONDS or not hang.ended],
     }
-
-
-def _bar(name: str, value: float, most: float) -> dict[str, Any]:
-    return {"name": name, "value": value, "bar": f"<= {most:g}", "ok": value <= most}
 
 
 @dataclass(frozen=True)
@@ -155,7 +93,7 @@ def _observed(spec: Path, out: Path, kind: str) -> _Hang:
     hung = out.with_suffix(".hung")
     command = [sys.executable, "-m", "fleet", "run", str(spec), "--out", str(out), "--restarts", "0"]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=spec.parent, text=True,
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT, text=True,
         env={**os.environ, "HANG": kind, "HANG_FILE": str(hung)},
     )  # fmt: skip
     lines = _Lines(process)
@@ -168,7 +106,7 @@ def _observed(spec: Path, out: Path, kind: str) -> _Hang:
         told = json.loads(hung.read_text())
         ended = process.poll() is not None and not _lives(told["process"])
     finally:
-        _end(process)
+        end(process)
     lines.join()
     delay = lines.named(told["rank"]) - told["at"] - PART * TIMEOUT_SECONDS
     found = _Hang(kind, delay, over - told["at"] if ended else 0.0, lines.text)
@@ -212,27 +150,15 @@ def _lives(process: int) -> bool:
     return False
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End what did not end by itself: the launcher, whose ranks end with it, stopped ones too."""
-    with suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                child.kill()
-    process.kill()
-    process.wait()
-
-
 def _write_spec(folder: Path) -> Path:
-    (folder / "hanging.py").write_text(PARTS)
-    (folder / "rates.json").write_text(json.dumps({"rates": {"net": {1: 4000.0, 2: 7600.0}}, "names": {"net": "net"}}))
     spec = {
         "name": "hang",
-        "data": {"clouds": {"train": {"source": "hanging:Clouds", "arguments": {"count": 480}}}},
+        "data": {"clouds": {"train": {"source": "benchmarks.hanging:HangingClouds", "arguments": {"count": 480}}}},
         "jobs": [
             {
                 "name": "net",
                 "data": "clouds",
-                "model": {"name": "hanging:Net"},
+                "model": {"name": "benchmarks.hanging:HangingNet"},
                 "optimizer": {"name": "SGD", "arguments": {"lr": 0.01}},
                 "loss": "cross_entropy",
                 "virtual_workers": 2,
@@ -241,8 +167,5 @@ def _write_spec(folder: Path) -> Path:
             }
         ],
         "resources": {"trainers": 2, "preprocessors": 2, "device": "cpu", "timeout": TIMEOUT_SECONDS},
-        "profile": {"file": "rates.json"},
     }
-    path = folder / "hang.yaml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    return path
+    return write_spec(folder, spec, {"net": {1: 4000.0, 2: 7600.0}})

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.bars import add_median
 from benchmarks.timed_networks import BATCH, NETWORKS
 from trainers import Group, Trainer
 from trainers.instruction_sets import INSTRUCTION_SETS, environment, lacking
@@ -81,7 +82,9 @@ def _speed_bar(seconds: Mapping[str, Mapping[str, list[float]]], result: Figures
     worst = max(seconds, key=lambda network: statistics.median(_ratios(seconds[network], "avx2")))
     ratios = _ratios(seconds[worst], "avx2")
     ok = statistics.median(ratios) <= AVX2_BAR
-    _bar(result, f"D2, AVX2: a step's time, of one without pins; the worst network: {worst}", ratios, "<= 1.5", ok)
+    add_median(
+        result, f"D2, AVX2: a step's time, of one without pins; the worst network: {worst}", ratios, "<= 1.5", ok
+    )
 
 
 def _bits_bar(name: str, wanted: Mapping[str, str], result: Figures) -> None:
@@ -89,7 +92,7 @@ def _bits_bar(name: str, wanted: Mapping[str, str], result: Figures) -> None:
     with _processes({name: {**environment(name), **OLDER_PROCESSOR[name]}}) as running:
         equal = [float(running[name].train(network)["digest"] == wanted[network]) for network in NETWORKS]
     bar = f"D2, {name}: networks of {len(NETWORKS)} with the same bits on an older processor"
-    _bar(result, bar, [sum(equal)], f"{len(NETWORKS)}", all(equal))
+    add_median(result, bar, [sum(equal)], f"{len(NETWORKS)}", all(equal))
 
 
 def _without_pins(native: Mapping[str, str]) -> dict[str, list[str]]:
@@ -113,11 +116,6 @@ def _table(seconds: Mapping[str, Mapping[str, list[float]]]) -> Figures:
     columns = ["network", "ms a step without pins"]
     columns += [column for name in INSTRUCTION_SETS for column in (f"{name}, times", "least", "most")]
     return {"title": f"pins of D2 on {torch.backends.cpu.get_cpu_capability()}", "columns": columns, "rows": rows}
-
-
-def _bar(result: Figures, name: str, values: list[float], wanted: str, ok: bool) -> None:
-    value, spread = statistics.median(values), [min(values), max(values)]
-    result["bars"].append({"name": name, "value": round(value, 4), "bar": wanted, "ok": ok, "spread": spread})
 
 
 class Process:

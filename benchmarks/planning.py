@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.bars import at_most
 from fleet.scheduling.placement import score
 from fleet.scheduling.policies import POLICIES, Policy, policy
 from fleet.scheduling.rates import RateCurve
@@ -109,7 +110,7 @@ def _bars(jobs: int, devices: int, most: float, plans: list[dict[str, Any]]) -> 
         mine = [p for p in plans if (p["jobs"], p["devices"], p["policy"]) == (jobs, devices, "flotilla")]
         value = max(plan[which]["median"] for plan in mine)
         name = f"flotilla plans {jobs} jobs on {devices} devices, {note}: seconds"
-        bars.append({"name": name, "value": value, "bar": f"at most {most:g} s", "ok": value <= most})
+        bars.append(at_most(name, value, most, unit=" s"))
     return bars
 
 

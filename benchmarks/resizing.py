@@ -20,6 +20,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.bars import Bar, median_bar
 from trainers import Group, Trainer, latest_good, write
 from trainers.checkpoint import file_name
 from trainers.move import joining, resize
@@ -32,8 +33,6 @@ MPI_OPTIONS = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca
 TIMEOUT = 120.0
 STEPS_BETWEEN = 1
 MOVES = {"4 to 2": (WIDE, NARROW), "2 to 4": (NARROW, WIDE)}
-
-Bar = dict[str, Any]
 
 
 class Wide:
@@ -69,15 +68,11 @@ def measure(repetitions: int = 0) -> list[Bar]:
     for name in MOVES:
         seconds = places[name]
         ratios = [slow / fast for slow, fast in zip(restarts[name], seconds)]
-        bars.append(_bar(f"100 MB from {name} trainers in place, s", seconds, "< 0.5", lambda value: value < 0.5))
-        bars.append(_bar(f"restart over in place, {name} trainers", ratios, ">= 10", lambda value: value >= 10))
+        quick = statistics.median(seconds) < 0.5
+        bars.append(median_bar(f"100 MB from {name} trainers in place, s", seconds, "< 0.5", quick))
+        times = statistics.median(ratios) >= 10
+        bars.append(median_bar(f"restart over in place, {name} trainers", ratios, ">= 10", times))
     return bars
-
-
-def _bar(name: str, values: list[float], wanted: str, holds: Any) -> Bar:
-    value = statistics.median(values)
-    spread = [min(values), max(values)]
-    return {"name": name, "value": round(value, 4), "bar": wanted, "ok": bool(holds(value)), "spread": spread}
 
 
 def _in_place(old: tuple[int, ...], new: tuple[int, ...]) -> float:

@@ -17,10 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
+from benchmarks.bars import at_most
+from benchmarks.clouds import WIDTH
+from benchmarks.rank_processes import end, ranks
+from benchmarks.written_spec import write_spec
 from fleet.journal import read_journal
 
+ROOT = Path(__file__).resolve().parents[1]
 TRAINERS = (4, 16, 64)
 PER_NODE = 4
 EPOCHS, SAMPLES, BATCH = 4, 240, 4
@@ -30,18 +34,6 @@ COLUMNS = [
     "trainers", "networks", "to the first session s", "to the first start s", "run s", "rank 0 CPU s",
     "CPU ms an epoch", "groups formed", "memory of a rank MiB",
 ]  # fmt: skip
-DATA = '''
-import numpy as np
-
-class Points:
-    """Random points."""
-    def __init__(self, count):
-        self.points = np.random.default_rng(0).standard_normal((count, 8)).astype(np.float32)
-    def __len__(self):
-        return len(self.points)
-    def __getitem__(self, index):
-        return self.points[index], index % 2
-'''
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:
@@ -55,12 +47,7 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     grown = last[6] / first[6]
     return {
         "bars": [
-            {
-                "name": f"rank 0's work for an epoch, {last[0]} trainers over {first[0]}",
-                "value": grown,
-                "bar": "<= 2",
-                "ok": grown <= 2,
-            }
+            at_most(f"rank 0's work for an epoch, {last[0]} trainers over {first[0]}", grown, 2),
         ],
         "tables": [{"title": "rehearsals on one machine", "columns": COLUMNS, "rows": rows}],
         "notes": [f"all ranks on {psutil.cpu_count()} cores; pretend nodes of {PER_NODE} devices"],
@@ -74,14 +61,14 @@ def _row(trainers: int, folder: Path) -> list[Any]:
     begin, memory, session = time.monotonic(), 0.0, 0.0
     with open(folder / "log", "w+") as log:
         process = subprocess.Popen(
-            command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}
+            command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}
         )
         while process.poll() is None:
             if not session and (out / "journal.jsonl").exists():
                 session = time.monotonic() - begin
-            memory = memory or _memory(process.pid, trainers) if session else 0.0
+            memory = memory or _memory(process, trainers) if session else 0.0
             if time.monotonic() - begin > RUN_SECONDS:
-                process.kill()
+                end(process)
             time.sleep(0.2)
         if process.returncode != 0:
             log.seek(0)
@@ -97,28 +84,27 @@ def _row(trainers: int, folder: Path) -> list[Any]:
     ]  # fmt: skip
 
 
-def _memory(launcher: int, trainers: int) -> float:
+def _memory(launcher: subprocess.Popen[bytes], trainers: int) -> float:
     """MiB that a rank has for itself on average, once all of them are there."""
-    ranks = [each for each in psutil.Process(launcher).children(recursive=True) if each.name().startswith("python")]
-    if len(ranks) <= trainers:
+    alive = ranks(launcher)
+    if len(alive) <= trainers:
         return 0.0
     try:
-        return float(sum(each.memory_full_info().uss for each in ranks)) / len(ranks) / 2**20
+        return float(sum(each.memory_full_info().uss for each in alive)) / len(alive) / 2**20
     except psutil.Error:
         return 0.0
 
 
 def _write_spec(folder: Path, trainers: int) -> Path:
     """Two networks a trainer, of four virtual workers, so that there are two rounds at least."""
-    (folder / "points.py").write_text(DATA)
     rate = SAMPLES / EPOCH_SECONDS
     names = [f"net-{index:03}" for index in range(2 * trainers)]
     spec = {
         "name": "scaling",
-        "data": {"points": {"train": {"source": "points:Points", "arguments": {"count": SAMPLES}}}},
+        "data": {"clouds": {"train": {"source": "benchmarks.clouds:Clouds", "arguments": {"count": SAMPLES}}}},
         "defaults": {
-            "data": "points",
-            "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 8, "widths": [8], "classes": 2}},
+            "data": "clouds",
+            "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": WIDTH, "widths": [8], "classes": 3}},
             "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}},
             "loss": "cross_entropy",
             "virtual_workers": 4,
@@ -128,6 +114,4 @@ def _write_spec(folder: Path, trainers: int) -> Path:
         "jobs": [{"name": name} for name in names],
         "rehearse": {"rates": {name: {m: rate * m**0.9 for m in (1, 2, 4)} for name in names}, "time_scale": 1.0},
     }
-    path = folder / "scaling.yaml"
-    path.write_text(yaml.safe_dump(spec, sort_keys=False))
-    return path
+    return write_spec(folder, spec)

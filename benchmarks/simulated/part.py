@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.bars import Bar, bar
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -17,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 class Part:
     """Bars, tables and notes of one part, to be filled as it is measured."""
 
-    bars: list[dict[str, Any]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
     tables: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def bar(self, name: str, value: float, wanted: str, ok: bool) -> None:
         """A figure, what it should be, and whether it is."""
-        self.bars.append({"name": name, "value": value, "bar": wanted, "ok": bool(ok)})
+        self.bars.append(bar(name, value, wanted, ok))
 
     def table(self, title: str, columns: list[str], rows: list[list[Any]]) -> None:
         """Figures side by side."""
