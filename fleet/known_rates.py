@@ -59,6 +59,19 @@ class KnownRates:
                 return dict(rates)
         return self._guessed.get(job, {})
 
+    def begun(self) -> Rates:
+        """Rates that earlier sessions measured on such devices, of jobs with which they did not come to an end."""
+        found: dict[str, dict[int, float]] = {}
+        alike = False
+        for event in read_journal(self.directory.journal):
+            if event["event"] == "cluster":
+                alike = any(rank["device_name"] == self.device for rank in event["ranks"])
+            elif event["event"] == "profile" and alike:
+                found.setdefault(event["job"], {})[event["count"]] = event["rate"]
+            elif event["event"] == "rates":
+                found.pop(event["job"], None)
+        return found
+
     def alone(self, runtime: Runtime, job: str, batch_size: int) -> float | None:
         """Samples/s on one device with another batch size of each virtual worker, if a file has it."""
         fingerprint = runtime.with_batch(job, batch_size).fingerprint(job, self.device)

@@ -87,6 +87,7 @@ class Session:
     _skipped: SkippedBook = field(init=False)
     _known: KnownRates = field(init=False)
     _batches: Batches = field(init=False)
+    _walltime: Walltime = field(init=False)
 
     def run(self) -> int:
         """Check, resume or begin, profile, train, report; returns the exit code."""
@@ -135,6 +136,8 @@ class Session:
         begin = perf_counter()
         try:
             self._skipped.check()
+            self._walltime = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
+            self._walltime.announce()
             writers = self._rate(directory, journal, ledger, plan, known)
             ledger.overhead["profiling"] += perf_counter() - begin
             if self.rank.options.profile is None:
@@ -226,7 +229,7 @@ class Session:
             rank_console().print(binding_table(self.rank.cluster))
 
     def _rate(self, directory: RunDirectory, journal: Journal, ledger: Ledger, plan: Policy, known: Rates) -> int:
-        """Give every unfinished job a rate curve; returns how many preprocessors to use."""
+        """Give every unfinished job a rate curve, unless a stop is asked for; returns how many preprocessors to use."""
         cluster, runtime = self.rank.cluster, self.runtime
         profiler: Profiler | None = None
         if runtime.rehearsal is None:
@@ -241,10 +244,11 @@ class Session:
                 lambda: next(self._tags),
                 self._failure_or_loss,
                 self.rank.stop,
+                self._walltime,
                 self._skipped.take,
             )
         per_node = max(ledger.cluster.devices_per_node)
-        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size)
+        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size, self._known.begun())
         session.rate(ledger.unfinished)
         ledger.formed(session.forming)
         ends = BatchEnds(profiler, journal, partial(self._known.alone, runtime))
@@ -328,14 +332,12 @@ class Session:
 
         save()
         silence = runtime.timeout + GRACE_SECONDS
-        stop = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
-        stop.announce()
         Coordinator(
             plan,
             executor,
             ledger,
             journal,
-            stop,
+            self._walltime,
             save,
             silence,
             take_in=newcomers.take_in,

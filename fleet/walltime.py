@@ -15,7 +15,8 @@ from fleet.signals import StopFlag
 
 @dataclass
 class Walltime:
-    """Whether to stop now: a signal came, or what is left is just enough for a step and the checkpoints.
+    """Whether to stop now: a signal came, or what is left is just enough for a step and the checkpoints, or for the
+    measurement that would begin now.
 
     Args:
         stop: raised by signals; raised here once time is up.
@@ -31,11 +32,13 @@ class Walltime:
     clock: Callable[[], float] = time.time
     _most: float = math.inf  # seconds kept for stopping: a run that stopped when it begins would begin for ever
 
-    def __call__(self) -> bool:
+    def __call__(self, measuring: float = 0.0) -> bool:
+        """Whether to stop now; `measuring`: seconds that a measurement takes, while rates are measured."""
         left = self.left
-        if not self.stop.raised and left is not None and left <= self.needed:
+        if not self.stop.raised and left is not None and left <= min(self.needed + measuring, self._most):
             self.stop.raised = True
-            text = f"the allocation ends in {left:.0f} s: stopping for checkpoints; the same command goes on"
+            what = "no further measurement" if measuring else "stopping for checkpoints"
+            text = f"the allocation ends in {left:.0f} s: {what}; the same command goes on"
             self.journal.write("warning", text=text, job=None)
         return self.stop.raised
 

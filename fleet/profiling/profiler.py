@@ -51,6 +51,7 @@ class Profiler:
         next_tag: fresh tags for groups.
         failure: of the thread that makes samples on this rank; looked at while waiting, and raised.
         stop: raised when another rank got a signal.
+        is_late: told how many seconds a measurement takes at most, says whether there is no time for another one.
         skipped: takes the samples that preprocessors skip.
     """
 
@@ -63,11 +64,14 @@ class Profiler:
     next_tag: Callable[[], int]
     failure: Callable[[], BaseException | None]
     stop: StopFlag
+    is_late: Callable[[float], bool]
     skipped: Callable[[SampleSkipped], None]
     _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _wanted: dict[str, Measurement] = field(default_factory=dict)
     _left: dict[str, list[Left]] = field(default_factory=dict)
     _rates: dict[str, Profiled] = field(default_factory=dict)
+    _began: dict[str, float] = field(default_factory=dict)
+    _longest: float = 0.0  # seconds that a measurement took, forming and all
 
     def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
         """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
@@ -76,7 +80,7 @@ class Profiler:
         """
         waiting = list(wanted)
         while waiting or self._devices:
-            if self.stop.raised:
+            if waiting and self.is_late(max(self._longest, self.budget_seconds)):
                 waiting = []
             self._fill(waiting)
             if not self._devices:
@@ -134,7 +138,7 @@ class Profiler:
         for rank in members:
             self.mailbox.send(rank, TO_TRAINER, message)
         self._devices[wanted.job], self._wanted[wanted.job] = devices, wanted
-        self._left[wanted.job] = []
+        self._left[wanted.job], self._began[wanted.job] = [], time.monotonic()
 
     def _next(self) -> Result | None:
         """Take one message; a measurement has ended when all members have left."""
@@ -167,6 +171,7 @@ class Profiler:
 
     def _result(self, job: str) -> Result:
         devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)
+        self._longest = max(self._longest, time.monotonic() - self._began.pop(job))
         failures = [x for x in left if x.why == "failed"]
         measurement = self._wanted.pop(job)
         if rate is None or failures:

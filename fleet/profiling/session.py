@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 from fleet.journal import Journal
 from fleet.ledger import JobRecord
-from fleet.profiling.plan import demand, first_pass, preprocessors_needed, second_pass
+from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.profiling.profiler import Profiler, Result
 from fleet.profiling.store import Profile
 from fleet.scheduling.rates import RateCurve
@@ -26,6 +26,7 @@ class ProfilingSession:
         journal: measurements are written there.
         known: rates in samples/s by job name, from files or an earlier session.
         per_node, devices: of the machine.
+        begun: rates of jobs that a session measured which was stopped before it had all of them.
     """
 
     profiler: Profiler | None
@@ -33,6 +34,7 @@ class ProfilingSession:
     known: Mapping[str, Mapping[int, float]]
     per_node: int
     devices: int
+    begun: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
@@ -46,6 +48,8 @@ class ProfilingSession:
         unknown = [job.name for job in jobs if not self.measured[job.name]]
         if self.profiler is not None and unknown:
             self._measure(unknown, {job.name: job.limit for job in jobs})
+            if self.is_stopped:
+                return  # what is measured already stands in the journal: the next session goes on with it
         for job in jobs:
             rates = self.measured[job.name]
             if rates:
@@ -54,14 +58,24 @@ class ProfilingSession:
                 fitted = [float(job.curve(m)) for m in range(1, min(job.limit, self.devices) + 1)]
                 self.journal.write("rates", job=job.name, source=source, measured=rates, fitted=fitted)
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether measurements were left out, since a stop was asked for."""
+        return self.profiler is not None and self.profiler.stop.raised
+
     def _measure(self, unknown: list[str], limits: Mapping[str, int]) -> None:
         """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3."""
         assert self.profiler is not None
-        self._take(self.profiler.measure(first_pass(unknown)))
+        for job in unknown:
+            self.measured[job] = dict(self.begun.get(job, {}))
+        self._take(self.profiler.measure(self._missing(first_pass(unknown))))
         single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
         if single:
             wanted = second_pass(single, limits, self.per_node, self.devices)
-            self._take(self.profiler.measure(wanted))
+            self._take(self.profiler.measure(self._missing(wanted)))
+
+    def _missing(self, wanted: Iterable[Measurement]) -> list[Measurement]:
+        return [each for each in wanted if each.count not in self.measured[each.job]]
 
     def _take(self, results: Iterable[Result]) -> None:
         for result in results:
@@ -80,7 +94,7 @@ class ProfilingSession:
     def choose_preprocessors(self, data: list[str], available: int, streams: Mapping[str, str], share: bool) -> int:
         """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are."""
         single = {job: rates[1] for job, rates in self.measured.items() if 1 in rates}
-        if self.profiler is None or not single:
+        if self.profiler is None or not single or self.is_stopped:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
         self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)

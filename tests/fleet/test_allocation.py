@@ -121,3 +121,9 @@ def test_a_run_without_an_end_is_stopped_by_signals_alone(ledger: Ledger, tmp_pa
     stop.stop.raised = True
     assert stop()
     assert list(read_journal(tmp_path / "journal.jsonl")) == []
+
+
+def test_no_measurement_is_begun_that_would_end_too_late(tmp_path: Path) -> None:
+    nobody_trains = Ledger(Cluster((2,)), [], seed=0)
+    for left, late in ((14.0, False), (13.0, True)):
+        assert walltime(tmp_path, nobody_trains, left)(8.0) is late  # 5 s of margin

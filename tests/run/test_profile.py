@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from ensembles import Ensemble, cnn, mlp, write_ensemble
 from processes import FLEET, run, started
 
+from fleet.journal import read_journal
 from fleet.profiling import Profile, ProfileError
 
 JOBS = ("mlp", "cnn")
@@ -87,6 +89,30 @@ def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None
         ended = running.finish()
     assert ended.code == 75, ended.output
     assert folder.summary["status"] == "stopped"
+
+
+@pytest.mark.slow
+def test_profiling_ends_with_its_allocation_and_the_next_goes_on(tmp_path: Path) -> None:
+    """Slow jobs are measured for 8 s each, one after the other: a minute's worth, with half a minute to do it in."""
+    names = [f"slow-{index}" for index in range(6)]
+    jobs = [
+        {"name": name, "model": {"name": "parts:Slow"}, "batch_size": size} for size, name in enumerate(names, start=2)
+    ]
+    ensemble = write_ensemble(tmp_path, jobs, measured=False)
+    profile = [*FLEET, "profile", str(ensemble.spec), "--out", str(tmp_path / "rates.json"), "--trainers", "1"]
+    profile += ["--set", "checkpoints.margin=1"]
+    allocation = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(time.time() + 40))}
+    ended = run(profile, tmp_path, **allocation)
+    assert ended.code == 75 and "no further measurement" in ended.output, ended.output
+    assert time.time() < int(allocation["SLURM_JOB_END_TIME"]) + 10
+    journal = next((tmp_path / "runs").iterdir()) / "journal.jsonl"
+    first = [event["job"] for event in read_journal(journal) if event["event"] == "profile"]
+    assert 0 < len(first) < len(names)
+    ended = run(profile, tmp_path)
+    assert ended.code == 0, ended.output
+    measured = [event["job"] for event in read_journal(journal) if event["event"] == "profile"]
+    assert sorted(measured) == names, "each once"
+    assert sorted(json.loads((tmp_path / "rates.json").read_text())["names"].values()) == names
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,18 @@ class Faulty(nn.Module):
         return outputs * torch.nan
 
 
+class Slow(nn.Module):
+    """Takes half a second for a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIDE**2, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        time.sleep(0.5 if images.device.type != "meta" else 0.0)
+        return torch.as_tensor(self.layer(images.flatten(1)))
+
+
 class Plain:
     """A user's task: a plain class with its own data set and nothing but what is required."""
 
