@@ -216,7 +216,7 @@ def _changes(
     if preprocessors is not None:
         changes.append(f"resources.preprocessors={preprocessors}")
     if policy is not None:
-        changes.append(f"policy={json.dumps({'name': policy})}")
+        changes += [f"policy.name={json.dumps(policy)}", "policy.parameters={}"]  # restart and margin stay
     return changes + list(settings or [])
 
 

@@ -19,7 +19,7 @@ Finished = Callable[[str, "list[str]"], RunFolder]
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Three networks, two epochs: with a perceptron's dropout, with BatchNorm, with books of what was trained on."""
-    return write_ensemble(tmp_path_factory.mktemp("small"), [mlp(), cnn(), counting()])
+    return write_ensemble(tmp_path_factory.mktemp("small"), [mlp(), cnn(), counting()], policy={"restart": 3.0})
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import parts
@@ -57,6 +58,11 @@ def test_run_json_says_that_all_is_done(finished: tuple[str, RunFolder]) -> None
         assert {"loss", "test_loss"} < set(job["metrics"])
         assert ("number" if name == "count" else "accuracy") in job["metrics"]
         assert Path(job["checkpoint"]).is_file()
+
+
+def test_what_the_spec_says_for_any_policy_holds_for_another_one(finished: tuple[str, RunFolder]) -> None:
+    _, folder = finished
+    assert json.loads((folder.path / "ensemble.json").read_text())["spec"]["policy"]["restart"] == 3.0
 
 
 def test_rounds_of_run_json_use_the_devices_there_are(finished: tuple[str, RunFolder]) -> None:
