@@ -18,7 +18,7 @@ from fleet.scheduling.state import validate
 from fleet.standing import Standing
 
 POLL_SECONDS = 1.0
-MOST_SET_BACKS = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
+MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
 
 
 class SilentGroupError(RuntimeError):
@@ -337,8 +337,8 @@ class Coordinator:
         if found.ended:
             self.ledger.found_done(event.job, found.metrics, found.path)
             return replace(event, why="done", reason=found.ended, epoch=found.epoch, step=found.step)
-        losses = self.ledger.jobs[event.job].set_back + 1
-        if losses <= MOST_SET_BACKS:
+        losses = self.ledger.jobs[event.job].ranks_cost + self.ledger.cost_ranks(event)
+        if losses <= MOST_LOSSES:
             return replace(event, epoch=found.epoch, step=found.step)
         error = (
             f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "

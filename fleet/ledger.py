@@ -48,7 +48,7 @@ class JobRecord:
     reported: float = 0.0  # when epoch and step were last known, seconds of the run
     starts: int = 0
     last: tuple[int, ...] = ()  # the devices that it left last
-    set_back: int = 0  # times that it was lost since its last checkpoint
+    ranks_cost: int = 0  # times since its last checkpoint that ranks were lost which trained it
 
     @property
     def waits(self) -> bool:
@@ -251,7 +251,7 @@ class Ledger:
     def saved(self, event: CheckpointWritten) -> None:
         """A job's checkpoint was written."""
         job = self.jobs[event.job]
-        job.checkpoint, job.set_back = event.path, 0
+        job.checkpoint, job.ranks_cost = event.path, 0
         self._took(job.name, event.seconds)
 
     def found_done(self, name: str, metrics: Mapping[str, float], checkpoint: str | None) -> None:
@@ -267,7 +267,10 @@ class Ledger:
         job = self.jobs[name]
         job.losses = job.losses[: len(job.losses) - (job.epoch - epoch)]
         job.epoch, job.step, job.reported = epoch, step, now
-        job.set_back += 1
+
+    def cost_ranks(self, event: GroupEnded) -> bool:
+        """Whether ranks of the group itself are gone; it may have ended for want of samples, too."""
+        return event.why == "lost" and not self.lost.isdisjoint(event.devices)
 
     def _took(self, job: str, seconds: float) -> None:
         self.checkpoint_seconds[job] = max(self.checkpoint_seconds.get(job, 0.0), seconds)
@@ -322,6 +325,7 @@ class Ledger:
         if event.why == "failed":
             job.error = event.traceback or event.error
         elif event.why == "lost":
+            job.ranks_cost += self.cost_ranks(event)
             self.set_back(event.job, event.epoch, event.step, now)
         else:
             job.epoch, job.step = event.epoch, event.step

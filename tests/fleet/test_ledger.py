@@ -136,6 +136,9 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     assert again.unavailable == {1} and again.available == [0]
     assert seen(books, 22.0).remaining_at(22.0) == 200
     assert seen(books, 22.0).losses == (1.0,), "the second epoch is trained again"
-    assert books.jobs["a"].set_back == 1
+    assert books.jobs["a"].ranks_cost == 1
     books.saved(CheckpointWritten("a", 2, 0, "a.h5", 10, 0.1, ""))
-    assert books.jobs["a"].set_back == 0
+    assert books.jobs["a"].ranks_cost == 0
+    books.started("a", (0,), 30.0)
+    books.ended(GroupEnded("a", (0,), "lost", "", 2, 0), 31.0)
+    assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fleet.coordinator import MOST_SET_BACKS, Coordinator
-from fleet.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordinator import MOST_LOSSES, Coordinator
+from fleet.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
 from fleet.journal import Journal
 from fleet.ledger import JobRecord, Ledger
 from fleet.scheduling.policies import policy
@@ -21,36 +21,47 @@ DONE = Standing(3, 0, "a-3-0.h5", {"loss": 0.25}, ended="epochs")
 
 
 class Losing:
-    """Loses the group of each job as often as it is told to, before a word comes from it; then all goes well."""
+    """Loses the group of each job as often as it is told to, before a word comes from it; then all goes well.
 
-    def __init__(self, losses: int) -> None:
+    Args:
+        own: whether it is a rank of the group that is lost; else it is a preprocessor.
+    """
+
+    def __init__(self, losses: int, own: bool) -> None:
         self.starts: list[Start] = []
-        self._losses = losses
+        self._losses, self._own = losses, own
+        self._events: list[Event] = []
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         self.starts += batch
-        return tuple(Started(start.job, 0, "data/0") for start in batch)
+        (start,) = batch
+        if len(self.starts) > self._losses:
+            self._events.append(GroupEnded(start.job, start.devices, "done", "epochs", 3, 0))
+        else:
+            gone = start.devices if self._own else ()
+            self._events.append(RanksGone((7,), ("n0",), gone, all_leave=not self._own))
+            self._events.append(GroupEnded(start.job, start.devices, "lost", "", start.epoch, start.step))
+        return (Started(start.job, 0, "data/0"),)
 
     def stop(self, job: str, why: StopReason) -> None:
-        raise AssertionError(f"nobody asks {job} to stop")
+        """Its end is already on its way."""
 
     def save_held(self) -> bool:
         return False
 
     def next_event(self, timeout: float) -> Event | None:
-        last = self.starts[-1]
-        if len(self.starts) > self._losses:
-            return GroupEnded(last.job, last.devices, "done", "epochs", 3, 0)
-        return GroupEnded(last.job, last.devices, "lost", "", last.epoch, last.step)
+        return self._events.pop(0)
 
 
-def trained(losses: int, stands: Callable[[str], Standing]) -> tuple[Losing, Ledger, list[dict[str, Any]]]:
+def trained(
+    losses: int, stands: Callable[[str], Standing], own: bool = True
+) -> tuple[Losing, Ledger, list[dict[str, Any]]]:
     """A job whose group is lost so many times: what was started, the books, and the journal's events."""
     clock, events = SimulatedClock(), list[dict[str, Any]]()
     journal = Journal(None, clock)
     journal.listen(events.append)
-    books = Ledger(Cluster((1,)), [JobRecord("a", "data/0", 1, curve=RateCurve({1: 10.0}, per_node=1))], seed=0)
-    machine = Losing(losses)
+    books = Ledger(Cluster((8,)), [JobRecord("a", "data/0", 1, curve=RateCurve({1: 10.0}, per_node=8))], seed=0)
+    machine = Losing(losses, own)
     Coordinator(
         policy("baseline"), machine, books, journal, lambda: False, lambda: None, math.inf, math.inf, stands=stands
     ).run()
@@ -74,6 +85,11 @@ def test_one_that_was_done_is_not_trained_further() -> None:
 
 
 def test_one_that_costs_one_rank_after_the_other_has_failed() -> None:
-    machine, books, _ = trained(MOST_SET_BACKS + 1, lambda job: Standing())
-    assert len(machine.starts) == MOST_SET_BACKS + 1
+    machine, books, _ = trained(MOST_LOSSES + 1, lambda job: Standing())
+    assert len(machine.starts) == MOST_LOSSES + 1
     assert books.jobs["a"].status == "failed" and "times in a row a rank was lost" in books.jobs["a"].error
+
+
+def test_one_that_loses_its_samples_again_and_again_goes_on() -> None:
+    machine, books, _ = trained(MOST_LOSSES + 2, lambda job: Standing(), own=False)
+    assert len(machine.starts) == MOST_LOSSES + 3 and books.jobs["a"].status == "done"
