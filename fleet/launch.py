@@ -25,7 +25,8 @@ from fleet.signals import STOPPING
 STOP_GRACE_SECONDS = 120.0
 END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-SHELL_SIGNAL = 128  # a shell, and mpiexec, add the signal's number to this
+SHELL_SIGNAL = 128  # a shell, and most of mpiexec, add the signal's number to this
+DEADLY = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
 
 
 class LaunchError(RuntimeError):
@@ -40,15 +41,21 @@ class Mpiexec:
     family: str  # "openmpi" | "mpich"
     version: int = 0  # the first number of it; 0: not known
 
-    def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
-        """The command line that starts `ranks` local copies of `program`.
+    @property
+    def can_lose_ranks(self) -> bool:
+        """Whether the others can live on when one is lost (see `fleet.lost_ranks`)."""
+        return self.family == "openmpi" and self.version >= 5
 
-        in_place: let the others live when one is lost, where this MPI can (see `fleet.lost_ranks`).
-        """
+    def tells_of_signal(self, code: int) -> bool:
+        """Whether it ended with `code` because a signal ended a rank; MPICH's gives the signal's number as it is."""
+        return code > SHELL_SIGNAL or (self.family == "mpich" and code in DEADLY)
+
+    def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
+        """The command line that starts `ranks` local copies of `program`; `in_place`: which can lose some."""
         if self.family == "mpich":
             return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
         quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
-        survive = ["--with-ft", "ulfm"] if in_place and self.version >= 5 else []
+        survive = ["--with-ft", "ulfm"] if in_place else []
         return [self.path, *survive, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
 
     def environment(self) -> dict[str, str]:
@@ -120,12 +127,15 @@ class LocalLaunch:
         restarts: Restarts | None = None,
         in_place: bool = False,
     ) -> None:
-        """`variables` are set for the ranks, on top of this process's environment; `in_place`: see `Mpiexec`."""
+        """`variables` are set for the ranks, on top of this process's environment; `in_place`: let the others live when
+        one is lost, where this MPI can.
+        """
         self._restarts = restarts
         self._launcher = find_mpiexec()
         self._variables = dict(variables or {})
-        self._ranks, self._in_place = ranks, in_place  # else the launcher itself ends ranks that wait for a lost one
-        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], in_place)
+        self._ranks = ranks
+        self._in_place = in_place and self._launcher.can_lose_ranks  # else the launcher ends those that wait for others
+        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], self._in_place)
         self._terminal = terminal
         self._signals = 0
 
@@ -192,7 +202,7 @@ class LocalLaunch:
 
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
-        if self._signals or 0 < code <= SHELL_SIGNAL:
+        if self._signals or (code > 0 and not self._launcher.tells_of_signal(code)):
             return code or 1
         _say(
             "a rank was killed, and the launcher ended the others; if it took too much memory, the system's log says so"

@@ -86,7 +86,7 @@ class Running:
 
     def kill_rank(self, rank: int) -> None:
         """End one rank, as the kernel does where memory runs out."""
-        (found,) = [each for each in self._processes() if each.environ().get("OMPI_COMM_WORLD_RANK") == str(rank)]
+        (found,) = [each for each in self._processes() if _rank_of(each) == str(rank)]
         found.kill()
 
     def kill(self) -> None:
@@ -108,6 +108,12 @@ class Running:
                 continue
             if ours:
                 yield process
+
+
+def _rank_of(process: psutil.Process) -> str | None:
+    """As Open MPI or MPICH tells it."""
+    environment = process.environ()
+    return environment.get("OMPI_COMM_WORLD_RANK", environment.get("PMI_RANK"))
 
 
 @contextmanager
