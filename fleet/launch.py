@@ -25,8 +25,7 @@ from fleet.signals import STOPPING
 STOP_GRACE_SECONDS = 120.0
 END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-SHELL_SIGNAL = 128  # a shell, and most of mpiexec, add the signal's number to this
-DEADLY = (signal.SIGILL, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGKILL, signal.SIGSEGV)
+OWN_CODES = (1, 2)  # of ranks that Python ends, or fleet before rank 0 can say so; others are MPI's and signals'
 
 
 class LaunchError(RuntimeError):
@@ -45,10 +44,6 @@ class Mpiexec:
     def can_lose_ranks(self) -> bool:
         """Whether the others can live on when one is lost (see `fleet.lost_ranks`)."""
         return self.family == "openmpi" and self.version >= 5
-
-    def tells_of_signal(self, code: int) -> bool:
-        """Whether it ended with `code` because a signal ended a rank; MPICH's gives the signal's number as it is."""
-        return code > SHELL_SIGNAL or (self.family == "mpich" and code in DEADLY)
 
     def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
         """The command line that starts `ranks` local copies of `program`; `in_place`: which can lose some."""
@@ -202,10 +197,11 @@ class LocalLaunch:
 
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
-        if self._signals or (code > 0 and not self._launcher.tells_of_signal(code)):
+        if self._signals or code in OWN_CODES:
             return code or 1
         _say(
-            "a rank was killed, and the launcher ended the others; if it took too much memory, the system's log says so"
+            f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "
+            "took too much memory, the system's log says so"
         )
         return LOST
 
