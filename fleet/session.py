@@ -53,6 +53,7 @@ from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
 from fleet.same_spec import keep_to_spec
 from fleet.scheduling.policies import Policy, chooses_batches, policy
+from fleet.seldom import Seldom
 from fleet.sizing import Size
 from fleet.skipped import SkippedBook
 from fleet.spec import EnsembleSpec, Job, spec_hash
@@ -332,18 +333,22 @@ class Session:
 
         save()
         silence = runtime.timeout + GRACE_SECONDS
-        Coordinator(
+        coordinator = Coordinator(
             plan,
             executor,
             ledger,
             journal,
             self._walltime,
-            save,
+            Seldom(save),  # it grows with jobs and rounds
             silence,
             take_in=newcomers.take_in,
             set_batch=set_batch,
             stands=self._stands,
-        ).run()
+        )
+        try:
+            coordinator.run()
+        finally:
+            save()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {
