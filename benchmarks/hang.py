@@ -24,7 +24,7 @@ from typing import IO, Any
 import psutil
 
 from benchmarks.bars import at_most
-from benchmarks.hanging import hangs_here
+from benchmarks.hanging_parts import hangs_here
 from benchmarks.rank_processes import end
 from benchmarks.written_spec import write_spec
 from fleet.watchdog import PART
@@ -153,12 +153,14 @@ def _lives(process: int) -> bool:
 def _write_spec(folder: Path) -> Path:
     spec = {
         "name": "hang",
-        "data": {"clouds": {"train": {"source": "benchmarks.hanging:HangingClouds", "arguments": {"count": 480}}}},
+        "data": {
+            "clouds": {"train": {"source": "benchmarks.hanging_parts:HangingClouds", "arguments": {"count": 480}}}
+        },
         "jobs": [
             {
                 "name": "net",
                 "data": "clouds",
-                "model": {"name": "benchmarks.hanging:HangingNet"},
+                "model": {"name": "benchmarks.hanging_parts:HangingNet"},
                 "optimizer": {"name": "SGD", "arguments": {"lr": 0.01}},
                 "loss": "cross_entropy",
                 "virtual_workers": 2,

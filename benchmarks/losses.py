@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bars import bar
-from benchmarks.noted import passes
+from benchmarks.noting_network import passes
 from benchmarks.rank_processes import rank
 from benchmarks.written_spec import write_spec
 from fleet.journal import read_journal
@@ -140,6 +140,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def _write_spec(folder: Path) -> Path:
+    models = {job: {"name": "benchmarks.noting_network:Noted", "arguments": {"name": job}} for job in JOBS}
     spec = {
         "name": "losses",
         "data": {"clouds": {"train": {"source": "benchmarks.clouds:Clouds", "arguments": {"count": 4000}}}},
@@ -151,9 +152,7 @@ def _write_spec(folder: Path) -> Path:
             "batch_size": 4,
             "stop": {"epochs": 1000},
         },
-        "jobs": [
-            {"name": job, "model": {"name": "benchmarks.noted:Noted", "arguments": {"name": job}}} for job in JOBS
-        ],
+        "jobs": [{"name": job, "model": model} for job, model in models.items()],
         "resources": {"trainers": TRAINERS, "device": "cpu"},
     }
     return write_spec(folder, spec, {name: {1: 4000.0, 2: 5000.0} for name in JOBS})
