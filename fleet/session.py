@@ -46,9 +46,7 @@ from fleet.protocol import (
 from fleet.rank import Rank
 from fleet.report.live import LiveView, PlainView, view_for
 from fleet.report.tracking import Tracking
-from fleet.run import (
-    STOPPED,
-)
+from fleet.run import STOPPED
 from fleet.rundir import RunDirectory
 from fleet.runtime import Runtime, data_key
 from fleet.same_spec import keep_to_spec
@@ -60,7 +58,6 @@ from fleet.spec import EnsembleSpec, Job, spec_hash
 from fleet.standing import Standing, standing
 from fleet.walltime import Walltime
 from fleet.watchdog import forget_stacks
-from preprocess import CorruptLimitError
 
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
@@ -143,7 +140,7 @@ class Session:
             ledger.overhead["profiling"] += perf_counter() - begin
             if self.rank.options.profile is None:
                 self._run_jobs(directory, journal, ledger, plan, writers, sizes)
-        except CorruptLimitError:
+        except Exception:
             directory.write_run_json(self._run_json(ledger, journal, "stopped"))
             raise
         return self._end(directory, journal, ledger, view)
@@ -345,10 +342,7 @@ class Session:
             set_batch=set_batch,
             stands=self._stands,
         )
-        try:
-            coordinator.run()
-        finally:
-            save()
+        coordinator.run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {

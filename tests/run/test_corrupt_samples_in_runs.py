@@ -197,7 +197,7 @@ def test_source_that_raises_at_its_opening_is_bad_input(where: str, words: str, 
 def test_killed_preprocessor_ends_the_run_and_the_same_command_goes_on(rank: int, tmp_path: Path) -> None:
     """It dies at the end of the first epoch, while trainers wait for its samples."""
     ensemble = faulty(tmp_path, "held_out", "Deadly", rank=rank, mended=str(tmp_path / "mended"))
-    command = ensemble.plain("run", "--preprocessors", "2", "--restarts", "0")
+    command = ensemble.plain("run", "--preprocessors", "2", "--restarts", "0", "--no-in-place")
     ended = run(command, tmp_path, seconds=SOON)
     assert ended.code == 70, ended.output
     assert "signal 9" in ended.output and "run the same command again" in ended.output, ended.output
