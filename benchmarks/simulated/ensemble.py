@@ -16,6 +16,8 @@ FLOTILLAS = np.array([1496.0, 1156.0, 986.0, 816.0, 782.0, 680.0, 680.0, 748.0])
 DELTA = 20.0
 """Samples/s (section 4.3.2)."""
 STOPPING, STAYING = Costs(CHECKPOINT, CHECKPOINT), Costs()
+LENGTHS = {"Baseline": (10372.2, 4178.9), "FLEET-L": (6213.0, 3580.0)}
+"""Table 3: mean and standard deviation of how long a network runs on 80 GPUs, seconds."""
 METHODS = {
     "FLEET-G": (policy("flotilla", literal=True, delta=DELTA), STOPPING),
     "FLEET-L": (policy("local", literal=True, delta=DELTA), STAYING),
@@ -36,6 +38,20 @@ def measure(part: Part, repetitions: int) -> None:
             if name == "FLEET-G":
                 flotillas[index] = np.mean([run.rounds for run in runs])
     _report(part, seconds, flotillas, len(seeds))
+    for name, (mean, deviation) in LENGTHS.items():
+        found = _lengths(name, seeds)
+        part.note(
+            f"on 80 GPUs a network runs {found[0]:,.0f} +- {found[1]:,.0f} s under {name}; "
+            f"Table 3: {mean:,.0f} +- {deviation:,.0f} s"
+        )
+
+
+def _lengths(name: str, seeds: range) -> tuple[float, float]:
+    """Mean and standard deviation of how long a network runs on 80 GPUs, seconds."""
+    chosen, costs = METHODS[name]
+    runs = [trained(chosen, 80, seed, costs).outcome for seed in seeds]
+    lengths = [run.end - run.begin for run in runs]
+    return float(np.mean(lengths)), float(np.mean([np.std(of_run) for of_run in lengths]))
 
 
 def _report(part: Part, seconds: dict[str, np.ndarray], flotillas: np.ndarray, seeds: int) -> None:  # type: ignore[type-arg]

@@ -17,13 +17,17 @@ FILLING_KEEPS = (
 
 
 def form_flotilla(
-    candidates: Sequence[JobState], devices: int, delta: float | str, literal: bool = False
+    candidates: Sequence[JobState],
+    devices: int,
+    delta: float | str,
+    literal: bool = False,
+    others: Sequence[JobState] = (),
 ) -> dict[str, int]:
     """Algorithm 2: choose jobs that keep the pace of the fastest, and balance the devices between them.
 
     The pace is r_fast, the largest r(1). Jobs join in the order of |r_i(m) - r_fast| (Eq. 3), at the count m that makes
     it smallest, while it is at most `delta` and m devices are left. The devices that remain go, one at a time, to the
-    slowest member.
+    slowest member. Where r_fast is that of one of the `others`, the closest candidate joins in any case.
 
     Printed so, a job goes on receiving devices that make it slower. Therefore, unless `literal`:
       * only useful counts are chosen (`RateCurve.useful`): none past the peak, none on a plateau but the first;
@@ -38,6 +42,7 @@ def form_flotilla(
         devices: M, how many there are.
         delta: how close paces must be: samples/s, or text such as "12%", of r_fast.
         literal: Algorithm 2 as printed, but for each job's limit.
+        others: jobs that train already, whose pace the new ones are to keep as well.
 
     Returns:
         Job -> count of devices, in the order of joining; empty without candidates or devices.
@@ -45,7 +50,8 @@ def form_flotilla(
     if not candidates or devices < 1:
         return {}
     choices = Choices(candidates, devices, literal)
-    counts = _members(candidates, choices, devices, delta, literal)
+    pace = max([float(choices.single.max()), *(job.rate(1) for job in others)])
+    counts = _members(candidates, choices, devices, pace, closeness(delta, pace), literal)
     _top_up(counts, choices, devices - sum(counts.values()))
     return {candidates[job].name: count for job, count in counts.items()}
 
@@ -74,20 +80,16 @@ def closeness(delta: float | str, fastest: float) -> float:
 
 
 def _members(
-    candidates: Sequence[JobState], choices: Choices, devices: int, delta: float | str, literal: bool
+    candidates: Sequence[JobState], choices: Choices, devices: int, pace: float, allowed: float, literal: bool
 ) -> dict[int, int]:
     """Lines 1-11: candidate (its index) -> count of devices, in the order of joining.
 
     The best count of a candidate can only get worse while devices are given away. So a heap of the best known counts,
     each looked at again only once it no longer fits, finds what a search over all candidates would find.
     """
-    fastest = int(np.argmax(choices.single))
-    pace = float(choices.single[fastest])
-    allowed = closeness(delta, pace)
-    members, left = {fastest: 1}, devices - 1
-    work = _UsefulWork()
-    work.add(candidates[fastest].stream, pace, pace)
-    heap = _closest(choices, fastest, pace, left) if left else []
+    members: dict[int, int] = {}
+    left, work = devices, _UsefulWork()
+    heap = _closest(choices, pace, left)
     while left and heap:
         gap, minus_rate, job, count = heapq.heappop(heap)
         if count > left:
@@ -95,7 +97,7 @@ def _members(
             heapq.heappush(heap, (gap, -rate, job, count))
             continue
         single, stream = float(choices.single[job]), candidates[job].stream
-        if gap > allowed and (literal or not work.bears(stream, -minus_rate, single)):
+        if members and gap > allowed and (literal or not work.bears(stream, -minus_rate, single)):
             continue
         members[job] = count
         left -= count
@@ -103,11 +105,13 @@ def _members(
     return members
 
 
-def _closest(choices: Choices, fastest: int, pace: float, left: int) -> list[tuple[float, float, int, int]]:
-    """A heap of (gap, minus the rate, candidate, count), without the fastest."""
+def _closest(choices: Choices, pace: float, left: int) -> list[tuple[float, float, int, int]]:
+    """A heap of (gap, minus the rate, candidate, count); D_fast comes before all, if it is a candidate."""
     gaps, counts, rates = choices.closest(pace, left)
+    fastest = int(np.argmax(choices.single))
+    if choices.single[fastest] >= pace:
+        gaps[fastest], counts[fastest], rates[fastest] = -1.0, 1, pace
     entries = list(zip(gaps.tolist(), (-rates).tolist(), range(len(gaps)), counts.tolist()))
-    del entries[fastest]
     heapq.heapify(entries)
     return entries
 

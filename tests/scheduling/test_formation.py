@@ -33,6 +33,18 @@ def test_a_job_of_another_stream_fills_a_device() -> None:
     assert form_flotilla([A, B, other, D], 4, 20) == {"A": 1, "B": 2, "C": 1}
 
 
+@pytest.mark.parametrize("literal", [True, False])
+def test_new_jobs_keep_the_pace_of_those_that_train_already(literal: bool) -> None:
+    # By themselves r_fast is B's 50, and C's 58 on 2 devices is near. Beside A it is 100: B's 95 on 2 devices is
+    # nearest, C on what is left would have 30, and B takes that, too.
+    assert form_flotilla([B, C], 3, 20, literal) == {"B": 1, "C": 2}
+    assert form_flotilla([B, C], 3, 20, literal, [A]) == {"B": 3}
+
+
+def test_devices_are_filled_also_where_nobody_can_keep_the_pace() -> None:
+    assert form_flotilla([C, D], 1, 20, others=[A]) == {"C": 1}
+
+
 def test_a_filling_may_slow_the_others_down_by_a_tenth_of_their_work() -> None:
     # At the pace of the slowest, 80, the three do 80 (1/100 + 1/90 + 1/80) = 2.7 devices' work.
     # With one of 21 samples/s all would do 21 (1/100 + 1/90 + 1/80 + 1/21) = 1.7; with one of 60, 3.0.

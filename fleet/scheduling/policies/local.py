@@ -17,6 +17,9 @@ from fleet.scheduling.trigger import Trigger
 class Local:
     """As soon as devices are free, form flotillas of waiting jobs on them; what runs is left alone.
 
+    The paper does not say which r_fast a job that fills released devices is to keep up with. Here it is the fastest of
+    all unfinished jobs, also of those that run: it joins them.
+
     Args:
         delta: how close the paces of jobs that start together must be: samples/s, or text such as "12%", of the fastest
             job's rate.
@@ -40,10 +43,12 @@ class Local:
     def plan(self, state: State) -> Plan:
         """The running jobs on their devices, and waiting ones on the free devices."""
         allocation, free, waiting = state.staying, state.free, state.waiting
+        running = [state.by_name[name] for name in allocation]
         while (
             free and waiting
         ):  # again where one flotilla leaves devices idle rather than take a job that slows it down
-            placed = place(form_flotilla(waiting, len(free), self.delta, self.literal), state.cluster, free)
+            flotilla = form_flotilla(waiting, len(free), self.delta, self.literal, running)
+            placed = place(flotilla, state.cluster, free)
             allocation |= placed
             taken = {device for devices in placed.values() for device in devices}
             free = [device for device in free if device not in taken]
