@@ -33,7 +33,7 @@ MOMENTS = (
     ("any", "checkpoint", "any", "checkpoint"),
 )
 """When ranks of a run are killed, one kind of run after the other."""
-RUN_SECONDS = 240.0  # a run that takes longer hangs
+SILENT_SECONDS = 150.0  # a run that gets no further for so long hangs; slow machines need minutes for the whole
 POLL_SECONDS = 0.005
 DONE, STOPPED = 0, 75
 RESTARTS = 20  # kills while ranks start leave no checkpoint between them
@@ -121,9 +121,9 @@ class _Run:
             try:
                 for moment in moments:
                     self._strike(process, moment, draw, seconds)
-                self.code = process.wait(timeout=max(1.0, begin + RUN_SECONDS - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.hung = True
+                self.code = self._end_of(process)
+            finally:
+                self.hung = self.code is None
                 end(process)
             log.seek(0)
             self.output = log.read()
@@ -145,6 +145,16 @@ class _Run:
         done = subprocess.run(command, capture_output=True, timeout=120, text=True)
         return "" if done.returncode == 0 else f"{self.out.name}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
 
+    def _end_of(self, process: subprocess.Popen[bytes]) -> int | None:
+        """Wait for the run's end; None if it falls silent before."""
+        events, since = self._events(), time.monotonic()
+        while time.monotonic() - since < SILENT_SECONDS:
+            with suppress(subprocess.TimeoutExpired):
+                return process.wait(timeout=1.0)
+            if (now := self._events()) > events:
+                events, since = now, time.monotonic()
+        return None
+
     def _strike(self, process: subprocess.Popen[bytes], moment: str, draw: random.Random, seconds: float) -> None:
         """Wait for the moment, and kill one of the ranks that live then; nobody, if the run ends before."""
         before = self._events()
@@ -161,8 +171,8 @@ class _Run:
 
     def _await(self, process: subprocess.Popen[bytes], moment: str, before: int, pause: float) -> bool:
         """Wait for a moment; False if the run ends before it."""
-        until, late = time.monotonic() + pause, time.monotonic() + RUN_SECONDS
-        while process.poll() is None and time.monotonic() < late:  # a run that hangs is found out by `played`
+        until, late = time.monotonic() + pause, time.monotonic() + SILENT_SECONDS
+        while process.poll() is None and time.monotonic() < late:  # a run that hangs is found out at its end
             if moment == "any" and time.monotonic() > until:
                 return True
             if moment == "start" and time.monotonic() > until - pause / 2 and ranks(process):

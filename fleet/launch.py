@@ -25,7 +25,7 @@ from fleet.signals import STOPPING
 STOP_GRACE_SECONDS = 120.0
 END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-OWN_CODES = (1, 2)  # of ranks that Python ends, or fleet before rank 0 can say so; others are MPI's and signals'
+OWN_CODES = (1, 2, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
 
 
 class LaunchError(RuntimeError):
