@@ -43,7 +43,11 @@ CASES: dict[str, tuple[dict[str, Any], Command, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES)
+FOUND_BY_RANKS = {"too little memory", "more trainers than virtual workers"}
+ALL = [pytest.param(case, marks=[pytest.mark.slow] if case in FOUND_BY_RANKS else []) for case in CASES]
+
+
+@pytest.mark.parametrize("case", ALL)
 def test_mistake_is_told_in_words(case: str, tmp_path: Path) -> None:
     changes, command, words = CASES[case]
     jobs = changes.get("jobs", [mlp()])
@@ -76,6 +80,7 @@ def test_spec_that_is_not_there(tmp_path: Path) -> None:
     assert ended.code == 2 and "lost.yaml" in ended.output and "Traceback" not in ended.output
 
 
+@pytest.mark.slow
 def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
     ensemble = write_ensemble(tmp_path, [mlp()])
     (tmp_path / "file").touch()

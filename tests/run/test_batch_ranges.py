@@ -66,6 +66,7 @@ def test_bits_are_those_of_a_run_that_always_had_that_batch(
     assert_same_bits(final_states(stopped, JOBS), final_states(fixed.left("out"), JOBS))
 
 
+@pytest.mark.slow
 def test_a_policy_that_chooses_no_batches_says_so(ranged: Ensemble, tmp_path: Path) -> None:
     wanted = jobs(batch_range=[WORKERS * BATCH, LARGEST])
     ensemble = write_ensemble(tmp_path, [{**job, "stop": {"epochs": 1}} for job in wanted])

@@ -67,6 +67,7 @@ def test_the_others_go_on_in_place_when_a_trainer_is_lost(ensemble: Ensemble, un
     assert_same_bits(final_states(folder, JOBS), final_states(undisturbed, JOBS))
 
 
+@pytest.mark.slow
 def test_a_lost_preprocessors_work_is_taken_over(ensemble: Ensemble, undisturbed: RunFolder) -> None:
     folder = ensemble.left("preprocessor")
     command = ensemble.plain("preprocessor", "--trainers", "2", "--preprocessors", "2")
@@ -97,9 +98,10 @@ def test_all_ranks_are_started_again_when_the_coordinator_is_lost(ensemble: Ense
     ("option", "end", "words"),
     [
         ("--in-place", "os.kill(os.getpid(), 9)", "lost before MPI had started"),
-        pytest.param("--no-in-place", "os._exit(14)", "MPI failed", marks=pytest.mark.slow),
+        ("--no-in-place", "os._exit(14)", "MPI failed"),
     ],
 )
+@pytest.mark.slow
 def test_ranks_are_started_again_when_one_is_lost_before_mpi_has_started(
     option: str, end: str, words: str, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_its_runs_have_the_same_bits(mpich: dict[str, str], small: Ensemble, alone: RunFolder) -> None:
     ended = run(small.plain("mpich", "--trainers", "2", "--preprocessors", "2"), small.folder, **mpich)
     assert ended.code == 0, ended.output

@@ -43,6 +43,7 @@ def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
     assert re.search(r"fleet: rank [12] has not moved for 3.6 s; its process is stopped \(kill -CONT \d+", ended.output)
 
 
+@pytest.mark.slow
 def test_a_run_whose_steps_are_short_says_nothing(tmp_path: Path) -> None:
     ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, **RESOURCES})
     ended = run(ensemble.plain("run"), tmp_path)
