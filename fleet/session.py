@@ -330,7 +330,7 @@ class Session:
 
         save()
         silence = runtime.timeout + GRACE_SECONDS
-        coordinator = Coordinator(
+        Coordinator(
             plan,
             executor,
             ledger,
@@ -341,8 +341,7 @@ class Session:
             take_in=newcomers.take_in,
             set_batch=set_batch,
             stands=self._stands,
-        )
-        coordinator.run()
+        ).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {

@@ -21,8 +21,8 @@ class Local:
     all unfinished jobs, also of those that run: it joins them.
 
     Args:
-        delta: how close the paces of jobs that start together must be: samples/s, or text such as "12%", of the fastest
-            job's rate.
+        delta: how close to the pace of the fastest the jobs must come that start together: samples/s, or text such as
+            "12%", of its rate.
         literal: Algorithm 2 as printed, see `form_flotilla`.
 
     Raises:
@@ -44,9 +44,7 @@ class Local:
         """The running jobs on their devices, and waiting ones on the free devices."""
         allocation, free, waiting = state.staying, state.free, state.waiting
         running = [state.by_name[name] for name in allocation]
-        while (
-            free and waiting
-        ):  # again where one flotilla leaves devices idle rather than take a job that slows it down
+        while free and waiting:  # again where a flotilla leaves devices idle rather than take a job that slows it down
             flotilla = form_flotilla(waiting, len(free), self.delta, self.literal, running)
             placed = place(flotilla, state.cluster, free)
             allocation |= placed
