@@ -141,25 +141,25 @@ def _plans(chosen: Policy, size: int, plans: int, anew: bool = False) -> list[fl
         for name, samples in zip(trace.jobs.name, trace.jobs.samples.tolist())
     }
     cluster, running, formed, seconds = Cluster((4,) * (size // 4)), {}, {}, []  # type: ignore[var-annotated]
-    for number in range(plans + 1):
-        state = State(cluster, jobs, running, formed, time=60.0 * number, seed=JUDGED_ON)
-        with uncollected():  # what it collects are this benchmark's 10,000 curves
+    with uncollected():  # what it collects are this benchmark's 10,000 curves
+        for number in range(plans + 1):
+            state = State(cluster, jobs, running, formed, time=60.0 * number, seed=JUDGED_ON)
             begin = process_time()
             plan = chosen.plan(state)
             seconds.append(process_time() - begin)
-        running = plan.whole_of(running)
-        formed = dict(running) if plan.allocation and not plan.others_go_on and not formed else formed
-        jobs |= {
-            name: jobs[name].changed(
-                since=state.time,
-                ready=state.time,
-                held=len(devices),
-                pace=jobs[name].rate(len(devices)),
-                lane=plan.lanes.get(name, 0),
-            )
-            for name, devices in plan.allocation.items()
-        }
-        first = next(iter(running))
-        del jobs[first], running[first]
-        running = {} if anew else running
+            running = plan.whole_of(running)
+            formed = dict(running) if plan.allocation and not plan.others_go_on and not formed else formed
+            jobs |= {
+                name: jobs[name].changed(
+                    since=state.time,
+                    ready=state.time,
+                    held=len(devices),
+                    pace=jobs[name].rate(len(devices)),
+                    lane=plan.lanes.get(name, 0),
+                )
+                for name, devices in plan.allocation.items()
+            }
+            first = next(iter(running))
+            del jobs[first], running[first]
+            running = {} if anew else running
     return seconds[1:]
