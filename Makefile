@@ -7,7 +7,11 @@ FLEET_MPI ?= wheel
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
-TESTS ?= tests
+# Without compiled bytecode every rank of every test compiles fleet anew.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# Folders whose tests go beside each other, one process for each processor; the others keep all processors busy by themselves.
+BESIDE := $(addprefix tests/,fleet report scheduling simulator spec submit trainers)
+ALONE := $(filter-out $(BESIDE),$(wildcard tests/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean
@@ -35,13 +39,14 @@ demo: venv  ## train the demo ensemble on the digits and say where its report is
 	$(BIN)/fleet run examples/digits.yaml --out runs/demo
 
 test: venv  ## every test but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS) -m "not slow"
+	$(PYTEST) $(BESIDE) -m "not slow" -n logical --dist loadfile
+	$(PYTEST) $(ALONE) -m "not slow"
 
 test-all: venv  ## every test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(TESTS)
+	$(PYTEST) tests
 
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/trainers/equality
+	$(PYTEST) tests/trainers/equality
 
 chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)
 	$(BIN)/python -m benchmarks chaos
