@@ -47,8 +47,8 @@ host=$1; shift
 exec nsenter $(cat "$(dirname "$0")/$host") -- /bin/sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 """
 
-#: What mpiexec calls where it would call ssh: agent HOST WORDS..., which together are text for a shell. Its daemons name
-#: a folder after their process ids, which are alike on all hosts, as /tmp is: two would take each other's away.
+#: What mpiexec calls where it would call ssh: agent HOST WORDS..., which together are text for a shell. Its daemons
+#: name a folder after their process ids, which are alike on all hosts, as /tmp is: two would take each other's away.
 AGENT = """#!/bin/sh
 host=$1; shift
 exec "$(dirname "$0")/enter" "$host" env TMPDIR=/dev/shm /bin/sh -c "$*"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -100,8 +99,8 @@ def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, device
 def _inverse_time(bends: Floats, steeper: Floats, most: float, devices: int) -> float:
     """x = 1 / T, at most `most`, at which all devices are needed, or `most` where they are not.
 
-    The devices that are needed are sum_e d_e (x - x_e)^+ over the bends x_e. That is convex and rises, so Newton's method
-    from above comes down to the answer, and is there once no further bend is left behind.
+    The devices that are needed are sum_e d_e (x - x_e)^+ over the bends x_e. That is convex and rises, so Newton's
+    method from above comes down to the answer, and is there once no further bend is left behind.
     """
     inverse = most
     while True:
