@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
 # Without compiled bytecode every rank of every test compiles fleet anew.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# Folders whose tests go beside each other, one process for each processor; the others keep all processors busy by themselves.
-BESIDE := $(addprefix tests/,fleet report scheduling simulator spec submit trainers)
-ALONE := $(filter-out $(BESIDE),$(wildcard tests/*))
+# These keep all processors busy, or share a device; the tests of the other folders go beside each other, one a processor.
+ALONE := $(addprefix tests/,docs gpu run slurm)
+BESIDE := $(filter-out $(ALONE),$(wildcard tests/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean

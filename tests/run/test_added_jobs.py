@@ -107,7 +107,7 @@ def test_a_job_added_to_a_run_that_is_over_is_trained_by_its_next_start(
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"name": "mlp"}, ["jobs[0].name", "the run has a job of this name"]),
+        pytest.param({"name": "mlp"}, ["jobs[0].name", "the run has a job of this name"], marks=pytest.mark.slow),
         pytest.param({"data": "sounds"}, ["jobs[0].data", "pictures"], marks=pytest.mark.slow),
         pytest.param({"stop": {"epoch": 3}}, ["stop.epoch", "epochs"], marks=pytest.mark.slow),
         pytest.param({"model": {"name": "trainers.zoo:CMN"}}, ["trainers.zoo:CMN", "CNN"], marks=pytest.mark.slow),

@@ -43,7 +43,7 @@ CASES: dict[str, tuple[dict[str, Any], Command, tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-FOUND_BY_RANKS = {"too little memory", "more trainers than virtual workers"}
+FOUND_BY_RANKS = {"too little memory", "more trainers than virtual workers", "profile that is none"}
 ALL = [pytest.param(case, marks=[pytest.mark.slow] if case in FOUND_BY_RANKS else []) for case in CASES]
 
 
@@ -90,6 +90,7 @@ def test_directory_that_cannot_be_made(tmp_path: Path) -> None:
 
 
 @needs_mounts
+@pytest.mark.slow
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, "device": "cpu", "ring_samples": 65536})
     ended = run(small_disk("/dev/shm", "4m", ensemble.plain("run")), tmp_path)
