@@ -15,6 +15,7 @@ from pathlib import Path
 
 __all__ = ["ServicePlace"]
 
+_LONGEST_ADDRESS = 107  # bytes; unix(7): 108 with the one that ends it
 _LOCK_TICK_SECONDS = 0.02
 
 
@@ -36,6 +37,7 @@ class ServicePlace:
 
         Raises:
             PermissionError: somebody else owns the folder, or may write to it.
+            ValueError: the path of the folder is too long for a socket.
         """
         base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
         folder = base / f"shared-loader-{os.getuid()}"
@@ -43,11 +45,15 @@ class ServicePlace:
         status = folder.lstat()
         if status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise PermissionError(f"{folder} is not this user's alone: remove it, or set XDG_RUNTIME_DIR to another")
-        return cls(folder, name)
+        place = cls(folder, name)
+        if (length := len(os.fsencode(place.address))) > _LONGEST_ADDRESS:
+            text = f"{place.address} has {length} bytes, and a socket's path can have {_LONGEST_ADDRESS}"
+            raise ValueError(f"{text}: set XDG_RUNTIME_DIR to a folder with a shorter path")
+        return place
 
     @property
     def address(self) -> Path:
-        """The socket; its name is short, since the system allows some 100 bytes for the whole path."""
+        """The socket; its name is short, since the whole path may not be long."""
         return self.folder / f"{self._digest}.socket"
 
     @property

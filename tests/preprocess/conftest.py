@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,14 @@ def mpi_job() -> Callable[..., str]:
 
 
 @pytest.fixture
-def loader_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the test's own for services, with the module `counted` in it."""
-    write_counted(tmp_path)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+def loader_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of the test's own for services, with the module `counted` in it; tmp_path is too long for a socket."""
+    with tempfile.TemporaryDirectory(prefix="loader-") as name:
+        folder = Path(name)
+        write_counted(folder)
+        monkeypatch.setenv("XDG_RUNTIME_DIR", name)
+        monkeypatch.syspath_prepend(folder)
+        yield folder
 
 
 @pytest.fixture

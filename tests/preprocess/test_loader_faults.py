@@ -199,3 +199,13 @@ def test_object_is_handed_over(loader_folder: Path) -> None:
     with SharedLoader(Squares(), 4, linger=0.0) as loader, SharedLoader(Squares(), 4, held_out=True) as other:
         assert sorted(int(target) for _, targets in loader for target in targets) == list(range(10))
         assert [float(row[0]) for inputs, _ in other for row in inputs] == [i * i for i in range(10)]
+
+
+def test_a_folder_too_long_for_a_socket_is_told(
+    loader_folder: Path, data_values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = loader_folder / ("deep" * 25)
+    deep.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
+    with pytest.raises(ValueError, match=r"a socket's path can have 107: set XDG_RUNTIME_DIR"):
+        SharedLoader(data_values, 8)
