@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,13 +66,10 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     rates = np.concatenate(row_rates)
     before_counts, before_rates = _shifted(counts, first), _shifted(rates, first)
     prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
-    bends = before_rates / np.repeat(samples, lengths)
-    steeper = (prices - _shifted(prices, first)) * np.repeat(samples, lengths)
-    most = min(float((rates[last] / samples).min()), devices / float((samples * prices[first]).sum()))
-    inverse = _inverse_time(bends, steeper, most, devices)
+    inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
     wanted = samples * inverse
     full = wanted >= rates[last] * (1 - _ROUNDING)
-    steps = np.add.reduceat(bends < inverse * (1 - _ROUNDING), first) - 1
+    steps = np.add.reduceat(before_rates < np.repeat(wanted, lengths) * (1 - _ROUNDING), first) - 1
     at = np.where(full, last, first + np.maximum(steps, 0))
     shares = np.clip(before_counts[at] + prices[at] * (wanted - before_rates[at]), before_counts[at], counts[at])
     shares[full] = counts[last[full]]
@@ -96,20 +94,22 @@ def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, device
     return Filling(filling.seconds, shares, low, high, full)
 
 
-def _inverse_time(bends: Floats, steeper: Floats, most: float, devices: int) -> float:
-    """x = 1 / T, at most `most`, at which all devices are needed, or `most` where they are not.
-
-    The devices that are needed are sum_e d_e (x - x_e)^+ over the bends x_e. That is convex and rises, so Newton's
-    method from above comes down to the answer, and is there once no further bend is left behind.
-    """
-    inverse = most
-    while True:
-        below = bends < inverse
-        bends, steeper = bends[below], steeper[below]
-        lower = (devices + float((steeper * bends).sum())) / float(steeper.sum())
-        if lower >= inverse:
-            return inverse
-        inverse = lower
+def _inverse_time(
+    samples: Floats, first: Counts, last: Counts, before: Floats, prices: Floats, rates: Floats, lengths: Counts,
+    devices: int,
+) -> float:  # fmt: skip
+    """1 / T. The devices that are needed, as a function of x = 1 / T, are sum_e d_e (x - x_e)^+ over the bends e."""
+    most = min(float((rates[last] / samples).min()), devices / float((samples * prices[first]).sum()))
+    owner = np.repeat(samples, lengths)
+    bends = before / owner
+    inside = np.flatnonzero(bends < most)
+    steeper = (prices - _shifted(prices, first)) * owner
+    order = inside[np.argsort(bends[inside])]
+    bends, steeper = bends[order], steeper[order]
+    slope, offset = np.cumsum(steeper), np.cumsum(steeper * bends)
+    needed_at_next = slope * np.append(bends[1:], math.inf) - offset
+    place = int(np.argmax(needed_at_next >= devices))
+    return min(most, (devices + float(offset[place])) / float(slope[place]))
 
 
 def _shifted(values: npt.NDArray[Any], first: Counts) -> npt.NDArray[Any]:
