@@ -15,6 +15,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.ensemble import PER_NODE, Ensemble, ensemble_trace
+from fleet.simulator.traces.loss_draws import drawn_losses
 from fleet.simulator.traces.trace import Trace
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160)
@@ -61,9 +62,17 @@ def drawn(devices: int, seed: int) -> Trace:
     return ensemble_trace(FITTED, devices, seed)
 
 
-def trained(policy: Policy, devices: int, seed: int, costs: Costs) -> Trained:
-    """What a policy makes of an ensemble of that seed on so many devices."""
+@lru_cache(maxsize=64)
+def losses(seed: int) -> dict[str, tuple[float, ...]]:
+    """Loss curves of the networks of that seed."""
+    jobs = drawn(SIZES[0], seed).jobs
+    return {name: drawn_losses(int(epochs), seed, name) for name, epochs in zip(jobs.name, jobs.epochs.tolist())}
+
+
+def trained(policy: Policy, devices: int, seed: int, costs: Costs, shown: bool = False) -> Trained:
+    """What a policy makes of an ensemble of that seed on so many devices; `shown`: it sees losses."""
     trace, rounds = drawn(devices, seed), Rounds(policy)
+    trace = trace.with_losses(losses(seed)) if shown else trace
     machine = MeasuredMachine(Cluster((PER_NODE,) * (devices // PER_NODE)), RunRates(trace.curves), costs)
     outcome = Simulation(trace, machine, rounds, seed=seed, slack=BUFFER).run()  # type: ignore[arg-type]
     if not outcome.finished.all():

@@ -14,6 +14,7 @@ from fleet.scheduling.state import State
 from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, Reading
+from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
 from fleet.simulator.traces.trace import Trace
@@ -66,6 +67,7 @@ class Simulation:
         self._calendar = Calendar()
         self._timeline = Timeline()
         self._lanes = Lanes(slack)
+        self._loss_curves = LossCurves(trace.losses)
         self._arrivals = trace.jobs.arrival.tolist()
         self._next_arrival, self._coming = 0, iter(trace.jobs)
         self._changed: list[str] = []  # since the last plan
@@ -119,6 +121,7 @@ class Simulation:
     def _ask(self, now: float) -> Plan:
         """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
         books = self._books
+        self._loss_curves.show(books.unfinished, now)
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._seed, now,
             tuple(self._changed), self._memo, books.free, books.promises, self._margin,

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,9 @@ def read_run(path: Path) -> Trace:
     Every network is a job. Those that the run knew before its first round arrive when their spec says, the others when
     they were announced. There is to do what the network did: its epochs until it was done, whatever ended it; for one
     that is not done, the epochs that its spec allows. `devices` is the count on which most of its epochs were trained,
-    `duration` the time for all of them there, at the last measured rates. `curves` holds these. `model` is the job's
-    name: networks of one model differ in their rates where their virtual workers do.
+    `duration` the time for all of them there, at the last measured rates. `curves` holds these, `losses` those of the
+    epochs, which are the same under any policy. `model` is the job's name: networks of one model differ in their rates
+    where their virtual workers do.
 
     Raises:
         TraceError: there is no journal, or no job in it could be trained again.
@@ -51,7 +53,8 @@ def read_run(path: Path) -> Trace:
     if not jobs:
         raise _useless(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
     notes = tuple(f"{name}: no rates or no epochs are known; it was left out" for name in _left_out(run, jobs))
-    return Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves)
+    losses = {name: found for name, job in run.jobs.items() if (found := job.loss_curve())}
+    return Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves).with_losses(losses)
 
 
 @dataclass
@@ -69,11 +72,16 @@ class _Job:
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
     steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
+    losses: dict[int, float] = field(default_factory=dict)  # by epoch, from 1
     outcome: str = ""
 
     def curve(self, per_node: int) -> RateCurve:
         """r(m), samples/s, from the last measurements."""
         return RateCurve(self.measured, per_node, workers=self.workers)
+
+    def loss_curve(self) -> tuple[float, ...]:
+        """From the first epoch on, as far as none is missing."""
+        return tuple(takewhile(math.isfinite, (self.losses.get(epoch, math.nan) for epoch in count(1))))
 
     def made(self, name: str, curve: RateCurve | None) -> TraceJob | None:
         """The job of the trace; None where there are no rates, or it is not known how much there is to do."""
@@ -148,6 +156,7 @@ class _Run:
         elif kind == "epoch":
             job.counts[int(event["epoch"])] = len(event["devices"])
             job.steps[int(event["epoch"])] = int(event.get("step") or 0)
+            job.losses[int(event["epoch"])] = float(event.get("metrics", {}).get("loss", math.nan))
         else:
             job.outcome = kind
 

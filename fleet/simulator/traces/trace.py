@@ -24,6 +24,7 @@ class Trace:
             `deadline` of a job it gives the file's numbers.
         notes: what of the file was left out or changed, and why; for people.
         curves: job -> its rate curve, samples/s, where a run measured it.
+        losses: job -> the loss of each of its epochs, from the first; policies see those of the epochs that are over.
     """
 
     jobs: JobColumns
@@ -32,6 +33,7 @@ class Trace:
     offset: float = 0.0
     notes: tuple[str, ...] = ()
     curves: Mapping[str, RateCurve] = field(default_factory=dict)
+    losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, columns: JobColumns, file: str = "", format: str = "", notes: tuple[str, ...] = ()) -> Trace:
@@ -44,6 +46,10 @@ class Trace:
     def with_curves(self, curves: Mapping[str, RateCurve]) -> Trace:
         """The same, with what was measured."""
         return replace(self, curves=dict(curves))
+
+    def with_losses(self, losses: Mapping[str, tuple[float, ...]]) -> Trace:
+        """The same, with how the jobs' losses fall."""
+        return replace(self, losses=dict(losses))
 
     def __len__(self) -> int:
         return len(self.jobs)
