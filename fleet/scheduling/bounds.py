@@ -22,8 +22,9 @@ def expected_end(jobs: Sequence[JobState], samples: Floats, counts: Counts, devi
         counts: devices of each from now on, 0: it waits.
         devices: M.
     """
-    held = zip(jobs, counts.tolist())
-    rates = np.array([job.pace if job.pace and job.held == count else job.rate(max(1, count)) for job, count in held])
+    rates = np.array([job.pace for job in jobs])
+    for index in np.flatnonzero((rates <= 0) | (np.array([job.held for job in jobs]) != counts)).tolist():
+        rates[index] = jobs[index].rate(max(1, int(counts[index])))
     seconds = samples / rates + np.array([job.restart for job in jobs])
     waits = counts == 0
     longest = float(seconds[~waits].max(initial=0.0))

@@ -58,6 +58,7 @@ class RateCurve:
     workers: int | None = None
     _tables: dict[str, _Table] = field(default_factory=dict, init=False, repr=False, compare=False)
     _envelopes: dict[int, tuple[Counts, Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _corners: dict[tuple[int, int], Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.measured:
@@ -75,7 +76,7 @@ class RateCurve:
         """r(count), samples/s."""
         if count < 1:
             raise ValueError(f"a rate is asked for {count} devices; a job runs on one or more")
-        return float(self.rates(count)[count - 1])
+        return self._table(count).rates.item(count - 1)
 
     def rates(self, limit: int) -> Floats:
         """r(1) .. r(limit), samples/s; float64 of shape (limit,), read-only."""
@@ -112,6 +113,14 @@ class RateCurve:
         if envelope is None:
             envelope = self._envelopes[limit] = _corners(*self.rising(limit))
         return envelope
+
+    def first_corners(self, limit: int, most: int) -> Floats:
+        """The first corners of `envelope(limit)`, counts above rates; float64 of shape (2, `most` or fewer)."""
+        corners = self._corners.get((limit, most))
+        if corners is None:
+            counts, rates = self.envelope(limit)
+            corners = self._corners[limit, most] = np.stack((counts[:most], rates[:most]))
+        return corners
 
     def peak(self, limit: int) -> int:
         """The smallest useful count up to `limit` with the highest rate."""

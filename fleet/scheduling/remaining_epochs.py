@@ -32,13 +32,22 @@ def remaining_samples(jobs: Sequence[JobState], now: float, mean_epochs: float |
         mean_epochs: of the jobs' whole training. None: what `JobState.remaining` says is taken, where it says
             anything; a number: it is not looked at, and a job is known by its losses and by what it has trained.
     """
-    known = np.array([job.remaining_at(now) for job in jobs])
+    known = _remaining_at(jobs, now)
     blind = ~np.isfinite(known) if mean_epochs is None else np.ones(len(jobs), bool)
     if blind.any():
         unknown = [job for job, is_blind in zip(jobs, blind.tolist()) if is_blind]
         known[blind] = _expected(unknown, now, mean_epochs)
     least: Floats = np.maximum(known, _LEAST)
     return least
+
+
+def _remaining_at(jobs: Sequence[JobState], now: float) -> Floats:
+    """`JobState.remaining_at` of each."""
+    left = np.array([job.remaining for job in jobs])
+    ready = np.array([job.ready for job in jobs])
+    pace = np.array([job.pace for job in jobs])
+    remaining: Floats = np.where(now > ready, left - pace * np.maximum(0.0, now - ready), left)
+    return remaining
 
 
 def residual_epochs(trained: Floats, mean: float, spread: float = SPREAD) -> Floats:

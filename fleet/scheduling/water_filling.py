@@ -14,6 +14,7 @@ from fleet.scheduling.rates import Counts, Flags, Floats
 from fleet.scheduling.state import JobState
 
 _ROUNDING = 1e-9
+_CORNERS = 4  # of an envelope that are looked at first, for each device that a job has on average
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +58,18 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
         samples: w_i, that each has still to train, above 0; shape (jobs,).
         devices: M, one or more.
     """
-    envelopes = [job.rate.envelope(job.limit if job.limit < devices else devices) for job in jobs]
-    row_counts, row_rates = zip(*envelopes)
-    lengths = np.fromiter(map(len, row_counts), np.int64, len(jobs))
+    most = _CORNERS << (devices // len(jobs)).bit_length()
+    filling, exact = _filled(jobs, samples, devices, most)
+    return filling if exact else _filled(jobs, samples, devices, devices)[0]
+
+
+def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) -> tuple[Filling, bool]:
+    """`water_fill` with the first corners of each envelope, `most` of them; and whether nobody needs the others."""
+    heads = [job.rate.first_corners(job.limit if job.limit < devices else devices, most) for job in jobs]
+    lengths = np.array([head.shape[1] for head in heads])
     ends = np.cumsum(lengths)
     first, last = ends - lengths, ends - 1
-    counts = np.concatenate(row_counts)
-    rates = np.concatenate(row_rates)
+    counts, rates = np.concatenate(heads, axis=1)
     before_counts, before_rates = _shifted(counts, first), _shifted(rates, first)
     prices = (counts - before_counts) / (rates - before_rates)  # devices for one more sample/s
     inverse = _inverse_time(samples, first, last, before_rates, prices, rates, lengths, devices)
@@ -73,7 +79,8 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     at = np.where(full, last, first + np.maximum(steps, 0))
     shares = np.clip(before_counts[at] + prices[at] * (wanted - before_rates[at]), before_counts[at], counts[at])
     shares[full] = counts[last[full]]
-    return Filling(1 / inverse, shares, before_counts[at], counts[at], full)
+    low, high = before_counts[at].astype(np.int64), counts[at].astype(np.int64)
+    return Filling(1 / inverse, shares, low, high, full), not (full & (lengths == most)).any()
 
 
 def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations, product
 
@@ -92,6 +93,28 @@ def test_the_same_as_brute_force_where_rates_are_concave(
     poured = pour_out(filling, candidates, samples, devices)
     assert poured.full.all() or poured.shares.sum() == pytest.approx(devices)
     assert filling.seconds == pytest.approx(_best_mix(candidates, samples, devices), rel=1e-6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 40), st.integers(1, 64), st.floats(0.7, 0.999), st.floats(1, 1e5), st.integers(0, 99))
+def test_however_unequal_the_jobs_their_shares_are_those_that_bisection_finds(
+    size: int, devices: int, q: float, longest: float, seed: int
+) -> None:
+    random = np.random.default_rng(seed)
+    curve = RateCurve({m: 10 * m * q ** (m - 1) for m in range(1, 65)}, 4, limit=64)
+    candidates = [JobState(f"job-{i}", curve, 64) for i in range(size)]
+    samples = np.append(random.uniform(1, 10, size - 1), longest)
+    counts, rates = curve.envelope(devices)
+
+    def needed(seconds: float) -> float:
+        wanted = samples / seconds
+        return math.inf if wanted.max() > rates[-1] else np.interp(wanted, [0, *rates], [0, *counts]).sum()
+
+    low, high = 0.0, float(samples.sum() / rates[0] + 1)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if needed(middle) > devices else (low, middle)
+    assert water_fill(candidates, samples, devices).seconds == pytest.approx(high, rel=1e-6)
 
 
 def _best_mix(candidates: Sequence[JobState], samples: Floats, devices: int) -> float:

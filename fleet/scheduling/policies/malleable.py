@@ -60,7 +60,7 @@ class Malleable:
         samples = remaining_samples(jobs, state.time, self.mean_epochs)
         filling = pour_out(water_fill(jobs, samples, devices), jobs, samples, devices)
         staying = state.staying if state.unavailable else state.running
-        held = np.array([len(staying.get(job.name, ())) for job in jobs])
+        held = np.fromiter((len(staying.get(job.name, ())) for job in jobs), np.int64, len(jobs))
         counts = _counts(jobs, samples, filling, held, devices)
         changed = np.flatnonzero(counts != held).tolist()
         lost = [job.name for job, count in zip(jobs, counts.tolist()) if not count and job.name in state.running]
@@ -104,7 +104,7 @@ def _behind(filling: Filling, held: Counts, movable: Flags) -> Counts:
 
 def _movable(jobs: Sequence[JobState], samples: Floats, held: Counts) -> Flags:
     """The jobs that wait, and those that train for long enough yet to be worth moving."""
-    lost = np.array([job.restart * job.pace for job in jobs])
+    lost = np.array([job.restart for job in jobs]) * np.array([job.pace for job in jobs])
     movable: Flags = (held == 0) | (samples > _WORTH * lost)
     return movable
 
