@@ -9,9 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
 # Without compiled bytecode every rank of every test compiles fleet anew.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# These keep all processors busy, share a device, or fork; the other tests go beside each other, one a processor.
-ALONE := $(addprefix tests/,docs gpu run slurm preprocess/test_loader_faults.py preprocess/test_shared_loader.py)
-BESIDE := $(filter-out $(ALONE),$(wildcard tests/*)) $(addprefix --ignore=,$(filter %.py,$(ALONE)))
+# These keep all processors busy, or share a device; the other tests go beside each other, one a processor.
+ALONE := $(addprefix tests/,docs gpu run slurm)
+BESIDE := $(filter-out $(ALONE),$(wildcard tests/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean

@@ -11,8 +11,10 @@ from typing import Any
 
 from preprocess.corrupt import SkippedSample
 from preprocess.dataset import Dataset
-from preprocess.errors import SpecError
+from preprocess.errors import RingTimeout, SpecError
+from preprocess.layout import Array
 from preprocess.order import HELD_OUT, TRAIN
+from preprocess.sharing.launch import COPY_ADVICE
 from preprocess.sharing.messages import Channel, Hello, Read
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings, digest_of
@@ -44,7 +46,8 @@ class SharedLoader:
 
     Args:
         data: a `DatasetSpec`, or the mapping that a spec's data section is; or a map-style data set, an object with
-            len and [index] -> (input, target), of which the service gets a copy by fork.
+            len and [index] -> (input, target), of which the service gets a copy by fork: make the loader before
+            threads of this process hold locks that the samples need.
         batch_size: B, samples of one batch.
         held_out: read the held-out samples, in their own order, the same in every epoch; they are dealt to ranks
             without padding, so that the last batch of a rank may be smaller, or empty.
@@ -101,6 +104,7 @@ class SharedLoader:
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
         settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger)
         dataset = None if settings.data else _opened(data)
+        self._handed_over = dataset is not None
         place = ServicePlace.of(name or (settings.digest if settings.data else f"{os.getpid()}-{id(data)}"))
 
         def connect() -> Channel:
@@ -213,7 +217,7 @@ class SharedLoader:
         """Return the item for the places start to stop - 1 of the epoch."""
         import torch
 
-        inputs, targets = self._stream.samples(start, stop)
+        inputs, targets = self._samples_at(start, stop)
         items = []
         for rank in self.ranks:
             pair = inputs[rank :: self.replicas], targets[rank :: self.replicas]
@@ -223,6 +227,14 @@ class SharedLoader:
                 items.append(self._prepare(*(tensor_in_place(part) for part in pair)))
         self._stream.release(stop)
         return items[0] if len(items) == 1 else tuple(items)
+
+    def _samples_at(self, start: int, stop: int) -> tuple[Array, Array]:
+        try:
+            return self._stream.samples(start, stop)
+        except RingTimeout as error:
+            if not self._handed_over:
+                raise
+            raise RingTimeout(f"{error}; if it is the service that stands still: {COPY_ADVICE}") from error
 
 
 def _settings(data: Any, width: int, workers: int, buffer: int, patience: float, linger: float) -> ServiceSettings:

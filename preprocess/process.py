@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -46,8 +47,13 @@ def _state_and_start(pid: int) -> tuple[str, int] | None:
 
 
 def use_one_thread() -> None:
-    """Let OpenCV, if it is installed, compute in the calling thread alone: preprocessors are many, one a core."""
+    """Let OpenCV and torch compute in the calling thread alone: preprocessors are many, one a core.
+
+    A forked process needs it: it has none of the threads that the pools of these libraries still count on.
+    """
     if find_spec("cv2") is not None:
         import cv2
 
-        cv2.setNumThreads(1)
+        cv2.setNumThreads(0)  # with 1 it would end its pool, and wait for ever for threads that no fork copies
+    if "torch" in sys.modules:  # only those who need it pay for the import
+        sys.modules["torch"].set_num_threads(1)

@@ -14,7 +14,9 @@ from preprocess.sharing.start import serve
 
 
 def main() -> None:
-    """Serve the name on the command line."""
+    """Serve the name on the command line, in a process that is not the starting one's child."""
+    if os.fork():
+        os._exit(0)
     ready = os.dup(1)
     os.dup2(2, 1)  # what is printed goes to the log
     settings = ServiceSettings.from_json(sys.stdin.readline())

@@ -6,9 +6,12 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import psutil
 
 from preprocess.dataset import Dataset
 from preprocess.ring import Ring
@@ -19,6 +22,9 @@ __all__ = ["Staff", "StaffLost"]
 
 #: Deaths in a row, without a sample order in between, after which the service gives up.
 _MOST_DEATHS = 5
+
+#: In which a preprocessor ends that makes a sample when it is dismissed.
+_DISMISSAL_SECONDS = 5.0
 
 
 class StaffLost(RuntimeError):
@@ -88,12 +94,13 @@ class Staff:
         return bool(dead)
 
     def dismiss(self) -> None:
-        """End all preprocessors."""
+        """End all preprocessors; one that does not end by itself is killed."""
         for index, member in self._members.items():
             member.channel.close()
             self._ring.control.bells.ring(index)
+        deadline = time.monotonic() + _DISMISSAL_SECONDS
         for member in self._members.values():
-            os.waitpid(member.pid, 0)
+            _await_end(member.pid, max(deadline - time.monotonic(), 0.0))
         self._members.clear()
 
     def _fork(self, index: int) -> _Member:
@@ -126,3 +133,13 @@ class Staff:
 
 def _has_ended(pid: int) -> bool:
     return os.waitpid(pid, os.WNOHANG)[0] == pid
+
+
+def _await_end(pid: int, seconds: float) -> None:
+    """Wait until a child has ended, and kill it if it has not after so many seconds."""
+    child = psutil.Process(pid)
+    try:
+        child.wait(seconds)
+    except psutil.TimeoutExpired:
+        child.kill()
+        child.wait()

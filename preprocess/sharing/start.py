@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
 import traceback
-from collections.abc import Callable, Iterable
 from select import POLLIN, poll
 from typing import Any, BinaryIO
 
 from preprocess.dataset import Dataset
 from preprocess.errors import ServiceError, SpecError
+from preprocess.sharing.launch import COPY_ADVICE, end_launched, execute, fork
 from preprocess.sharing.messages import Channel
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.service import Service
 from preprocess.sharing.settings import ServiceSettings
 
 __all__ = ["find_or_start", "serve"]
+
+#: In which a copy is ready: the data set is open, there is only memory to allocate.
+_COPY_SECONDS = 60.0
 
 
 def find_or_start(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | None, timeout: float) -> Channel:
@@ -67,66 +68,37 @@ def serve(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | Non
 
 
 def _start(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | None, lock: int, timeout: float) -> None:
-    """Start a service and wait until it says that it is ready."""
+    """Start a service and wait until it says that it is ready; one that does not is killed."""
+    seconds = timeout if dataset is None else min(timeout, _COPY_SECONDS)
     reading, writing = os.pipe()
-    try:
-        if dataset is None:
-            _detach(lambda: _execute(place, settings, writing))
-        else:
-            _detach(lambda: _serve_copy(place, settings, dataset, (reading, lock), writing))
-    finally:
-        os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        answer = _read_line(stream, timeout)
+        try:
+            if dataset is None:
+                first = execute(place, settings, writing)
+            else:
+                first = fork(place, lambda: serve(place, settings, dataset, writing), (reading, lock))
+        finally:
+            os.close(writing)
+        answer = _answer(stream, first, seconds)
     if answer is None:
-        raise ServiceError(f"the service of {place.name!r} was not ready within {timeout:g} s; see {place.log}")
+        advice = "" if dataset is None else f"; {COPY_ADVICE}"
+        raise ServiceError(f"the service of {place.name!r} was not ready within {seconds:g} s{advice}; see {place.log}")
+    if not answer:
+        raise ServiceError(f"the service of {place.name!r} ended before it was ready; see {place.log}")
     if "error" in answer:
         raise ServiceError(f"the service of {place.name!r} could not start: {answer['error']}")
 
 
-def _detach(run: Callable[[], None]) -> None:
-    """Run something in a process that is not this one's child and has no terminal."""
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-        return
+def _answer(stream: BinaryIO, first: int, timeout: float) -> dict[str, Any] | None:
+    """Return what a service says, and see its first process off; kill all of it if it says nothing in time."""
+    answer = None
     try:
-        os.setsid()
-        if not os.fork():
-            run()
-    except BaseException:
-        traceback.print_exc()
+        answer = _read_line(stream, timeout)
     finally:
-        os._exit(0)
-
-
-def _execute(place: ServicePlace, settings: ServiceSettings, ready: int) -> None:
-    """Become a service in a Python of its own, which reads its settings from a pipe."""
-    reading, writing = os.pipe()
-    os.write(writing, settings.to_json().encode() + b"\n")
-    os.close(writing)
-    log = _open_log(place)
-    for descriptor, stream in ((reading, 0), (ready, 1), (log, 2)):
-        os.dup2(descriptor, stream)
-    os.execv(sys.executable, [sys.executable, "-m", "preprocess.sharing", place.name])
-
-
-def _serve_copy(
-    place: ServicePlace, settings: ServiceSettings, dataset: Dataset, of_the_parent: Iterable[int], ready: int
-) -> None:
-    """Become a service in this copy of a process that has opened the data set."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for descriptor in of_the_parent:
-        os.close(descriptor)
-    log = _open_log(place)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, stream in ((nothing, 0), (log, 1), (log, 2)):
-        os.dup2(descriptor, stream)
-    serve(place, settings, dataset, ready)
-
-
-def _open_log(place: ServicePlace) -> int:
-    return os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        if answer is None:
+            end_launched(first)
+        os.waitpid(first, 0)
+    return answer
 
 
 def _say(descriptor: int, answer: dict[str, Any]) -> None:
@@ -135,8 +107,10 @@ def _say(descriptor: int, answer: dict[str, Any]) -> None:
 
 
 def _read_line(stream: BinaryIO, timeout: float) -> dict[str, Any] | None:
-    """Return what was said, or None if nothing was within so many seconds."""
+    """Return what was said, nothing if the other side has gone, or None if it was silent for so many seconds."""
     waiting = poll()
     waiting.register(stream, POLLIN)
-    line = stream.readline() if waiting.poll(timeout * 1000) else b""
-    return json.loads(line) if line else None
+    if not waiting.poll(timeout * 1000):
+        return None
+    line = stream.readline()
+    return json.loads(line) if line else {}

@@ -1,0 +1,23 @@
+"""A process that has used a thread pool reads data that need it: `pooled_loader.py NAME object|name`."""
+
+from __future__ import annotations
+
+import sys
+
+import pooled
+
+from preprocess import SharedLoader
+
+
+def main() -> None:
+    """Print the sum of each sample."""
+    name, how = sys.argv[1:]
+    data = getattr(pooled, name)()
+    if how == "name":
+        data = {"name": name, "train": {"source": f"pooled:{name}"}}
+    with SharedLoader(data, 4, linger=0.0, timeout=20.0) as loader:
+        print(sorted(int(image.sum()) for images, _ in loader for image in images))
+
+
+if __name__ == "__main__":
+    main()
