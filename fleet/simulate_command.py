@@ -42,6 +42,9 @@ DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a mode
 Tightness = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
 ]
+BatchRanges = Annotated[
+    bool, typer.Option("--batch-ranges", help="policies may change a job's batch, between those that are measured")
+]
 Shape = Annotated[
     str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
 ]
@@ -85,6 +88,7 @@ def simulate(
     rates: RatesFolder = None,
     draw_models: DrawModels = False,
     tightness: Tightness = None,
+    batch_ranges: BatchRanges = False,
     cluster: Shape = None,
     settings: Settings = None,
     seeds: Seeds = None,
@@ -107,7 +111,7 @@ def simulate(
     from fleet.simulator.failures import failures_of
 
     with _people():
-        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness)
+        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges)
         comparison = Comparison(
             workload,
             _cluster(cluster, workload),
@@ -127,12 +131,13 @@ def simulate(
 
 def _workload(
     trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
-    draw_models: bool, tightness: str | None,
+    draw_models: bool, tightness: str | None, batch_ranges: bool,
 ) -> Workload:  # fmt: skip
     from fleet.simulator.workload import Workload, synthetic_of
 
     drawn = None if synthetic is None else synthetic_of(synthetic)
-    return Workload(trace, format, run, drawn, rates, draw_models, None if tightness is None else _bounds(tightness))
+    bounds = None if tightness is None else _bounds(tightness)
+    return Workload(trace, format, run, drawn, rates, draw_models, bounds, batch_ranges)
 
 
 def _bounds(text: str) -> tuple[float, float]:

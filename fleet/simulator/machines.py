@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.scheduling.cluster import Cluster
 from fleet.simulator.arrivals import Costs
+from fleet.simulator.batch_rates import BatchRangeMachine, BatchRates
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.machine import Machine, MeasuredMachine
@@ -31,6 +32,8 @@ def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs, guaranteed:
         if guaranteed is not None:
             raise ValueError("jobs with rates of Pollux serve nobody; leave --guaranteed out")
         return PolluxMachine(cluster, rates, costs)
+    if isinstance(rates, BatchRates):
+        return BatchRangeMachine(cluster, rates, costs, guaranteed)
     return MeasuredMachine(cluster, rates, costs, guaranteed)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from fleet.journal import read_journal
 from fleet.scheduling.cluster import Cluster
 from fleet.simulator.arrivals import Costs
+from fleet.simulator.batch_rates import BatchRates
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rate_tables import RateTable, read_rates
@@ -41,6 +42,7 @@ class Workload:
         rates: a folder or file of measured rates; None: a run's own, or of a trace the durations that it says.
         draw_models: jobs of a trace without models get them, and work, from the table of rates.
         tightness: with `draw_models`, bounds of lambda: the deadline is the arrival + lambda * duration.
+        batch_ranges: policies may give a job any batch between the smallest and the largest measured of its model.
 
     Raises:
         ValueError: not one of the three, or what does not go together.
@@ -53,6 +55,7 @@ class Workload:
     rates: Path | None = None
     draw_models: bool = False
     tightness: tuple[float, float] | None = None
+    batch_ranges: bool = False
 
     def __post_init__(self) -> None:
         given = [name for name in ("trace", "run", "synthetic") if getattr(self, name) is not None]
@@ -69,6 +72,8 @@ class Workload:
             raise ValueError("--draw-models gives the jobs of a --trace models from --rates; name both")
         if self.tightness is not None and not self.draw_models:
             raise ValueError("--tightness is for jobs whose models are drawn; add --draw-models")
+        if self.batch_ranges and self.rates is None:
+            raise ValueError("--batch-ranges are those of a table of rates; name its folder with --rates")
 
     @property
     def name(self) -> str:
@@ -86,6 +91,8 @@ class Workload:
         trace, rates = self._jobs(None if self.rates is None else read_rates(self.rates), seed)
         if not len(trace):
             raise _useless(trace.file, "there is no job in it", "name a trace with jobs")
+        if self.batch_ranges:
+            rates = BatchRates(_table(rates, "--batch-ranges"))
         if rates is None:
             _check_durations(trace)
         else:
@@ -194,7 +201,7 @@ def _whole(name: str, value: object) -> int:
     return int(found)
 
 
-def _table(rates: RateTable | KindRates | PolluxRates | None, what: str) -> RateTable:
+def _table(rates: Rates | None, what: str) -> RateTable:
     if not isinstance(rates, RateTable):
         raise ValueError(f"{what} needs rates by model and batch size: a folder of MODEL.csv files")
     return rates

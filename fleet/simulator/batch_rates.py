@@ -1,0 +1,96 @@
+"""Jobs that may have any batch between the measured ones of their model (as Saxena et al., 2020, have them)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.job_state import JobState, Scaling
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.rate_tables import RateTable
+from fleet.simulator.traces.columns import Floats
+from fleet.simulator.traces.job import TraceJob
+
+
+class BatchRates:
+    """A table of rates whose batch sizes are the ends and corners of ranges.
+
+    Args:
+        table: steps/s by model, batch size and devices.
+    """
+
+    def __init__(self, table: RateTable) -> None:
+        self.table = table
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """As `Rates.of`: with the job's own batch."""
+        return self.table.of(job, limit)
+
+    def scaling(self, model: str, most: int) -> BatchSurface:
+        """How fast a model trains with any batch, on up to `most` devices.
+
+        Raises:
+            UnknownRate: the model was not measured.
+        """
+        batches = self.table.batches(model)
+        steps = np.stack([self.table.rates(model, batch, most) for batch in batches])
+        return BatchSurface(batches, 1 / steps)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchSurface:
+    """T(b, k) = b / t(b, k), samples/s; a `Scaling`. t lies on the straight line between the measured batches.
+
+    Attributes:
+        batches: that were measured, ascending.
+        seconds: t(b, k), of a step with each of them on k = 1, 2, ... devices; shape (batches, devices).
+    """
+
+    batches: Sequence[int]
+    seconds: Floats
+
+    def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
+        """As `Scaling.rate`; 0 for a batch outside the measured ones. None: the largest. Nodes do not matter."""
+        chosen = self.batches[-1] if batch is None else batch
+        if not self.batches[0] <= chosen <= self.batches[-1]:
+            return 0.0
+        return chosen / float(np.interp(chosen, self.batches, self.seconds[:, devices - 1]))
+
+    def worker_rate(self, kind: str) -> float:
+        """As `Scaling.worker_rate`, with the smallest batch; kinds are alike."""
+        return 1 / float(self.seconds[0, 0])
+
+
+class BatchRangeMachine(MeasuredMachine):
+    """A `MeasuredMachine` whose jobs may get another batch from a policy, of those between the measured ones.
+
+    Args:
+        cluster: nodes and devices.
+        rates: what was measured.
+        costs: of moves.
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
+    """
+
+    def __init__(self, cluster: Cluster, rates: BatchRates, costs: Costs, guaranteed: int | None = None) -> None:
+        super().__init__(cluster, rates, costs, guaranteed)
+        self._ranges = rates
+        self._scalings: dict[str, BatchSurface] = {}
+
+    def arriving(self, job: TraceJob) -> JobState:
+        """As `Machine.arriving`."""
+        scaling = self._scaling(job.model)
+        return super().arriving(job).changed(scaling=scaling, batches=(scaling.batches[0], scaling.batches[-1]))
+
+    def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
+        """As `Machine.pace`, with the batch that the job has now."""
+        scaling: Scaling | None = job.scaling
+        return job.rate(len(devices)) if scaling is None else scaling.rate(len(devices), job.batch)
+
+    def _scaling(self, model: str) -> BatchSurface:
+        if model not in self._scalings:
+            self._scalings[model] = self._ranges.scaling(model, self._cluster.size)
+        return self._scalings[model]
