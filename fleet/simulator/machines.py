@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fleet.scheduling.cluster import Cluster
 from fleet.simulator.arrivals import Costs
-from fleet.simulator.batch_rates import BatchRangeMachine, BatchRates
+from fleet.simulator.batch_range_machine import BatchRangeMachine
+from fleet.simulator.batch_rates import BatchRates
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import KindRates
 from fleet.simulator.machine import Machine, MeasuredMachine

@@ -16,7 +16,8 @@ from fleet.scheduling.plan import Plan
 from fleet.scheduling.policies import policy
 from fleet.scheduling.state import State
 from fleet.simulator.arrivals import Costs
-from fleet.simulator.batch_rates import BatchRangeMachine, BatchRates
+from fleet.simulator.batch_range_machine import BatchRangeMachine
+from fleet.simulator.batch_rates import BatchRates
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import RateTable

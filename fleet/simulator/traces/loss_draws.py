@@ -1,36 +1,23 @@
-"""Loss curves drawn at random, for trainings that end once their loss is flat."""
+"""Loss curves drawn at random, for trainings that end once their loss is flat.
+
+They fall as l(k) = c + (1 + k / tau)^-p + noise, from c + 1, and are as hard to foretell as the curves that Pollux
+(OSDI'21) measured: `epochs_from_losses` is off by as much, and to the same side.
+"""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.draws import generator
 
+_POWERS = (0.5, 1.5)  # bounds of p, drawn evenly
+_FLOORS = (0.05, 0.3)  # bounds of c, drawn evenly
+_NOISE = 0.015  # standard deviation of what is added to each epoch
 _PATIENCE = 5  # epochs
 _LEAST = 0.01  # of what the loss fell in all
 _TRIES = 64
 _SCALES = np.geomspace(0.01, 30.0, 256)  # tau, in epochs of the training
-
-
-@dataclass(frozen=True)
-class Descent:
-    """How losses fall: l(k) = c + (1 + k / tau)^-p + noise, from c + 1.
-
-    As hard to foretell as the curves that Pollux (OSDI'21) measured: `epochs_from_losses` is off by as much, and to the
-    same side.
-
-    Attributes:
-        powers: bounds of p, drawn evenly.
-        floors: bounds of c, drawn evenly.
-        noise: standard deviation of what is added to each epoch, normally distributed.
-    """
-
-    powers: tuple[float, float] = (0.5, 1.5)
-    floors: tuple[float, float] = (0.05, 0.3)
-    noise: float = 0.015
 
 
 def flat_after(losses: Floats) -> Floats:
@@ -49,7 +36,7 @@ def flat_after(losses: Floats) -> Floats:
     return epochs
 
 
-def drawn_losses(epochs: int, seed: int, name: str, descent: Descent | None = None) -> tuple[float, ...]:
+def drawn_losses(epochs: int, seed: int, name: str) -> tuple[float, ...]:
     """The losses of a training that ends after so many epochs, because its loss is flat then.
 
     tau is such that it is. Where no tau does it the noise is drawn again; where it never comes to that, as with fewer
@@ -57,12 +44,12 @@ def drawn_losses(epochs: int, seed: int, name: str, descent: Descent | None = No
 
     Seed path: (seed, "losses NAME").
     """
-    how, random = descent or Descent(), generator(seed, f"losses {name}")
-    power, floor = random.uniform(*how.powers), random.uniform(*how.floors)
+    random = generator(seed, f"losses {name}")
+    power, floor = random.uniform(*_POWERS), random.uniform(*_FLOORS)
     smooth = floor + (1 + np.arange(1.0, epochs + 1) / (epochs * _SCALES[:, None])) ** -power
     found, nearest = smooth[0], np.inf
     for _ in range(_TRIES):
-        curves = smooth + how.noise * random.standard_normal(epochs)
+        curves = smooth + _NOISE * random.standard_normal(epochs)
         missed = np.abs(np.minimum(flat_after(curves), epochs + 1.0) - epochs) if epochs > _PATIENCE else np.zeros(1)
         if missed.min() < nearest:
             alike = np.flatnonzero(missed == missed.min())
