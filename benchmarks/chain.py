@@ -21,7 +21,7 @@ from benchmarks.bars import bar
 from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import SlurmError, VirtualSlurm, install, virtual_slurm, why_not
 from benchmarks.written_spec import write_spec
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 JOBS = 12

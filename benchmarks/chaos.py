@@ -23,7 +23,7 @@ import psutil
 from benchmarks.bars import bar
 from benchmarks.rank_processes import end, ranks
 from benchmarks.written_spec import write_spec
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 KILLS = 200

@@ -25,7 +25,7 @@ from torch.nn import functional
 from benchmarks.bars import add_median
 from benchmarks.timed_networks import BATCH, NETWORKS
 from trainers import Group, Trainer
-from trainers.instruction_sets import INSTRUCTION_SETS, environment, lacking
+from trainers.repeatable.instruction_sets import INSTRUCTION_SETS, environment, lacking
 
 __all__ = ["OLDER_PROCESSOR", "measure", "unlimited"]
 

@@ -22,7 +22,7 @@ from benchmarks.bars import bar
 from benchmarks.noting_network import passes
 from benchmarks.rank_processes import rank
 from benchmarks.written_spec import write_spec
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 REPETITIONS = 7

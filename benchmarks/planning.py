@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import at_most
-from fleet.scheduling.placement import score
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
+from fleet.scheduling.placing.placement import score
 from fleet.scheduling.policies import POLICIES, Policy, policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Allocation, Cluster, JobState, State, validate
 
 PER_NODE = 4
 LIMIT = 64

@@ -23,7 +23,7 @@ from preprocess import (
     StreamKey,
     lane_bytes,
 )
-from preprocess.order import epoch_order
+from preprocess.samples.order import epoch_order
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
 
 __all__ = ["BareLoop", "OnePreprocessor", "randomness_share"]

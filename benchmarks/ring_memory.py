@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from benchmarks.pictures import pictures
-from fleet.feed import Feed, Reading, Share, StepBatches
+from fleet.run.ranks.feed import Feed, Reading, Share, StepBatches
 from preprocess import (
     Dataset,
     Itinerary,

@@ -22,7 +22,7 @@ from benchmarks.bars import at_most
 from benchmarks.clouds import WIDTH
 from benchmarks.rank_processes import end, ranks
 from benchmarks.written_spec import write_spec
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAINERS = (4, 16, 64)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fleet.cluster import gather
+from fleet.machine.cluster_map import gather
 from preprocess import (
     Dataset,
     DatasetSpec,
@@ -37,7 +37,7 @@ from preprocess import (
     Traffic,
     lane_bytes,
 )
-from preprocess.layout import Array
+from preprocess.samples.layout import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI

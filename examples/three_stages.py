@@ -24,8 +24,8 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from trainers import Group, Trainer, level_of, pin, read, write
-from trainers.instruction_sets import INSTRUCTION_SETS, environment
-from trainers.random_state import seed_everything
+from trainers.repeatable.instruction_sets import INSTRUCTION_SETS, environment
+from trainers.repeatable.random_state import seed_everything
 from trainers.zoo import ResNet
 
 WORKERS, BATCH, SEED = 4, 8, 3
@@ -91,7 +91,7 @@ def compare(
 
 def in_stages(out: Path, steps: int, level: str) -> list[float]:
     """Train a job in the three stages, each of new processes; return the last worker's losses."""
-    from fleet.launch import find_mpiexec
+    from fleet.machine.launch.local_launch import find_mpiexec
 
     mpi, losses = find_mpiexec(), []
     for stage, kinds in enumerate(STAGES):

@@ -4,12 +4,22 @@ A preprocessor reads, decodes and augments each sample once; all trainers of a n
 the augmentation of a sample are functions of (seed, epoch, sample) alone, whoever makes it and whoever reads it.
 """
 
-from preprocess.control import RingShape, bytes_needed, lane_bytes
 from preprocess.conversion.convert import Conversion, ConversionProgress, convert
 from preprocess.conversion.errors import ConversionError, ConversionFailure
-from preprocess.corrupt import SkippedSample
-from preprocess.dataset import Dataset
-from preprocess.errors import (
+from preprocess.making.dataset import Dataset
+from preprocess.making.nodes import NodeMap
+from preprocess.making.preprocessor import Preprocessor, PreprocessorStatistics
+from preprocess.making.slot_receiver import ReceiverStatistics, SlotReceiver
+from preprocess.making.throughput import throughput
+from preprocess.making.traffic import Traffic
+from preprocess.ring.control import RingShape, bytes_needed, lane_bytes
+from preprocess.ring.lane import Lane
+from preprocess.ring.lane_reader import LaneReader
+from preprocess.ring.lane_writer import LaneWriter, Slot
+from preprocess.ring.ring import Ring
+from preprocess.ring.shared_memory import shared_memory_available, window_bytes
+from preprocess.samples.corrupt import SkippedSample
+from preprocess.samples.errors import (
     CorruptLimitError,
     DecodeError,
     LaneClosed,
@@ -23,23 +33,13 @@ from preprocess.errors import (
     TransformError,
     WriterLost,
 )
-from preprocess.itinerary import Itinerary, Span
-from preprocess.lane import Lane
-from preprocess.lane_reader import LaneReader
-from preprocess.lane_writer import LaneWriter, Slot
-from preprocess.layout import SampleLayout
-from preprocess.loader import SharedLoader
-from preprocess.nodes import NodeMap
-from preprocess.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
-from preprocess.preprocessor import Preprocessor, PreprocessorStatistics
-from preprocess.ring import Ring
-from preprocess.shared_memory import shared_memory_available, window_bytes
-from preprocess.slot_receiver import ReceiverStatistics, SlotReceiver
-from preprocess.source import Source, open_source
-from preprocess.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
-from preprocess.throughput import throughput
-from preprocess.traffic import Traffic
-from preprocess.transform import Pipeline, Transform, build_transforms
+from preprocess.samples.itinerary import Itinerary, Span
+from preprocess.samples.layout import SampleLayout
+from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
+from preprocess.samples.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
+from preprocess.sharing.loader import SharedLoader
+from preprocess.sources.source import Source, open_source
+from preprocess.transforms.transform import Pipeline, Transform, build_transforms
 
 __all__ = [
     "HELD_OUT",

@@ -6,13 +6,13 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
 from trainers.convergence import Stop, converged
-from trainers.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
 from trainers.group import Group, blocks_of
-from trainers.instruction_sets import InstructionSetError, PinsTooLate
-from trainers.move import Move, joining, resize
+from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.plan import BatchPlan
-from trainers.reduce.transport import PeerFailed, PeerSilent
-from trainers.scan import Scan, scan
+from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
+from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
+from trainers.repeatable.scan import Scan, scan
+from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients
 from trainers.virtual_worker import VirtualWorker

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.reduce.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
+from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
 from trainers.tree import decode, encode, flatten, unflatten
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Group:
         timeout: seconds that any later wait may take, and the wait here. PeerSilent names who did not come.
         """
         # Importing it starts MPI, which a group of one does without.
-        from trainers.reduce.mpi import MpiTransport
+        from trainers.messages.mpi import MpiTransport
 
         if comm.Get_rank() not in ranks or len(set(ranks)) != len(ranks):
             raise ValueError(
@@ -184,7 +184,7 @@ class Group:
         self._transport.close()
 
     def become(self, other: Group) -> None:
-        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.move`)."""
+        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.resize`)."""
         self._transport, self._neighbours, self.ranks = other._transport, other._neighbours, other.ranks
         self.index, self.size = other.index, other.size
 

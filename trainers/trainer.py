@@ -17,20 +17,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers import determinism
 from trainers import task as tasks
-from trainers.allocator import keep_freed_memory
-from trainers.buckets import Buckets, Layout
 from trainers.checkpoint import Checkpoint, CheckpointError
-from trainers.evaluation_mode import evaluating
+from trainers.device.allocator import keep_freed_memory
 from trainers.fit import misfit
-from trainers.gradients import Filling, Gradients
 from trainers.group import Group
-from trainers.operators import named_operators
 from trainers.plan import BatchPlan
-from trainers.random_state import seed_everything
 from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.buckets import Buckets, Layout
+from trainers.reduce.gradients import Filling, Gradients
 from trainers.reduce.overlap import Reduction
+from trainers.repeatable import determinism
+from trainers.repeatable.evaluation_mode import evaluating
+from trainers.repeatable.operators import named_operators
+from trainers.repeatable.random_state import seed_everything
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -78,7 +78,7 @@ class ForwardBackward:
 class _Turn:
     """What one worker's turn gave.
 
-    loss: mean over its samples. used, order: see `trainers.gradients.Turn`.
+    loss: mean over its samples. used, order: see `trainers.reduce.gradients.Turn`.
     """
 
     loss: Tensor | float
@@ -111,8 +111,8 @@ class Trainer:
     ) -> None:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
-        Every member of `group` does the same. Sets the process's determinism to `level` (see `trainers.determinism`),
-        and lets it keep the memory that a step frees (see `trainers.allocator`).
+        Every member of `group` does the same. Sets the process's determinism to `level` (see
+        `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see `trainers.device.allocator`).
 
         adder: what adds gradients; with any but the ring, steps are taken inside `adding()`, and have not DDP's bits.
         """
@@ -284,7 +284,7 @@ class Trainer:
         self.history = saved.history
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
-        """Go on in another group, with the virtual workers of its block; see `trainers.move`."""
+        """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.workers = workers
         self._join(group)
         self._lay_out(self._kept(self._buckets.layout))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.random_state import RandomState, seed_everything
+from trainers.repeatable.random_state import RandomState, seed_everything
 
 __all__ = ["VirtualWorker"]
 
@@ -23,7 +23,8 @@ class VirtualWorker:
 
     rank: 0 .. N-1, fixed for the job's life.
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
-    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.buckets`). views: each parameter's part.
+    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`).
+    views: each parameter's part.
     loss_sum, samples: loss times samples, and samples, since the epoch began.
     """
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulated.part import Part, published
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome

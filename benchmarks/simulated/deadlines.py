@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.simulated.part import Part, published
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine

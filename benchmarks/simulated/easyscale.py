@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.simulated.part import Part, published
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.gang import take_gang
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.queues.gang import take_gang
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.kind_machine import KindMachine
 from fleet.simulator.kind_rates import MIXED_KINDS, read_kind_rates

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.simulated.part import Part, published, uncollected
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.state import State
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import RateTable, read_rates

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from benchmarks.simulated.drawn_ensemble import PER_NODE, Ensemble, ensemble_trace
+from benchmarks.simulated.loss_draws import drawn_losses
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.state import State
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.ensemble import PER_NODE, Ensemble, ensemble_trace
-from fleet.simulator.traces.loss_draws import drawn_losses
 from fleet.simulator.traces.trace import Trace
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160)

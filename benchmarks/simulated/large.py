@@ -9,7 +9,7 @@ import os
 from time import process_time
 
 from benchmarks.simulated.part import Part
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.simulated.part import Part, published
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.pollux_machine import PolluxMachine

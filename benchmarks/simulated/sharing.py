@@ -8,17 +8,17 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.simulated.drawn_ensemble import STREAM, ensemble_trace
 from benchmarks.simulated.ensembles import CHECKPOINT, FITTED, FITTED_ON, JUDGED_ON, SIZES, drawn, trained
 from benchmarks.simulated.part import Part, uncollected
-from fleet.scheduling.bounds import one_stream_bound
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import State
-from fleet.scheduling.water_filling import water_fill
+from fleet.scheduling.sharing.bounds import one_stream_bound
+from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.arrivals import Costs
-from fleet.simulator.traces.ensemble import STREAM, ensemble_trace
 
 KNOWN, BLIND, MEAN = "epochs", "mean and losses", "mean"
 """What a policy knows of how long networks train."""

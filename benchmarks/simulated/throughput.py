@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.simulated.batch_jobs import BatchJobs, batch_trace
+from benchmarks.simulated.batch_machine import BatchMachine
+from benchmarks.simulated.batch_profiles import K_MAX, published_profiles
 from benchmarks.simulated.part import Part
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
-from fleet.simulator.batch_machine import BatchMachine
-from fleet.simulator.batch_profiles import K_MAX, published_profiles
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.batch_jobs import BatchJobs, batch_trace
 
 MINUTE = 60.0
 SEEDS = {40: 7, 400: 3}

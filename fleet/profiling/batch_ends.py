@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fleet.journal import Journal
-from fleet.ledger import JobRecord
+from fleet.coordination.ledger import JobRecord
 from fleet.profiling.plan import Measurement
 from fleet.profiling.profiler import Profiler, Result
+from fleet.run_directory.journal import Journal
 
 
 @dataclass

@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleet.cluster import ClusterMap
-from fleet.profiling.plan import Measurement
-from fleet.protocol import (
+from fleet.coordination.errors import RunError
+from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
     TO_TRAINER,
     Left,
@@ -21,8 +20,9 @@ from fleet.protocol import (
     StopRequested,
     Throughput,
 )
-from fleet.run_error import RunError
-from fleet.signals import StopFlag
+from fleet.machine.cluster_map import ClusterMap
+from fleet.machine.signals import StopFlag
+from fleet.profiling.plan import Measurement
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.journal import Journal
-from fleet.ledger import JobRecord
+from fleet.coordination.ledger import JobRecord
 from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.profiling.profiler import Profiler, Result
 from fleet.profiling.store import Profile
-from fleet.scheduling.rates import RateCurve
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.rates import RateCurve
 
 THROUGHPUT_SECONDS = 0.5
 

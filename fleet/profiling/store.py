@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.profile_parts import profile_files
-from fleet.rundir import write_whole
+from fleet.run_directory.directory import write_whole
+from fleet.run_directory.profile_parts import profile_files
 
 
 class ProfileError(ValueError):
@@ -61,7 +61,7 @@ class Profile:
 
     @classmethod
     def read(cls, path: Path) -> Profile:
-        """Read a profile, or all the parts of it that are there, see `fleet.profile_parts`.
+        """Read a profile, or all the parts of it that are there, see `fleet.run_directory.profile_parts`.
 
         Raises:
             ProfileError: if there is none at `path` or it is not one.

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.journal import read_journal
 from fleet.report.records import (
     CheckpointFile,
     Cluster,
@@ -28,6 +27,7 @@ from fleet.report.records import (
     Waited,
     Warned,
 )
+from fleet.run_directory.journal import read_journal
 
 Event = Mapping[str, Any]
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.job import TraceJob
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_rates import BatchRates, BatchSurface
 from fleet.simulator.machine import MeasuredMachine

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.free_devices import FreeDevices
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Allocation
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.free_devices import FreeDevices
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Allocation
 
 
 class BadPlan(RuntimeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 
 MOST = 10_000_000
 """Devices beyond which a shape is taken for a slip of the pen."""

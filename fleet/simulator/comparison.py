@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.books import BadPlan

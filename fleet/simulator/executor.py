@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
-from fleet.executor import Event, GroupEnded, Start, Started, StopReason
-from fleet.protocol import EpochEnded
+from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.protocol import EpochEnded
 from fleet.simulator.lanes import Lane, Reader
 
 _ROUNDING = 1e-6  # samples

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.settings import number, read_settings
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces.draws import generator

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import Counts, Floats
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.intra_job import Capability, Counts, configure, evaluate
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.easyscale.intra_job import Capability, Counts, configure, evaluate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.kind_rates import MIXED_KINDS, SAME_KIND, KindRates
 from fleet.simulator.machine import DEFAULT_SAMPLES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fleet.scheduling.job_state import JobState
+from fleet.scheduling.model.job_state import JobState
 
 _AT_ITS_END = 1e-9  # of an epoch: whoever is so near its end has finished it
 

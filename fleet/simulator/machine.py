@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.rates import Rates
 from fleet.simulator.traces.job import TraceJob

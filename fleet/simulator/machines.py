@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_range_machine import BatchRangeMachine
 from fleet.simulator.batch_rates import BatchRates

@@ -9,10 +9,10 @@ from functools import cache
 
 import numpy as np
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.goodput import Tuned
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.variable_batch.goodput import Tuned
 from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.pollux_rates import Application, PolluxRates
 from fleet.simulator.rates import unknown
@@ -92,7 +92,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class PolluxScaling:
-    """A job's goodput in the epoch in which it is: a `fleet.scheduling.goodput.Goodput`.
+    """A job's goodput in the epoch in which it is: a `fleet.scheduling.variable_batch.goodput.Goodput`.
 
     Args:
         agent: of its application.

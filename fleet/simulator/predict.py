@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.coordinator import Coordinator
-from fleet.journal import Journal
-from fleet.ledger import JobRecord, Ledger, Round
+from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.ledger import JobRecord, Ledger, Round
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
 from fleet.simulator.executor import SimulatedClock, SimulatedExecutor, SimulatedJob
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.kind_rates import FILE as KIND_FILE
 from fleet.simulator.kind_rates import KindRates, read_kind_rates
 from fleet.simulator.pollux_rates import PolluxRates, read_pollux_rates

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem, nearest

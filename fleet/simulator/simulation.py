@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.state import State
 from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, Reading

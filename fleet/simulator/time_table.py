@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.cases import Case
 from fleet.simulator.job_table import LINE_END, ROWS_AT_ONCE
 from fleet.simulator.outcome import Outcome

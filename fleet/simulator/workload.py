@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fleet.journal import read_journal
-from fleet.scheduling.cluster import Cluster
+from fleet.run_directory.journal import read_journal
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_rates import BatchRates
 from fleet.simulator.kind_rates import KindRates

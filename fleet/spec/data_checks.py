@@ -23,7 +23,7 @@ def data_problems(name: str, data: Data, origins: Origins) -> Iterator[Problem]:
 
 
 def _source_problems(base: Path, source: Source, origins: Origins) -> Iterator[Problem]:
-    from preprocess.source import built_in_sources  # here, so that reading a spec does not load the data path
+    from preprocess.sources.source import built_in_sources  # here, so that reading a spec does not load the data path
 
     built_in = built_in_sources()
     at = base + ("source",)
@@ -48,8 +48,8 @@ def _source_problems(base: Path, source: Source, origins: Origins) -> Iterator[P
 
 
 def _transform_problems(base: Path, step: Transform, origins: Origins) -> Iterator[Problem]:
-    from preprocess.errors import TransformError
-    from preprocess.transform import build_transforms, built_in_transforms
+    from preprocess.samples.errors import TransformError
+    from preprocess.transforms.transform import build_transforms, built_in_transforms
 
     try:
         build_transforms([step.step])

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleet.profile_parts import profile_files
+from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse, Resources

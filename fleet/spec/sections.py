@@ -80,7 +80,7 @@ class Transform(Named):
 
     @property
     def step(self) -> dict[str, dict[str, Any]]:
-        """``{name: arguments}``, as ``preprocess.transform.build_transforms`` takes it."""
+        """``{name: arguments}``, as ``preprocess.transforms.transform.build_transforms`` takes it."""
         return {self.name: dict(self.arguments)}
 
     @model_serializer

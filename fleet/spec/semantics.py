@@ -6,7 +6,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from fleet.profile_parts import profile_files
+from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest

@@ -11,8 +11,8 @@ import numpy as np
 
 from preprocess.conversion.packing import Packing
 from preprocess.conversion.splits import Split
-from preprocess.layout import Array
-from preprocess.source import Source
+from preprocess.samples.layout import Array
+from preprocess.sources.source import Source
 
 __all__ = ["SKIPPED", "Block", "BlockMaker", "Failure", "MadeBlock", "row_dtype"]
 

@@ -20,7 +20,7 @@ from preprocess.conversion.plan import Plan, make_plan
 from preprocess.conversion.pool import made_blocks
 from preprocess.conversion.space import check_space
 from preprocess.conversion.splits import find_splits
-from preprocess.layout import Array
+from preprocess.samples.layout import Array
 
 __all__ = ["Conversion", "ConversionProgress", "ConvertedSplit", "convert"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preprocess.errors import SpecError
+from preprocess.samples.errors import SpecError
 
 __all__ = ["ConversionError", "ConversionFailure"]
 

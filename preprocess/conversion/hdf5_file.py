@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from preprocess.layout import Array
+from preprocess.samples.layout import Array
 from preprocess.sources.hdf5_layout import FORMAT, VERSION, index_digest
 
 __all__ = ["Placement", "SplitContent", "measure_placement", "write_around"]

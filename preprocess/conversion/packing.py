@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from preprocess.conversion.errors import ConversionError
-from preprocess.layout import Array, SampleLayout
-from preprocess.source import Source
+from preprocess.samples.layout import Array, SampleLayout
+from preprocess.sources.source import Source
 
 __all__ = ["Encoding", "Packed", "Packing", "choose_packing"]
 
@@ -65,7 +65,7 @@ class Packing:
         """
         if not self.encoded:
             return self._pack_array(np.asarray(sample))
-        from preprocess.decode import decode
+        from preprocess.samples.decode import decode
 
         image = decode(sample, self.channels)
         if self.encoding == "decoded":

@@ -14,7 +14,7 @@ import numpy as np
 
 from preprocess.conversion.block import MadeBlock
 from preprocess.conversion.errors import ConversionError
-from preprocess.layout import Array
+from preprocess.samples.layout import Array
 
 __all__ = ["Partial"]
 

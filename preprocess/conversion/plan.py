@@ -14,8 +14,8 @@ from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.hdf5_file import Placement, SplitContent, measure_placement
 from preprocess.conversion.packing import Encoding, Packing, choose_packing
 from preprocess.conversion.splits import Split
-from preprocess.layout import Array
-from preprocess.source import Source
+from preprocess.samples.layout import Array
+from preprocess.sources.source import Source
 
 __all__ = ["Plan", "make_plan"]
 

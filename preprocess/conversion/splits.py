@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from preprocess.conversion.errors import ConversionError
-from preprocess.errors import SourceError, nearest
-from preprocess.names import load_object
-from preprocess.order import HELD_OUT, TRAIN
-from preprocess.source import Source, open_source
+from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.names import load_object
+from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.image_folder import SPLIT_FOLDERS
+from preprocess.sources.source import Source, open_source
 
 __all__ = ["Split", "find_splits"]
 

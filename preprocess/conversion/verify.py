@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from preprocess.errors import SourceError
+from preprocess.samples.errors import SourceError
 from preprocess.sources.hdf5 import open_file
 from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, damage_named, read_index
 

@@ -1,1 +1,1 @@
-"""One service a node prepares samples for independent processes; `preprocess.loader` is their end of it."""
+"""One service a node prepares samples for independent processes; `preprocess.sharing.loader` is their end of it."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from preprocess.corrupt import SkippedSample
+from preprocess.samples.corrupt import SkippedSample
 
 __all__ = [
     "Assigned",

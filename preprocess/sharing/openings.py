@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from preprocess.dataset import Dataset
-from preprocess.itinerary import Itinerary
-from preprocess.order import HELD_OUT
-from preprocess.ring import Ring
+from preprocess.making.dataset import Dataset
+from preprocess.ring.ring import Ring
+from preprocess.samples.itinerary import Itinerary
+from preprocess.samples.order import HELD_OUT
+from preprocess.samples.stream import LaneSpec, StreamKey
 from preprocess.sharing.reading_groups import Group
-from preprocess.stream import LaneSpec, StreamKey
 
 __all__ = ["Openings"]
 

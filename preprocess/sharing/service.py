@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterable
 from selectors import EVENT_READ, DefaultSelector
 
-from preprocess.corrupt import CorruptSamples
-from preprocess.dataset import Dataset
-from preprocess.errors import CorruptLimitError
-from preprocess.order import HELD_OUT
-from preprocess.ring import Ring
+from preprocess.making.dataset import Dataset
+from preprocess.ring.ring import Ring
+from preprocess.samples.corrupt import CorruptSamples
+from preprocess.samples.errors import CorruptLimitError
+from preprocess.samples.order import HELD_OUT
 from preprocess.sharing.messages import (
     Assigned,
     Channel,

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any
 
-from preprocess.control import RingShape, lane_bytes
-from preprocess.layout import SampleLayout
-from preprocess.stream import DatasetSpec
+from preprocess.ring.control import RingShape, lane_bytes
+from preprocess.samples.layout import SampleLayout
+from preprocess.samples.stream import DatasetSpec
 
 __all__ = ["ServiceSettings"]
 

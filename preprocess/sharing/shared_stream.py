@@ -9,12 +9,12 @@ from contextlib import suppress
 
 import numpy as np
 
-from preprocess.control import RingShape
-from preprocess.corrupt import SkippedSample
-from preprocess.errors import RingTimeout, ServiceError, WriterLost
-from preprocess.lane_reader import LaneReader
-from preprocess.layout import Array, SampleLayout
-from preprocess.ring import Ring
+from preprocess.ring.control import RingShape
+from preprocess.ring.lane_reader import LaneReader
+from preprocess.ring.ring import Ring
+from preprocess.samples.corrupt import SkippedSample
+from preprocess.samples.errors import RingTimeout, ServiceError, WriterLost
+from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sharing.messages import (
     Assigned,
     Channel,

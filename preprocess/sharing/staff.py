@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import psutil
 
-from preprocess.dataset import Dataset
-from preprocess.ring import Ring
+from preprocess.making.dataset import Dataset
+from preprocess.ring.ring import Ring
 from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message, Skipped
 from preprocess.sharing.worker import Worker
 

@@ -8,8 +8,8 @@ import traceback
 from select import POLLIN, poll
 from typing import Any, BinaryIO
 
-from preprocess.dataset import Dataset
-from preprocess.errors import ServiceError, SpecError
+from preprocess.making.dataset import Dataset
+from preprocess.samples.errors import ServiceError, SpecError
 from preprocess.sharing.launch import COPY_ADVICE, end_launched, execute, fork
 from preprocess.sharing.messages import Channel
 from preprocess.sharing.place import ServicePlace

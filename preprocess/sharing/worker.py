@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from preprocess.dataset import Dataset
-from preprocess.errors import CorruptLimitError, SampleError
-from preprocess.order import HELD_OUT, TRAIN
-from preprocess.preprocessor import Preprocessor
-from preprocess.process import use_one_thread
-from preprocess.ring import Ring
+from preprocess.making.dataset import Dataset
+from preprocess.making.preprocessor import Preprocessor
+from preprocess.ring.process import use_one_thread
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import CorruptLimitError, SampleError
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import LaneSpec
 from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane, Skipped
-from preprocess.stream import LaneSpec
 
 __all__ = ["Worker"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError, nearest
-from preprocess.layout import Array, SampleLayout
+from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.layout import Array, SampleLayout
 
 __all__ = ["ArraySource", "existing", "is_plain_image", "open_numpy"]
 

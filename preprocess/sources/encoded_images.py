@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from preprocess.errors import SourceError
-from preprocess.layout import SampleLayout
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import SampleLayout
 
 __all__ = ["IMAGE_EXTENSIONS", "check_channels", "decoded_layout", "has_ending", "label_numbers"]
 
@@ -44,7 +44,7 @@ def decoded_layout(contents: Iterable[Callable[[], bytes]], channels: int, what:
     Raises:
         SourceError: not a single one can be read.
     """
-    from preprocess.decode import image_size  # only those who decode pay for the import
+    from preprocess.samples.decode import image_size  # only those who decode pay for the import
 
     height = width = 0
     for content in contents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from preprocess.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, nearest
 from preprocess.sources.arrays import ArraySource, existing
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError, nearest
-from preprocess.layout import Array, SampleLayout
+from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.layout import Array, SampleLayout
 
 __all__ = [
     "FORMAT",

@@ -9,8 +9,8 @@ import zlib
 
 import numpy as np
 
-from preprocess.errors import SourceError
-from preprocess.layout import Array
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Array
 from preprocess.sources.arrays import ArraySource, existing
 
 __all__ = ["open_idx", "read_idx"]

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError
-from preprocess.layout import Array, SampleLayout
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.encoded_images import (
     IMAGE_EXTENSIONS,
     check_channels,

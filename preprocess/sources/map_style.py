@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError
-from preprocess.layout import Array, SampleLayout
-from preprocess.names import load_object
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.names import load_object
 from preprocess.sources.arrays import is_plain_image
 
 __all__ = ["MapStyleSource", "open_map_style"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError
-from preprocess.layout import Array
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS
 
 __all__ = ["ShardIndex", "shard_index"]

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import SourceError
-from preprocess.layout import Array, SampleLayout
+from preprocess.samples.errors import SourceError
+from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.tar_index import ShardIndex, shard_index
 

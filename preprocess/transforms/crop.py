@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from preprocess.layout import Array
+from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_fits, check_number, destination, image_shape, pair
 
 __all__ = ["CenterCrop", "RandomCrop"]

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from preprocess.decode import decode
-from preprocess.errors import TransformError
-from preprocess.layout import Array
+from preprocess.samples.decode import decode
+from preprocess.samples.errors import TransformError
+from preprocess.samples.layout import Array
 from preprocess.transforms.images import image_shape
 
 __all__ = ["Decode"]
@@ -18,7 +18,7 @@ __all__ = ["Decode"]
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode a picture (JPEG, PNG and others, see `preprocess.decode`).
+    """Decode a picture (JPEG, PNG and others, see `preprocess.samples.decode`).
 
     Args:
         channels: 3 for RGB, 1 for grey.

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from preprocess.errors import TransformError, nearest
-from preprocess.layout import Array
+from preprocess.samples.errors import TransformError, nearest
+from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape
 
 __all__ = ["Flip"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.errors import TransformError, nearest
-from preprocess.layout import Array
+from preprocess.samples.errors import TransformError, nearest
+from preprocess.samples.layout import Array
 
 __all__ = [
     "check_fits",

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from preprocess.errors import TransformError
-from preprocess.layout import Array
+from preprocess.samples.errors import TransformError
+from preprocess.samples.layout import Array
 from preprocess.transforms.images import destination, image_shape, interpolation_flag, pair
 
 __all__ = ["Resize"]

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from preprocess.errors import TransformError
-from preprocess.layout import Array
+from preprocess.samples.errors import TransformError
+from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape, require_opencv
 
 __all__ = ["Rotation"]

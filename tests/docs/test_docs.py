@@ -19,11 +19,11 @@ from journals import in_code, written
 from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
 
 import trainers.zoo
-from fleet.cli import app
+from fleet.commands.cli import app
 from fleet.scheduling.policies import POLICIES, Policy
 from fleet.simulator import job_table, time_table
-from preprocess.source import built_in_sources
-from preprocess.transform import built_in_transforms
+from preprocess.sources.source import built_in_sources
+from preprocess.transforms.transform import built_in_transforms
 from trainers import Checkpoint
 
 POLICY_PAGES = DOCS / "reference" / "policies"

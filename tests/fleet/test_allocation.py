@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.allocation import find_allocation
-from fleet.journal import Journal, read_journal
-from fleet.ledger import JobRecord, Ledger
-from fleet.protocol import CheckpointWritten, EpochEnded
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
-from fleet.signals import StopFlag
-from fleet.walltime import Walltime
+from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded
+from fleet.machine.signals import StopFlag
+from fleet.machine.walltime_of_allocation import find_allocation
+from fleet.run.walltime import Walltime
+from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 
 NOW = 1_700_000_000.0
 BEGUN = datetime.fromtimestamp(NOW - 600).strftime("%a %b %d %H:%M:%S %Y")

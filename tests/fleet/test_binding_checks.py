@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.binding_checks import check_binding
-from fleet.binding_facts import RankFacts
-from fleet.cluster import ClusterError, _refuse_singletons
+from fleet.machine.binding_checks import check_binding
+from fleet.machine.binding_facts import RankFacts
+from fleet.machine.cluster_map import ClusterError, _refuse_singletons
 
 CORES = 40
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.binding import binding_table, ranges
-from fleet.cluster import ClusterError, pretended, roles
+from fleet.machine.binding_table import binding_table, ranges
+from fleet.machine.cluster_map import ClusterError, pretended, roles
 
 
 def test_rank_zero_coordinates_and_makes_samples() -> None:
@@ -42,7 +42,7 @@ def test_devices_are_numbered_node_by_node(shape: list[int], preprocessors: int)
 
 
 def test_a_pretend_cluster_must_have_the_trainers_that_there_are() -> None:
-    from fleet.cluster import _pretended_nodes
+    from fleet.machine.cluster_map import _pretended_nodes
 
     with pytest.raises(ClusterError, match="12 devices needs 12 trainers, but there are 3"):
         _pretended_nodes(4, 1, (4, 4, 4))

@@ -16,10 +16,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.compare_command import compare
+from fleet.commands.compare import compare
 from trainers import Checkpoint, file_name, write
-from trainers.comparison import compare_checkpoints, compare_trees
-from trainers.random_state import RandomState
+from trainers.proof.comparison import compare_checkpoints, compare_trees
+from trainers.repeatable.random_state import RandomState
 
 RANDOM = RandomState.now(torch.device("cpu")).as_tree()
 

@@ -11,7 +11,7 @@ import yaml
 from arriving import DEVICES, Arriving, draw, write_spec
 from processes import FLEET, run
 
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
 
 JOBS = 4

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.ahead import Ahead, TimedOut
-from fleet.feed import EpochEnd, Feed, HeldOutBatch, Reading, Share, StepBatches
+from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, Reading, Share, StepBatches
+from fleet.run.ranks.prefetch import Ahead, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
 from trainers import BatchPlan
 

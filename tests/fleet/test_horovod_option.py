@@ -14,7 +14,7 @@ import torch
 from processes import FLEET, MPIEXEC, Ended, run, started
 from typer.testing import CliRunner
 
-from fleet.cli import app
+from fleet.commands.cli import app
 from trainers import read
 
 MODULES = f"{Path(__file__).parent / 'support'}:{Path(__file__).parents[2]}"
@@ -108,7 +108,7 @@ def test_missing_horovod_is_told_with_its_mend_before_anything_starts(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fleet.horovod_here.find_spec", lambda name: None)
+    monkeypatch.setattr("fleet.machine.horovod.find_spec", lambda name: None)
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 2, result.output
     told = result.output + capsys.readouterr().err

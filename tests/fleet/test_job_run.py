@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fleet import job_run
-from fleet.feed import StepBatches
-from fleet.job_run import JobRun, Saving
-from fleet.protocol import StopGroup
+from fleet.coordination.protocol import StopGroup
+from fleet.run.ranks import job_run
+from fleet.run.ranks.feed import StepBatches
+from fleet.run.ranks.job_run import JobRun, Saving
 
 READY, STEPS = 30, 200
 STEP_SECONDS, WAIT_SECONDS = 0.001, 0.4

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleet.journal import Journal, read_journal
+from fleet.run_directory.journal import Journal, read_journal
 
 
 def test_events_come_back_in_order(tmp_path: Path) -> None:

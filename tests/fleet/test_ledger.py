@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from fleet.executor import GroupEnded
-from fleet.ledger import JobRecord, Ledger
-from fleet.protocol import CheckpointWritten, EpochEnded, Progress
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
+from fleet.coordination.executor import GroupEnded
+from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Progress
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 
 
 def ledger(**more: float) -> Ledger:

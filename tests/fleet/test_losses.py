@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from fleet.cluster import ClusterMap, Place
-from fleet.executor import Event, GroupEnded, RanksGone, SetBack, Start
-from fleet.live import LiveExecutor, StreamPlace
-from fleet.lost_ranks import RanksLost
-from fleet.protocol import (
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
+from fleet.coordination.live_executor import LiveExecutor, StreamPlace
+from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.protocol import (
     DismissReader,
     DismissWriter,
     Left,
@@ -19,7 +18,8 @@ from fleet.protocol import (
     ReplaceWriter,
     StopGroup,
 )
-from fleet.signals import StopFlag
+from fleet.machine.cluster_map import ClusterMap, Place
+from fleet.machine.signals import StopFlag
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
 
 KEY = StreamKey("data", 0, 0)

@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fleet.coordinator import MOST_LOSSES, Coordinator
-from fleet.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
-from fleet.journal import Journal
-from fleet.ledger import JobRecord, Ledger
+from fleet.coordination.checkpointed import Standing
+from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
+from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
+from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
 from fleet.simulator.executor import SimulatedClock
-from fleet.standing import Standing
 
 HALF_WAY = Standing(2, 5, "a-2-5.h5", {"loss": 0.5})
 DONE = Standing(3, 0, "a-3-0.h5", {"loss": 0.25}, ended="epochs")

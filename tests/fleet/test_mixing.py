@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.ledger import JobRecord, Ledger
-from fleet.mixing import mixes_kinds
-from fleet.runtime import Runtime
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
+from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.run.mixed_kinds import mixes_kinds
+from fleet.run.ranks.runtime import Runtime
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 from fleet.spec import EnsembleSpec
 
 

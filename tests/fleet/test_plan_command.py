@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from fleet.sizing import memory_problem, readable, size_of
+from fleet.profiling.sizing import memory_problem, readable, size_of
 from preprocess import SampleLayout
 
 ROOT = Path(__file__).parents[2]

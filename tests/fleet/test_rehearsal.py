@@ -13,7 +13,7 @@ import points
 import pytest
 import torch
 
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 from fleet.spec import SpecTask, load
 from trainers import Group, Trainer, read
 

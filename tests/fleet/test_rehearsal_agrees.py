@@ -13,7 +13,7 @@ import pytest
 from arriving import DEVICES, JOBS, draw, simulated, write_spec
 from processes import FLEET, run
 
-from fleet.journal import read_journal
+from fleet.run_directory.journal import read_journal
 from fleet.simulator.arrivals import Costs
 
 POLICIES = ["fifo", "tiresias", "elasticflow", "malleable", "deadline"]

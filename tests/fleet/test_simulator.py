@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster
 from fleet.simulator import Prediction, SimulatedJob, predict
 
 POLICIES = ("flotilla", "local", "homogeneous", "baseline")

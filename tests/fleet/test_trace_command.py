@@ -10,12 +10,12 @@ import pytest
 from processes import FLEET, run
 from settings import kept_settings
 
-from fleet.compare_command import compare
-from fleet.train_command import run_job
-from fleet.train_options import TrainOptions
+from fleet.commands.compare import compare
+from fleet.commands.one_job.options import TrainOptions
+from fleet.commands.train import run_job
 from trainers import read
-from trainers.comparison import compare_checkpoints, compare_traces
-from trainers.tensor_trace import Event, read_trace
+from trainers.proof.comparison import compare_checkpoints, compare_traces
+from trainers.proof.tensor_trace import Event, read_trace
 
 MODULES = f"{Path(__file__).parent / 'support'}:{Path(__file__).parents[2]}"
 STEPS = 5  # beyond the end of the first epoch

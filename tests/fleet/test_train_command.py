@@ -13,10 +13,10 @@ import torch
 from processes import FLEET, MPIEXEC, Ended, Running, run, started
 from settings import kept_settings
 
-from fleet.train_command import run_job
-from fleet.train_options import TrainOptions
+from fleet.commands.one_job.options import TrainOptions
+from fleet.commands.train import run_job
 from trainers import read, write
-from trainers.comparison import compare_checkpoints
+from trainers.proof.comparison import compare_checkpoints
 
 ROOT = Path(__file__).parents[2]
 MODULES = f"{Path(__file__).parent / 'support'}:{ROOT}"

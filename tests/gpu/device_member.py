@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 
 from trainers import Group, Trainer, read, write
+from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing
-from trainers.reduce.torch_backend import TorchTransport
 from trainers.single_job import SingleJob, TaskData
 
 

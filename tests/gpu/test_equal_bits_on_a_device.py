@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "trainers" / "support"))
 from side_by_side import run_side_by_side
 
 from trainers import Checkpoint, Group, Trainer, read
-from trainers.comparison import compare_checkpoints
-from trainers.ddp_processes import DdpJob, train_with_ddp
+from trainers.proof.comparison import compare_checkpoints
+from trainers.proof.ddp_processes import DdpJob, train_with_ddp
 from trainers.single_job import SingleJob, TaskData
 
 HERE = Path(__file__).parent

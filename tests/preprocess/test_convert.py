@@ -19,7 +19,7 @@ from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import ConversionProgress, convert
 from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.conversion.verify import verify
-from preprocess.decode import decode
+from preprocess.samples.decode import decode
 
 ROOT = Path(__file__).resolve().parents[2]
 

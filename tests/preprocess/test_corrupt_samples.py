@@ -30,7 +30,7 @@ from preprocess import (
     StreamKey,
     lane_bytes,
 )
-from preprocess.corrupt import CorruptSamples
+from preprocess.samples.corrupt import CorruptSamples
 
 SLOT = 8
 

@@ -16,9 +16,9 @@ from photographs import encoded, photograph
 from PIL import Image
 
 from preprocess import DecodeError
-from preprocess.decode import MOST_PIXELS, decode, image_size
+from preprocess.samples.decode import MOST_PIXELS, decode, image_size
 
-decoding: ModuleType = import_module("preprocess.decode")
+decoding: ModuleType = import_module("preprocess.samples.decode")
 
 PHOTO = photograph(61, 83)
 LIBRARIES = {

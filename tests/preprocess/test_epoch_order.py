@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
 from preprocess import HELD_OUT, TRAIN, Itinerary, SampleGenerator, epoch_order
-from preprocess.order import seed_global_generators
+from preprocess.samples.order import seed_global_generators
 
 
 @given(st.integers(1, 70), st.integers(1, 9), st.integers(0, 2**40), st.integers(0, 5))

@@ -18,7 +18,7 @@ from image_files import make_folder
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.conversion.verify import verify
-from preprocess.decode import decode
+from preprocess.samples.decode import decode
 from preprocess.sources.hdf5_layout import DamageError
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from photographs import encoded, photograph
 
 from preprocess import DecodeError
-from preprocess.decode import decode, image_size
+from preprocess.samples.decode import decode, image_size
 
 ROOT = Path(__file__).resolve().parents[2]
 PNGS = [

@@ -13,12 +13,12 @@ from photographs import encoded, photograph
 from plain_transforms import JITTERS, SCALINGS, drawn_part
 
 from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
-from preprocess.decode import decode
-from preprocess.transform import Pipeline, UserTransform
+from preprocess.samples.decode import decode
 from preprocess.transforms.colour_jitter import ColourJitter
 from preprocess.transforms.flip import Flip
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
 from preprocess.transforms.resize import Resize
+from preprocess.transforms.transform import Pipeline, UserTransform
 
 SOME = settings(deadline=None, max_examples=60)
 

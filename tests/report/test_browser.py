@@ -16,7 +16,7 @@ import pytest
 
 from fleet.report.history import build_history
 from fleet.report.page import render
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.cases import cases_of
 from fleet.simulator.comparison import Comparison, compare
 from fleet.simulator.page import render as comparison_page

@@ -8,7 +8,7 @@ from pathlib import Path
 from ensembles import mlp, write_ensemble
 from processes import ROOT, Ended, run
 
-from fleet.launch import ATTEMPTS
+from fleet.machine.launch.local_launch import ATTEMPTS
 
 REAL = Path(sys.executable).with_name("mpiexec")
 MOODY = f"""#!/bin/sh

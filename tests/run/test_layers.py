@@ -135,6 +135,6 @@ def test_a_cycle_would_be_found(tmp_path: Path) -> None:
 
 def test_a_forbidden_import_inside_a_function_would_be_found(tmp_path: Path) -> None:
     module = tmp_path / "preprocess.py"
-    module.write_text("def later():\n    from fleet.cli import app\n    return app\n")
-    assert imports(module, "preprocess", {}, deferred=True) == {"fleet.cli"}
+    module.write_text("def later():\n    from fleet.commands.cli import app\n    return app\n")
+    assert imports(module, "preprocess", {}, deferred=True) == {"fleet.commands.cli"}
     assert imports(module, "preprocess", {}, deferred=False) == set()

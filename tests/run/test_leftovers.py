@@ -13,8 +13,8 @@ import pytest
 from ensembles import Ensemble, mlp, write_ensemble
 from processes import Running, run, started
 
-from fleet.leftovers import Note, sweep, write_note
-from preprocess.process import namespace
+from fleet.machine.launch.leftovers import Note, sweep, write_note
+from preprocess.ring.process import namespace
 
 REMOVED = "removed what killed runs had left"
 

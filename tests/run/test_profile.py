@@ -11,8 +11,8 @@ import pytest
 from ensembles import Ensemble, cnn, mlp, write_ensemble
 from processes import FLEET, run, started
 
-from fleet.journal import read_journal
 from fleet.profiling import Profile, ProfileError
+from fleet.run_directory.journal import read_journal
 
 JOBS = ("mlp", "cnn")
 

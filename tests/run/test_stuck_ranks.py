@@ -14,8 +14,8 @@ import pytest
 from ensembles import faulty, mlp, write_ensemble
 from processes import run
 
-from fleet.board import Board
-from fleet.watchdog import Watchdog, forget_stacks, stuck_ranks
+from fleet.run.ranks.stack_board import Board
+from fleet.run.ranks.watchdog import Watchdog, forget_stacks, stuck_ranks
 
 RESOURCES = {"device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 4.0}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.buddy import BuddyTree, FreeBlocks, Placer
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.placing.buddy import BuddyTree, FreeBlocks, Placer
 
 EIGHT = BuddyTree(Cluster((8, 8)))
 

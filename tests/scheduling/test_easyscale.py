@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds_of_device import MIXED, job, speeds, states
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.companions import Companions, Rules
-from fleet.scheduling.inter_job import Proposal, approved
-from fleet.scheduling.intra_job import Capability, PlanDatabase, configure, evaluate, workers_of
+from fleet.scheduling.easyscale.companions import Companions, Rules
+from fleet.scheduling.easyscale.inter_job import Proposal, approved
+from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, configure, evaluate, workers_of
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import State, validate
 
 
 def capable(*speeds_: float) -> tuple[Capability, ...]:

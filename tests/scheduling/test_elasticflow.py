@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.elasticflow import ElasticFlow
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import State
 
 CURVE = RateCurve({1: 1.0, 2: 1.5, 4: 2.0}, 4, limit=4)
 NODE = Cluster((4,))

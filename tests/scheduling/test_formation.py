@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from printed import create_flotilla, job
 from strategies import jobs
 
-from fleet.scheduling.formation import closeness, form_flotilla
-from fleet.scheduling.state import JobState
+from fleet.scheduling.flotillas.formation import closeness, form_flotilla
+from fleet.scheduling.model.state import JobState
 
 A = job("A", 100)
 B = job("B", 50, 95, 130)

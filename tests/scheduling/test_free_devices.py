@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import clusters
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.free_devices import FreeDevices
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.free_devices import FreeDevices
 
 
 def nodes_of(cluster: Cluster, devices: tuple[int, ...]) -> int:

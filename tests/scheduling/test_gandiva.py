@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.node_sets import NodeSets
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import JobState, State, validate
+from fleet.scheduling.placing.node_sets import NodeSets
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import JobState, State, validate
 
 CURVE = RateCurve({1: 1.0, 8: 8.0}, per_node=4)
 NODES = Cluster((4, 4))

@@ -3,9 +3,9 @@
 import pytest
 from kinds_of_device import MIXED, job
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.free_devices import FreeDevices
-from fleet.scheduling.gang import hopeless_gang, take_gang
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.free_devices import FreeDevices
+from fleet.scheduling.queues.gang import hopeless_gang, take_gang
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from printed import job
 from strategies import states
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import Cluster, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.state import Cluster, State, validate
-from fleet.scheduling.water_filling import water_fill
+from fleet.scheduling.sharing.water_filling import water_fill
 
 LINEAR = (10, 20, 30, 40)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import JobState, State, validate
 
 
 def job(name: str, remaining: float, *rates: float, arrival: float = 0.0) -> JobState:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from printed import best_in_a_row, can_be_whole, fewest_nodes
 from strategies import clusters
 
-from fleet.scheduling.placement import place, score
-from fleet.scheduling.state import Cluster
+from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.placing.placement import place, score
 
 
 def test_algorithm_3_by_hand() -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from printed import job
 from strategies import POLICIES, clusters, jobs, states
 
+from fleet.scheduling.model.state import Cluster, JobState, State, validate
 from fleet.scheduling.policies import POLICIES as KINDS
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.state import Cluster, JobState, State, validate
 
 any_policy = st.sampled_from(POLICIES)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import curves
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 
 
 def test_equation_5_by_hand() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed import job
 
-from fleet.scheduling.remaining_epochs import (
+from fleet.scheduling.model.remaining_epochs import (
     ASSUMED_EPOCHS,
     FLAT,
     epochs_from_losses,

@@ -10,13 +10,13 @@ from demands import HALF, LINEAR, demands, linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.free_profile import FreeProfile, device_seconds
-from fleet.scheduling.guarantees import Guarantees
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.joint_filling import fill_jointly
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.reservation import Demand, Reservation, joined, next_rise, reserved_at, trained
-from fleet.scheduling.speed_levels import SpeedLevels
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.reservations.free_profile import FreeProfile, device_seconds
+from fleet.scheduling.reservations.guarantees import Guarantees
+from fleet.scheduling.reservations.joint_filling import fill_jointly
+from fleet.scheduling.reservations.reservation import Demand, Reservation, joined, next_rise, reserved_at, trained
+from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 CLOSE = 1e-4
 

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.shares import Levels, Timetable, Window, fill, fill_with_restarts, lost, slot_at
+from fleet.scheduling.elasticflow.shares import Levels, Timetable, Window, fill, fill_with_restarts, lost, slot_at
+from fleet.scheduling.model.rates import RateCurve
 
 CURVE = RateCurve({1: 1.0, 2: 1.5, 4: 2.0}, 4, limit=4)  # ElasticFlow, Figure 4 (a)
 LEVELS = Levels.of(CURVE, 4, 4)

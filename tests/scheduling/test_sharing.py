@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from printed import job
 from strategies import states
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import Cluster, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.state import Cluster, State, validate
 
 
 def lanes(plan: Plan) -> list[set[str]]:

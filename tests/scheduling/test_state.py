@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed import job
 
-from fleet.scheduling.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.state import Cluster, JobState, State, validate
 
 JOBS = (job("a", 10, 20), job("b", 10))
 CLUSTER = Cluster((2, 1))

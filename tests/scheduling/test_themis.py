@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import JobState, State, validate
 
 CURVE = RateCurve({1: 1.0, 2: 2.0, 4: 4.0}, per_node=4)
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.model.trigger import Trigger
 
 
 def test_without_an_interval_nothing_waits() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from printed import job
 from strategies import jobs
 
-from fleet.scheduling.bounds import expected_end, one_stream_bound
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.knapsacks import knapsacks
-from fleet.scheduling.rates import Floats, RateCurve
-from fleet.scheduling.water_filling import pour_out, water_fill
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import Floats, RateCurve
+from fleet.scheduling.sharing.bounds import expected_end, one_stream_bound
+from fleet.scheduling.sharing.knapsacks import knapsacks
+from fleet.scheduling.sharing.water_filling import pour_out, water_fill
 
 
 def samples_of(count: int) -> st.SearchStrategy[list[float]]:

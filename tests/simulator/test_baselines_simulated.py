@@ -9,7 +9,7 @@ import pytest
 from published import published
 from small_traces import Watched
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fleet.cli import app
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.commands.cli import app
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.state import State
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.batch_range_machine import BatchRangeMachine
 from fleet.simulator.batch_rates import BatchRates

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.cluster_shape import read_cluster, shape_of
 
 KINDS = st.sampled_from(["v100", "p100", "t4"])

@@ -12,7 +12,7 @@ import pytest
 import trace_files
 from trace_files import written
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.cases import Case, cases_of
 from fleet.simulator.comparison import Comparison, compare
 from fleet.simulator.figures import POINTS

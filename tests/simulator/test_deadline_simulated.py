@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import published
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine

@@ -23,7 +23,7 @@ from benchmarks.simulated.easyscale import (
     simulate,
     workload,
 )
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo

@@ -12,8 +12,8 @@ from published import published
 from scaling_traces import RATES, scaling_clusters, scaling_traces
 from small_traces import Watched
 
-from fleet.scheduling.buddy import BuddyTree
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.placing.buddy import BuddyTree
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from trace_files import written
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.failures import DrawnFailures, failures_of, read_failures
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces import JobColumns, Trace, TraceError

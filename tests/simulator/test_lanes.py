@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.lanes import Lane, Lanes, Reader
 from fleet.simulator.machine import MeasuredMachine

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published import published
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
+from benchmarks.simulated.loss_draws import drawn_losses, flat_after
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.remaining_epochs import epochs_from_losses
+from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.scheduling.remaining_epochs import epochs_from_losses
-from fleet.scheduling.state import State
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
-from fleet.simulator.traces.ensemble import Ensemble, ensemble_trace
-from fleet.simulator.traces.loss_draws import drawn_losses, flat_after
 
 PARTS = (0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 """Of a training, after which its end is foretold."""

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_traces import clusters, traces
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.figures import time_means

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from published import published
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import StagedMachine

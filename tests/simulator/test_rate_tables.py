@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trace_files import written
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.kind_rates import FREE, MIXED_KINDS, KindRates
 from fleet.simulator.pollux_rates import PolluxRates, Step
 from fleet.simulator.rate_tables import RateTable, read_rate_table, read_rates

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.ensembles import CHECKPOINT, JUDGED_ON, drawn, trained
-from fleet.scheduling.bounds import one_stream_bound
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import policy
-from fleet.scheduling.water_filling import water_fill
+from fleet.scheduling.sharing.bounds import one_stream_bound
+from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
-from fleet.simulator.traces.ensemble import Ensemble, ensemble_trace
 
 ANY = Costs(0.0, CHECKPOINT)
 SMALL = Ensemble(networks=8, seconds=800.0, deviation=300.0, samples=1000, shape=0.5, tie=0.5)

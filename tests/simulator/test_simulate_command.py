@@ -18,8 +18,8 @@ from published import published
 from trace_files import written
 from typer.testing import CliRunner
 
-from fleet.cli import app
-from fleet.scheduling.cluster import Cluster
+from fleet.commands.cli import app
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.comparison import SimulationFailed

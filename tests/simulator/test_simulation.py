@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_traces import Watched, clusters, traces
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.books import BadPlan
 from fleet.simulator.machine import MeasuredMachine

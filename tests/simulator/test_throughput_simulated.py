@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from small_traces import Watched
 
-from fleet.scheduling.cluster import Cluster
+from benchmarks.simulated.batch_jobs import BatchJobs, batch_trace
+from benchmarks.simulated.batch_machine import BatchMachine
+from benchmarks.simulated.batch_profiles import FACTORS, FIVE_DEVICES, published_profiles
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
-from fleet.simulator.batch_machine import BatchMachine
-from fleet.simulator.batch_profiles import FACTORS, FIVE_DEVICES, published_profiles
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import UnknownRate
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
-from fleet.simulator.traces.batch_jobs import BatchJobs, batch_trace
 
 PROFILES = published_profiles()
 RESNET, VGG = "resnet50-cifar100", "vgg11_bn-cifar100"

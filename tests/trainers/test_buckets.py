@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import distributed
 
-from trainers.buckets import FIRST_LIMIT, LATER_LIMIT, Buckets, Layout
+from trainers.reduce.buckets import FIRST_LIMIT, LATER_LIMIT, Buckets, Layout
 
 assign_by_torch: Any = distributed._compute_bucket_assignment_by_size  # type: ignore[attr-defined]
 SIZES = st.lists(st.integers(1, 4_000_000), min_size=1, max_size=12)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainers import Checkpoint, Group, VirtualWorker, read
-from trainers.buckets import Layout
+from trainers.reduce.buckets import Layout
 from trainers.reduce.ring import VirtualRing
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
@@ -101,8 +101,8 @@ def keep_own_buffers(self: Any) -> list[torch.Tensor]:
 
 BROKEN = {
     "the sum in rank order": ("trainers.reduce.ring.VirtualRing.sum", add_in_rank_order, "mlp"),
-    "no rebuilt buckets": ("trainers.buckets.Layout.rebuilt", never_rebuild, "mlp"),
-    "a division for the multiplication": ("trainers.gradients.scale", divide, "mlp"),
+    "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild, "mlp"),
+    "a division for the multiplication": ("trainers.reduce.gradients.scale", divide, "mlp"),
     "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state, "mlp"),
     "no base seed drawn by the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None, "mlp"),
     "another worker's buffers": ("trainers.trainer.Trainer._first_workers_buffers", keep_own_buffers, "cnn"),

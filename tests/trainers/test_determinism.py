@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from trainers import ConsistencyWarning, InstructionSetError, PinsDiffer, PinsTooLate, level_of, pin, pins
-from trainers.determinism import check_members, compare_pins
-from trainers.instruction_sets import (
+from trainers.repeatable.determinism import check_members, compare_pins
+from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,
     environment,
     instruction_set,
@@ -107,7 +107,9 @@ def test_instruction_sets_that_cannot_be_had_are_named(monkeypatch: pytest.Monke
         instruction_set("avx512")
     with pytest.raises(InstructionSetError, match="MKL_CBWR is AVX512, and the instruction set avx2 needs AVX2; unset"):
         environment("avx2", inherited={"MKL_CBWR": "AVX512"})
-    monkeypatch.setattr("trainers.instruction_sets._cpu_info", lambda: {"flags": "sse4_1 fpu", "model name": "Old"})
+    monkeypatch.setattr(
+        "trainers.repeatable.instruction_sets._cpu_info", lambda: {"flags": "sse4_1 fpu", "model name": "Old"}
+    )
     with pytest.raises(InstructionSetError, match=r"this processor \(.*Old\) has no avx2; choose .*sse4"):
         instruction_set("avx2")
     assert instruction_set("sse4").name == "sse4"
@@ -125,7 +127,7 @@ def test_an_environment_has_the_pins_and_the_number_of_threads() -> None:
 
 RESTARTS = """
 import os, sys
-from trainers.instruction_sets import pinned, restart, started_with
+from trainers.repeatable.instruction_sets import pinned, restart, started_with
 if {started}: sys.modules["mpi4py.MPI"] = sys
 before = os.environ.get("ROUND", "0")
 os.environ["ROUND"] = str(int(before) + 1)

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from trainers import Group
-from trainers.buckets import Buckets, Layout
-from trainers.gradients import Filling, Gradients, GradientTwice, SparseGradient
 from trainers.reduce.adder import InOrder
+from trainers.reduce.buckets import Buckets, Layout
+from trainers.reduce.gradients import Filling, Gradients, GradientTwice, SparseGradient
 from trainers.reduce.overlap import Reduction
 
 

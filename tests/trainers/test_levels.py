@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from trainers import Checkpoint, Group, Trainer
-from trainers.instruction_sets import INSTRUCTION_SETS, environment
+from trainers.repeatable.instruction_sets import INSTRUCTION_SETS, environment
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
 from few_steps import Job, digest

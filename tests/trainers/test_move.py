@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainers import Checkpoint, Group, read
-from trainers.move import Move, joining
+from trainers.resize import Move, joining
 from trainers.tree import flatten
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))

@@ -79,7 +79,7 @@ def test_a_member_that_is_silent_is_named(folder: Path) -> None:
 
 def test_a_process_group_for_devices_alone_is_refused() -> None:
     importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
-    from trainers.reduce.torch_backend import TorchTransport
+    from trainers.messages.torch_backend import TorchTransport
 
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)

@@ -21,9 +21,9 @@ from trainers import (
     UnevenGradients,
     VirtualWorker,
 )
-from trainers.gradients import SparseGradient
-from trainers.operators import NonDeterministicOperator
-from trainers.random_state import RandomState, seed_everything
+from trainers.reduce.gradients import SparseGradient
+from trainers.repeatable.operators import NonDeterministicOperator
+from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
 
 Batch = tuple[Tensor, Tensor]

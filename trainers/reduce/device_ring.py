@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainers.group import Beside
-from trainers.reduce.torch_backend import TorchTransport
-from trainers.reduce.transport import Interrupted, PeerFailed, PeerSilent, Pending
+from trainers.messages.torch_backend import TorchTransport
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
 __all__ = ["DeviceRing"]
 

@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from trainers.group import Group
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
 from trainers.reduce.adder import Adder, InOrder
-from trainers.reduce.transport import Interrupted, PeerFailed, PeerSilent
 
 if TYPE_CHECKING:
-    from trainers.reduce.mpi import MpiTransport
+    from trainers.messages.mpi import MpiTransport
 
 __all__ = ["HorovodHangs", "HorovodSum", "horovod_sum"]
 
@@ -86,7 +86,7 @@ class HorovodSum:
 
         ImportError if it is not installed, or was built for another torch or MPI; PeerFailed, PeerSilent, HorovodHangs.
         """
-        from trainers.reduce.mpi import MpiTransport  # starts MPI
+        from trainers.messages.mpi import MpiTransport  # starts MPI
 
         transport = self._group.transport
         if not isinstance(transport, MpiTransport):

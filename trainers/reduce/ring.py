@@ -25,8 +25,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from trainers.messages.transport import Pending
 from trainers.reduce.order import chunks, home_chunks, ranks_of_fold
-from trainers.reduce.transport import Pending
 
 __all__ = ["Neighbours", "VirtualRing"]
 

@@ -6,7 +6,9 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, ClassVar, Protocol
 
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.baseline import Baseline
 from fleet.scheduling.policies.chronus import Chronus
 from fleet.scheduling.policies.deadline import Deadline
@@ -27,8 +29,6 @@ from fleet.scheduling.policies.sharing import Sharing
 from fleet.scheduling.policies.themis import Themis
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 
 __all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "chooses_batches", "policy"]
 

@@ -9,14 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.earliest_deadline import MARGIN, by_deadline
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import Counts
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
-from fleet.scheduling.rates import Counts
-from fleet.scheduling.resizing import resized
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.queues.earliest_deadline import MARGIN, by_deadline
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fleet.scheduling.guarantees import Guarantees
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
-from fleet.scheduling.resizing import resized
-from fleet.scheduling.spare_devices import Share, share_spare
-from fleet.scheduling.speed_levels import SpeedLevels
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.reservations.guarantees import Guarantees
+from fleet.scheduling.reservations.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
+from fleet.scheduling.reservations.spare_devices import Share, share_spare
+from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 REFUSED: Reservation = ()
 

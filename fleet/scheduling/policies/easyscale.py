@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.companions import Rules
-from fleet.scheduling.elastic_round import ElasticRound
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.easyscale.companions import Rules
+from fleet.scheduling.easyscale.elastic_round import ElasticRound
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag, check_seconds, check_share
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 
 _LOOK = 60.0  # seconds after which a change is looked at, where plans have no interval of their own
 

@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.earliest_deadline import Projection, ScaleOut, by_deadline, now_running
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_flag, check_seconds
-from fleet.scheduling.resizing import resized
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.queues.earliest_deadline import Projection, ScaleOut, by_deadline, now_running
 
 
 @dataclass(frozen=True)

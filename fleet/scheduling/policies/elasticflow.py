@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from fleet.scheduling.allotment import allot
-from fleet.scheduling.claims import NEVER
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
-from fleet.scheduling.promises import Promises
-from fleet.scheduling.shares import slot_at
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.elasticflow.allotment import allot
+from fleet.scheduling.elasticflow.claims import NEVER
+from fleet.scheduling.elasticflow.promises import Promises
+from fleet.scheduling.elasticflow.shares import slot_at
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 
 ORDERS = ("arrival", "deadline")
 

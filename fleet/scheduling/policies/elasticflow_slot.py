@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.job_state import JobState
+from fleet.scheduling.elasticflow.promises import Promises
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.elasticflow import ElasticFlow
-from fleet.scheduling.promises import Promises
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)

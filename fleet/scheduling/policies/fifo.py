@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.gang import hopeless_gang, take_gang
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
-from fleet.scheduling.waiting_line import WaitingLine
+from fleet.scheduling.queues.gang import hopeless_gang, take_gang
+from fleet.scheduling.queues.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.formation import check_delta, form_flotilla
-from fleet.scheduling.placement import place
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.flotillas.formation import check_delta, form_flotilla
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.placement import place
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)

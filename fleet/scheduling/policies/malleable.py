@@ -9,16 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.bounds import expected_end
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.placement import place_changed
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import Counts, Flags, Floats
+from fleet.scheduling.model.remaining_epochs import remaining_samples
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_mean_epochs
-from fleet.scheduling.rates import Counts, Flags, Floats
-from fleet.scheduling.remaining_epochs import remaining_samples
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
-from fleet.scheduling.water_filling import Filling, pour_out, water_fill
+from fleet.scheduling.sharing.bounds import expected_end
+from fleet.scheduling.sharing.water_filling import Filling, pour_out, water_fill
 
 _WORTH = 4.0  # a move is worth it if the job trains so many times as long afterwards as moving takes
 _TOLERANCE = 0.25  # part of its devices that a job may miss

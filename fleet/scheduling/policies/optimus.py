@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.remaining_epochs import remaining_samples
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_mean_epochs, check_period
-from fleet.scheduling.remaining_epochs import remaining_samples
-from fleet.scheduling.state import State
-from fleet.scheduling.staying import placed_or_staying
-from fleet.scheduling.trigger import Trigger
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.goodput import Goodput
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_period, check_seconds
-from fleet.scheduling.state import State
-from fleet.scheduling.staying import placed_or_staying
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.variable_batch.goodput import Goodput
 
 Floats = npt.NDArray[np.float64]
 _LEAST = 1e-3  # speedup of a job without devices, so that its inverse is finite

@@ -9,17 +9,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.bounds import expected_end
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.pacing import Market, PacedLane
-from fleet.scheduling.placement import place_changed
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import Counts
+from fleet.scheduling.model.remaining_epochs import remaining_samples
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_count, check_mean_epochs
-from fleet.scheduling.rates import Counts
-from fleet.scheduling.remaining_epochs import remaining_samples
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
-from fleet.scheduling.water_filling import pour_out, water_fill
+from fleet.scheduling.sharing.bounds import expected_end
+from fleet.scheduling.sharing.pacing import Market, PacedLane
+from fleet.scheduling.sharing.water_filling import pour_out, water_fill
 
 _LOOKS = 6  # at the lanes, until the end that water-filling sees
 _WORTH = 4.0  # times what a move takes lie between two looks, at least

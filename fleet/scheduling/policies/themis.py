@@ -6,12 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.remaining_epochs import remaining_samples
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger, last_multiple
 from fleet.scheduling.policies.checks import check_period
-from fleet.scheduling.remaining_epochs import remaining_samples
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger, last_multiple
 
 
 @dataclass(frozen=True)

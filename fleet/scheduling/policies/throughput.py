@@ -10,15 +10,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from fleet.scheduling.allocation_table import best_counts
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import Floats
+from fleet.scheduling.model.state import Allocation, State
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag
-from fleet.scheduling.rates import Floats
-from fleet.scheduling.scalability import MODES, BatchCurve, curve_of
-from fleet.scheduling.state import Allocation, State
-from fleet.scheduling.trigger import Trigger
-from fleet.scheduling.waiting_line import WaitingLine
+from fleet.scheduling.queues.waiting_line import WaitingLine
+from fleet.scheduling.variable_batch.allocation_table import best_counts
+from fleet.scheduling.variable_batch.scalability import MODES, BatchCurve, curve_of
 
 K_MAX = 10
 """Devices of a job at most, as in III-C."""

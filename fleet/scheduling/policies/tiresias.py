@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fleet.scheduling.free_devices import FreeDevices
-from fleet.scheduling.plan import Plan
-from fleet.scheduling.service_queues import ServiceQueues
-from fleet.scheduling.state import State
-from fleet.scheduling.trigger import Trigger
+from fleet.scheduling.model.free_devices import FreeDevices
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.queues.service_queues import ServiceQueues
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from fleet.journal import read_journal
-from fleet.scheduling.rates import RateCurve
+from fleet.run_directory.journal import read_journal
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem

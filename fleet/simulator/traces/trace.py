@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fleet.scheduling.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 

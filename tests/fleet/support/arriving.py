@@ -12,9 +12,9 @@ from typing import Any
 import points
 import yaml
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.scheduling.rates import RateCurve
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome

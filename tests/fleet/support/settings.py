@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from fleet.signals import STOPPING
+from fleet.machine.signals import STOPPING
 
 
 @contextmanager

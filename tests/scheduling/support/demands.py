@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.reservation import Demand
-from fleet.scheduling.speed_levels import SpeedLevels
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.reservations.reservation import Demand
+from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 
 def linear(most: int) -> SpeedLevels:

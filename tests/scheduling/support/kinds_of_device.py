@@ -8,10 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.job_state import JobState
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import State
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
 
 MIXED = Cluster((4, 2, 2), ("fast", "slow", "slow"))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster, JobState, State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.rates import RateCurve
-from fleet.scheduling.state import Cluster, JobState, State
 
 POLICIES: list[Policy] = [
     policy("flotilla"),

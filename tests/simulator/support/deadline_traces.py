@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rate_tables import RateTable

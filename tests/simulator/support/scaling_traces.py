@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
+from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.rate_tables import RateTable
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

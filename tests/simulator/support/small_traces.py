@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from fleet.scheduling.cluster import Cluster
-from fleet.scheduling.plan import Plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State, validate
+from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.state import State, validate
-from fleet.scheduling.trigger import Trigger
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 clusters = st.builds(lambda nodes, each: Cluster((each,) * nodes), st.integers(1, 4), st.sampled_from([1, 2, 4]))

@@ -30,7 +30,7 @@ from mpi4py import MPI
 from torch.utils.data import default_collate
 
 from trainers import Checkpoint, Group, Trainer, file_name, latest_good, prune, write
-from trainers.move import joining, resize
+from trainers.resize import joining, resize
 
 WORLD = MPI.COMM_WORLD
 ORDER, READY, FINISHED = 1, 2, 3  # tags of the service's own messages

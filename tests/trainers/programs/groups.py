@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from mpi4py import MPI
 
-import trainers.reduce.mpi
+import trainers.messages.mpi
 from trainers import Group, PeerFailed, PeerSilent, blocks_of
 from trainers.group import Beside
+from trainers.messages.transport import Pending
 from trainers.reduce.ring import VirtualRing
-from trainers.reduce.transport import Pending
 
 WORLD = MPI.COMM_WORLD
 ORDER = [2, 0, 3, 1]
@@ -97,7 +97,7 @@ def main(folder: Path) -> None:
     seen: dict[str, Any] = {}
     with Group.form(WORLD, ORDER, 10, timeout=60) as group:
         seen["collectives"] = collectives(group)
-        trainers.reduce.mpi._LARGEST_MESSAGE = 1000
+        trainers.messages.mpi._LARGEST_MESSAGE = 1000
         seen["in pieces"] = collectives(group)
         seen["traffic"] = traffic(group, 6, 6000)
     if WORLD.rank in ORDER[:3]:

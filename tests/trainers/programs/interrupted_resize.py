@@ -15,9 +15,9 @@ from cases import Case
 from drive import advance
 from mpi4py import MPI
 
-import trainers.move
+import trainers.resize
 from trainers import Group, PeerFailed, PeerSilent, Trainer
-from trainers.move import joining, resize
+from trainers.resize import joining, resize
 
 OLD, NEW, VICTIM = [0, 1], [0, 2], 2
 TIMEOUT = {"killed": 5.0, "absent": 5.0, "refused": 60.0}
@@ -45,7 +45,7 @@ def main(what: str, folder: Path) -> None:
     Group.form(world, range(world.size), 12, timeout=END)  # all are ready
     if world.rank == VICTIM:
         if what == "killed":  # between its contexts and the shared state: the others are in the middle of the move
-            trainers.move._share = die
+            trainers.resize._share = die
         elif what == "refused":
             trainer.check_fit = refuse
         else:

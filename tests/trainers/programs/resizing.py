@@ -16,7 +16,7 @@ from drive import advance
 from mpi4py import MPI
 
 from trainers import Group, Trainer, write
-from trainers.move import joining, resize
+from trainers.resize import joining, resize
 
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]

@@ -16,8 +16,8 @@ from cases import CASES
 from drive import run
 
 from trainers import Group, PeerFailed, PeerSilent, write
+from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing
-from trainers.reduce.torch_backend import TorchTransport
 
 
 def collectives(group: Group) -> dict[str, Any]:

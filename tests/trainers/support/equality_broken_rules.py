@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers import VirtualWorker
-from trainers.buckets import Layout
-from trainers.determinism import LEVELS
+from trainers.reduce.buckets import Layout
+from trainers.repeatable.determinism import LEVELS
 
 
 def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
@@ -37,15 +37,15 @@ def last_workers_buffers(self: Any) -> list[Tensor]:
 
 BROKEN_RULES: dict[str, tuple[str, Any]] = {
     "sum in rank order": ("trainers.reduce.ring.ranks_of_fold", lambda chunk, ranks: list(range(ranks))),
-    "no rebuilt buckets": ("trainers.buckets.Layout.rebuilt", never_rebuild),
-    "division for multiplication": ("trainers.gradients.scale", divide),
+    "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild),
+    "division for multiplication": ("trainers.reduce.gradients.scale", divide),
     "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state),
     "no base seed of the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None),
     "buffers of another worker": ("trainers.trainer.Trainer._first_workers_buffers", last_workers_buffers),
     "batches in one part": ("trainers.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
     "full precision": ("trainers.step_options.StepOptions.precision", lambda self, device: nullcontext()),
     "no clipping": ("trainers.step_options.StepOptions.before_update", lambda self, task, model: None),
-    "D0": ("trainers.determinism.LEVELS", {**LEVELS, "D1": LEVELS["D0"]}),
+    "D0": ("trainers.repeatable.determinism.LEVELS", {**LEVELS, "D1": LEVELS["D0"]}),
 }
 
 

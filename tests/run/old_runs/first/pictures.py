@@ -1,4 +1,4 @@
-"""The data of the runs that are kept here: dim noise, and targets that nothing tells; never changed, as runs go by it."""
+"""The data of the run that is kept here: noise, whose targets nothing tells. Never change it: the run goes by it."""
 
 from __future__ import annotations
 

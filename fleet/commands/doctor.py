@@ -1,0 +1,87 @@
+"""`fleet doctor`: what works on this machine; under a launcher, how its ranks were put."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fleet.machine.doctor import Check
+
+
+def doctor(
+    preprocessors: Annotated[int, typer.Option(help="under a launcher: ranks that prepare samples")] = 1,
+    device: Annotated[str, typer.Option(help="of trainers: auto, cpu, or torch's name of a kind")] = "auto",
+    threads: Annotated[int, typer.Option(help="of each trainer, as resources.threads")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Say what works here and the mend for what does not; under mpirun, srun or jsrun, check how the ranks were put.
+
+    Exit codes: 0 runs work here, 1 something that runs need does not.
+    """
+    from fleet.machine.launch.launched import inside_launcher
+
+    if inside_launcher():
+        sys.exit(_examine_ranks(preprocessors, device, threads))
+    from fleet.machine.doctor import Verdict, examine
+
+    checks = list(examine())
+    broken = any(check.verdict is Verdict.BROKEN for check in checks)
+    if as_json:
+        print(
+            json.dumps(
+                {"ok": not broken, "checks": [{**asdict(c), "verdict": c.verdict.value} for c in checks]}, indent=1
+            )
+        )
+    else:
+        _show(checks)
+    sys.exit(int(broken))
+
+
+def _show(checks: list[Check]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fleet.machine.doctor import Verdict
+
+    styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "red"}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    for check in checks:
+        mend = f"\n{check.mend}" if check.mend else ""
+        table.add_row(check.name, f"[{styles[check.verdict]}]{check.verdict.value}[/]", f"{check.text}[dim]{mend}[/]")
+    console = Console()
+    console.print(table)
+    broken = [check.name for check in checks if check.verdict is Verdict.BROKEN]
+    console.print(f"broken: {', '.join(broken)}" if broken else "runs work here")
+
+
+def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
+    """The binding table and what is wrong with it, from inside a rank."""
+    from mpi4py import MPI
+
+    from fleet.machine.binding_checks import check_binding
+    from fleet.machine.binding_facts import gather_facts
+    from fleet.machine.binding_table import binding_table
+    from fleet.machine.cluster_map import ClusterError, discover
+    from fleet.run.console import rank_console
+
+    world = MPI.COMM_WORLD
+    try:
+        cluster = discover(world, preprocessors, device)
+    except ClusterError as error:
+        if world.rank == 0:
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return 1
+    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
+    if world.rank == 0:
+        console = rank_console()
+        console.print(binding_table(cluster))
+        for finding in findings:
+            console.print(f"{'refused' if finding.refuses else 'warning'}: {finding.text}", soft_wrap=True)
+        if not findings:
+            console.print("each rank has what it needs")
+    return int(any(finding.refuses for finding in findings))

@@ -1,0 +1,1 @@
+"""`fleet train`: one network, in this process, in MPI ranks or under torchrun."""

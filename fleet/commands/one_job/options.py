@@ -1,0 +1,140 @@
+"""What the command line asks of one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.commands.one_job.torch_world import inside_torchrun
+from fleet.machine.horovod import HorovodMissing, check_horovod
+
+LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
+TRANSPORTS = ("mpi", "torch", "nccl", "horovod")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {device}; leave it out, or give torch"
+
+
+class TrainError(ValueError):
+    """What was asked for cannot be done; the text says the value, the rule and the mend."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """One job's options, as `fleet train` and `fleet trace-tensors` take them.
+
+    Attributes:
+        task: module:Name of the task's class.
+        virtual_workers: of the job.
+        trainers: processes; None for as many as there are devices, at most `virtual_workers`.
+        steps: how many the job is to have done at the end, counted from its first.
+        checkpoint: where the job's state goes; None to keep none.
+        resume: the checkpoint to go on from.
+        level: of determinism.
+        ddp: train under stock DDP instead.
+        reduce: "mpi", "torch" or "nccl", what carries gradients between trainers, or "horovod", which adds them too.
+        threads: of each process's CPU arithmetic.
+        device: "auto", "cpu" or "cuda".
+        instruction_set: what CPU kernels are limited to at D2.
+        trace: where hashes of all tensors go; None to record none.
+    """
+
+    task: str
+    virtual_workers: int
+    steps: int
+    trainers: int | None = None
+    checkpoint: Path | None = None
+    resume: Path | None = None
+    level: str = "D1"
+    ddp: bool = False
+    reduce: str = "mpi"
+    threads: int = 1
+    device: str = "auto"
+    instruction_set: str = "avx2"
+    trace: Path | None = None
+
+    def check(self) -> None:
+        """Check what can be checked without the task.
+
+        Raises:
+            TrainError: the first thing that is wrong.
+        """
+        for name in ("virtual_workers", "steps", "trainers", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise TrainError(f"--{name.replace('_', '-')} {value}: give at least 1")
+        _choose("--determinism", self.level, LEVELS)
+        _choose("--reduce", self.reduce, TRANSPORTS)
+        _choose("--device", self.device, DEVICES)
+        if self.reduce == "nccl" and self.device == "cpu":
+            raise TrainError(GPUS_ONLY.format(device="cpu"))
+        if self.reduce == "horovod":
+            self._check_horovod()
+        if self.trainers is not None and self.trainers > self.virtual_workers:
+            raise TrainError(too_many_trainers(self.trainers, self.virtual_workers))
+        if self.ddp:
+            self._check_ddp()
+        if self.resume is not None and not self.resume.is_file():
+            raise TrainError(f"--resume {self.resume}: there is no such file; give a checkpoint that was written")
+        for option, path in (("--checkpoint", self.checkpoint), ("--out", self.trace)):
+            if path is not None:
+                _check_target(option, path)
+
+    def arguments(self, trainers: int) -> list[str]:
+        """The command line that says the same to each rank, with the number of trainers settled."""
+        words = ["train" if self.trace is None else "trace-tensors", self.task]
+        words += ["--virtual-workers", str(self.virtual_workers), "--steps", str(self.steps)]
+        words += ["--trainers", str(trainers), "--determinism", self.level, "--reduce", self.reduce]
+        words += ["--threads", str(self.threads), "--device", self.device, "--instruction-set", self.instruction_set]
+        for option, path in (("--checkpoint", self.checkpoint), ("--resume", self.resume), ("--out", self.trace)):
+            words += [option, str(path)] if path is not None else []
+        return words
+
+    def _check_horovod(self) -> None:
+        if self.ddp:
+            raise TrainError("--ddp --reduce horovod: stock DDP adds gradients itself, over gloo; leave one out")
+        if inside_torchrun():
+            raise TrainError(
+                "--reduce horovod: Horovod meets over MPI, and torchrun started this process; start it with mpirun or "
+                "srun, or on one machine without either"
+            )
+        try:
+            check_horovod()
+        except HorovodMissing as error:
+            raise TrainError(str(error)) from error
+
+    def _check_ddp(self) -> None:
+        if self.resume is not None:
+            raise TrainError(
+                f"--ddp --resume {self.resume}: stock DDP lays its buckets out anew after a restart, so its bits would "
+                "not be those of an uninterrupted run; train with --ddp from the first step"
+            )
+        if self.trainers not in (None, self.virtual_workers):
+            raise TrainError(
+                f"--ddp --trainers {self.trainers}: stock DDP has one process for each of the {self.virtual_workers} "
+                "workers; leave --trainers out"
+            )
+
+
+def too_many_trainers(trainers: int, virtual_workers: int) -> str:
+    """The error's text for trainers that would have no virtual worker."""
+    return (
+        f"{trainers} trainers are more than the {virtual_workers} virtual workers: {trainers - virtual_workers} could "
+        f"never work; start at most {virtual_workers} trainers. More virtual workers would make another job of it"
+    )
+
+
+def _choose(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise TrainError(f"{option} {value}: choose one of {', '.join(choices)}")
+
+
+def _check_target(option: str, path: Path) -> None:
+    """A run of hours should not end in a path that never could be written."""
+    if path.is_dir():
+        raise TrainError(f"{option} {path}: this is a folder; give the path of a file, such as {path / 'net.h5'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrainError(f"{option} {path}: {path.parent} cannot be made: {error.strerror}; choose another") from error

@@ -1,0 +1,280 @@
+"""One trainer's part in `fleet train`: alone, or as one rank of several."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+
+from fleet.commands.one_job import torch_world
+from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
+from fleet.commands.one_job.view import TrainView
+from fleet.commands.train import BAD_INPUT, DONE, FAILED, STOPPED, failed, trace_header
+from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
+from fleet.machine.launch.launched import launch_folder, leave, leave_code
+from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
+from fleet.machine.signals import StopFlag
+from fleet.spec.references import ReferenceProblem, resolve
+from trainers import (
+    Checkpoint,
+    CheckpointError,
+    Diverged,
+    ForwardBackward,
+    Group,
+    PeerFailed,
+    PeerSilent,
+    PinsDiffer,
+    Trainer,
+    UnevenGradients,
+    read,
+    write,
+)
+from trainers.messages.torch_backend import TorchTransport
+from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceError, TraceFile
+from trainers.reduce.adder import InOrder
+from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.horovod import HorovodHangs, horovod_sum
+from trainers.repeatable import determinism
+from trainers.repeatable.instruction_sets import PinsTooLate
+from trainers.single_job import News, NoSamples, SingleJob, TaskData
+from trainers.step_options import StepOptions
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+
+#: What a person can have got wrong; it is told without a traceback.
+MENDABLE = (
+    TrainError,
+    ReferenceProblem,
+    CheckpointError,
+    PinsDiffer,
+    PinsTooLate,
+    NoSamples,
+    TraceError,
+    HorovodMissing,
+)
+#: What can come of a job that was started well; its text says all.
+TOLD = (Diverged, UnevenGradients, PeerFailed, PeerSilent)
+_TAG = 2
+
+
+def train_alone(options: TrainOptions) -> int:
+    """Train in this process, without MPI; return the exit code."""
+    stop = StopFlag()
+    stop.install()
+    return _guarded(options, stop, Group.alone, 0, 0)
+
+
+def train_in_world(options: TrainOptions) -> int:
+    """Train as one of the ranks that a launcher started; return this rank's exit code."""
+    sweep()  # before MPI starts, which needs the room
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    note = write_note([*made_by_mpi(), *launch_folder()])
+    stop = StopFlag()
+    stop.install()
+    if world.rank == 0:
+        leave("pid", os.getpid())
+    node = world.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        code = _guarded(
+            options, stop, lambda: _join(options, world, cast("MPI.Intracomm", node)), node.rank, world.rank
+        )
+    except HorovodHangs:  # Horovod's threads would keep this process from its end
+        leave_code(world.rank, FAILED)
+        world.Abort(FAILED)
+        raise
+    code = leave_code(world.rank, code)
+    note.remove()
+    return code
+
+
+def train_in_torchrun(options: TrainOptions) -> int:
+    """Train as one of the processes that torchrun started; return this one's exit code."""
+    stop = StopFlag()
+    stop.install()
+    rank, size, local = torch_world.torchrun_place()
+
+    def join() -> Group:
+        _check_size(options, size)
+        return _over(options, torch_world.transport_of_torchrun(), local)
+
+    return _guarded(options, stop, join, local, rank)
+
+
+def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> Group:
+    _check_size(options, world.size)
+    if options.reduce in ("mpi", "horovod") or world.size == 1:
+        return Group.form(world, range(world.size), _TAG)
+    return _over(options, torch_world.transport_of_world(world, node.size == world.size), node.rank)
+
+
+def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group:
+    """The group of a transport's members; their gradients go from GPU to GPU if the options say so."""
+    group = Group.over(transport)
+    if options.reduce != "nccl":
+        return group
+    device = _agreed(group, lambda: _gpu(options, local))
+    return Group.over(transport, DeviceRing(transport, device))
+
+
+def _gpu(options: TrainOptions, local: int) -> torch.device:
+    device = _device(options.device, local)
+    if device.type == "cpu":
+        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+    return device
+
+
+def _check_size(options: TrainOptions, size: int) -> None:
+    if options.trainers not in (None, size):
+        raise TrainError(f"--trainers {options.trainers}, but the launcher started {size} ranks; leave --trainers out")
+    if size > options.virtual_workers:
+        raise TrainError(too_many_trainers(size, options.virtual_workers))
+
+
+def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], local: int, rank: int) -> int:
+    """Turn whatever happens into an exit code, and tell of it once: rank 0 tells what all know."""
+    speaks = rank == 0
+    try:
+        with join() as group:
+            return _train(options, stop, group, local)
+    except MENDABLE as error:
+        if speaks:
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    except TOLD as error:
+        if speaks or not isinstance(error, PeerFailed):
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return FAILED
+    except HorovodHangs as error:
+        before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
+        print(f"fleet: rank {rank}: {before}{error}", file=sys.stderr, flush=True)
+        raise
+    except Exception:
+        return failed()
+
+
+def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
+    device = _device(options.device, local)
+    task = _agreed(group, lambda: _task(options.task))
+    compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
+    _agreed(group, lambda: determinism.pin(options.threads, options.level, device))
+    determinism.check_group(group, [f"rank {rank}" for rank in group.ranks], device)
+    over_horovod = options.reduce == "horovod" and group.size > 1
+    if over_horovod:
+        _agreed(group, load_horovod)
+    adder = horovod_sum if over_horovod else InOrder
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder)
+    data = _agreed(group, lambda: TaskData(task))
+    if options.resume is not None:
+        trainer.restore(_saved(options, trainer) if group.is_master else None)
+    trace = _trace(options, trainer, compute)
+    with TrainView(trainer.name, options.steps) if group.is_master else _Silent() as view:
+        if over_horovod:
+            view.say(NOT_BIT_FOR_BIT)
+        job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
+        with trainer.adding():
+            finished = job.run(options.steps)
+        if trace is not None:
+            trace.close()
+        _save(options, trainer, view)
+        if not finished:
+            where = f"; go on with --resume {options.checkpoint}" if options.checkpoint else ""
+            view.say(f"stopped after step {trainer.steps} of {options.steps}{where}")
+        return DONE if finished else STOPPED
+
+
+def _task(reference: str) -> Any:
+    task = resolve(reference)()
+    try:
+        StepOptions.of(task)
+    except ValueError as error:
+        raise TrainError(f"{reference}: {error}") from error
+    return task
+
+
+def _saved(options: TrainOptions, trainer: Trainer) -> Checkpoint:
+    """The checkpoint to go on from. Raises CheckpointError, TrainError."""
+    assert options.resume is not None
+    saved = read(options.resume)
+    if saved.steps > options.steps:
+        raise TrainError(
+            f"--steps {options.steps}: {options.resume} has done {saved.steps} steps already, and steps count from the "
+            f"job's first; give at least {saved.steps}, or an earlier checkpoint"
+        )
+    trainer.check_fit(saved)
+    return saved
+
+
+def _trace(options: TrainOptions, trainer: Trainer, compute: TracedCompute | None) -> GroupTrace | None:
+    if options.trace is None or compute is None:
+        return None
+    file = TraceFile(options.trace, **trace_header(options)) if trainer.group.is_master else None
+    return GroupTrace(trainer, compute, file)
+
+
+def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
+    snapshot = trainer.snapshot()
+    if snapshot is None or options.checkpoint is None:
+        return
+    try:
+        saved = write(options.checkpoint, snapshot)
+    except CheckpointError as error:
+        raise RuntimeError(str(error)) from error
+    view.say(f"{trainer.steps} steps, {trainer.epoch} epochs: {saved.path}, {saved.bytes / 1e6:.1f} MB")
+
+
+def _device(kind: str, local: int) -> torch.device:
+    """The device of the `local`-th trainer of this machine."""
+    if kind == "auto":
+        kind = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+    kind = torch.device(kind).type
+    if kind == "cpu":
+        return torch.device("cpu")
+    count = torch.get_device_module(kind).device_count()
+    if local >= count:
+        raise TrainError(f"trainer {local} of this machine has no {kind} device of its own: there are {count}")
+    device = torch.device(kind, local)
+    torch.get_device_module(device).set_device(device)
+    return device
+
+
+def _agreed(group: Group, find: Callable[[], T]) -> T:
+    """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
+    said, found = "", None
+    try:
+        found = find()
+    except MENDABLE as error:
+        said = str(error)
+    told = [part.decode() for part in group.gather_bytes(said.encode())]
+    first = next((f"rank {rank}: {text}" if rank else text for rank, text in zip(group.ranks, told) if text), "")
+    first = group.bcast_bytes(first.encode()).decode()
+    if first:
+        raise TrainError(first)
+    return found  # type: ignore[return-value]
+
+
+class _Silent:
+    """The view of those that are not the master."""
+
+    def __enter__(self) -> _Silent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def __call__(self, news: News) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        return
+
+
+def _nothing() -> None:
+    return

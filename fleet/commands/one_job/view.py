@@ -1,0 +1,70 @@
+"""What a person sees of one job's training: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from fleet.machine.launch.launched import launched_by_us
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from trainers.single_job import News
+
+
+class TrainView:
+    """Shows news of a job that is to do `steps` steps. A context: the bar goes away at its end."""
+
+    def __init__(self, name: str, steps: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = _console()
+        self._steps = steps
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        capable = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, disable=not capable)
+        self._task = self._bar.add_task(name, total=steps, note="")
+
+    def __enter__(self) -> TrainView:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._bar.stop()
+
+    def __call__(self, news: News) -> None:
+        """Show where the job stands, or what an epoch came to."""
+        from trainers.single_job import EpochDone
+
+        if isinstance(news, EpochDone):
+            self._bar.update(self._task, completed=news.steps)
+            self.say(f"epoch {news.epoch} done at step {news.steps}: {_metrics(news.metrics)}")
+            return
+        note = f"epoch {news.epoch + 1}, loss {news.loss:.4g}, {news.rate:.4g} samples/s"
+        self._bar.update(self._task, completed=news.steps, note=note)
+        if self._bar.disable:
+            self.say(f"step {news.steps} of {self._steps}: {note}")
+
+    def say(self, text: str) -> None:
+        """Print a line, above the bar if there is one."""
+        self._console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _metrics(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()) or "no metrics"
+
+
+def _console() -> Console:
+    """Standard output. Of ranks, only the process that started them knows whether it is a terminal."""
+    from rich.console import Console
+
+    from fleet.run.console import rank_console
+
+    return rank_console() if launched_by_us() else Console()

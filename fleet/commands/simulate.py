@@ -1,0 +1,360 @@
+"""`fleet simulate`: a trace, a run or drawn jobs under one policy or several, side by side."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from fleet.scheduling.model.cluster import Cluster
+    from fleet.simulator.arrivals import Costs
+    from fleet.simulator.comparison import Comparison
+    from fleet.simulator.outcome import Outcome
+    from fleet.simulator.workload import Workload
+
+_FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
+WIDE = 200
+"""Characters of a line that goes to no terminal."""
+
+
+Policies = Annotated[
+    list[str], typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
+]
+TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
+Format = Annotated[str | None, typer.Option(metavar="NAME", help="of the trace; default: found by its columns")]
+Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: what a run trained, at its rates")]
+Drawn = Annotated[
+    str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
+]
+RatesFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="measured rates; default: the durations that the trace says")
+]
+DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
+Tightness = Annotated[
+    str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
+]
+BatchRanges = Annotated[
+    bool, typer.Option("--batch-ranges", help="policies may change a job's batch, between those that are measured")
+]
+Shape = Annotated[
+    str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the policies that have it")
+]
+Seeds = Annotated[
+    list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
+]
+StartSeconds = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="that a job loses when it gets its first devices; default: 0, or the run's median"),
+]
+RestartSeconds = Annotated[
+    float | None, typer.Option(metavar="S", help="that it loses when it gets other devices; default: the same")
+]
+Failures = Annotated[
+    str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail: a file of them, or drawn")
+]
+Slack = Annotated[
+    float, typer.Option(metavar="SAMPLES", help="that a job may be ahead of others with which it shares its samples")
+]
+Guaranteed = Annotated[
+    int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
+]
+Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="write report.html, simulation.json and tables of jobs, devices and time"),
+]
+
+
+def simulate(
+    policies: Policies,
+    trace: TraceFile = None,
+    format: Format = None,
+    run: Run = None,
+    synthetic: Drawn = None,
+    rates: RatesFolder = None,
+    draw_models: DrawModels = False,
+    tightness: Tightness = None,
+    batch_ranges: BatchRanges = False,
+    cluster: Shape = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    start_seconds: StartSeconds = None,
+    restart_seconds: RestartSeconds = None,
+    failures: Failures = None,
+    slack: Slack = 0.0,
+    guaranteed: Guaranteed = None,
+    processes: Processes = None,
+    as_json: AsJson = False,
+    csv: Csv = None,
+    out: Out = None,
+) -> None:
+    """Play jobs on a cluster under policies, and tell what becomes of them; trains nothing.
+
+    Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
+    """
+    from fleet.simulator.cases import cases_of
+    from fleet.simulator.comparison import Comparison
+    from fleet.simulator.failures import failures_of
+
+    with _people():
+        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges)
+        comparison = Comparison(
+            workload,
+            _cluster(cluster, workload),
+            cases_of(policies, settings or [], seeds or [0]),
+            _costs(workload, start_seconds, restart_seconds),
+            None if failures is None else failures_of(failures),
+            slack,
+            guaranteed,
+        )
+        _check_targets(csv, out)
+        jobs, notes = _checked(comparison)
+        outcomes = _played(comparison, _processes(processes, len(comparison.cases)), jobs)
+        notes += _undone(comparison, outcomes)
+        _write(comparison, outcomes, notes, csv, out)
+    _tell(comparison, outcomes, notes, as_json, out)
+
+
+def _workload(
+    trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
+    draw_models: bool, tightness: str | None, batch_ranges: bool,
+) -> Workload:  # fmt: skip
+    from fleet.simulator.workload import Workload, synthetic_of
+
+    drawn = None if synthetic is None else synthetic_of(synthetic)
+    bounds = None if tightness is None else _bounds(tightness)
+    return Workload(trace, format, run, drawn, rates, draw_models, bounds, batch_ranges)
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    try:
+        low, high = (float(part) for part in text.split(","))
+        if 0 <= low <= high < float("inf"):
+            return low, high
+    except ValueError:
+        pass
+    raise ValueError(f"--tightness {text}: two numbers, the first not above the second, such as 0.5,1.5")
+
+
+def _cluster(shape: str | None, workload: Workload) -> Cluster:
+    from fleet.simulator.cluster_shape import read_cluster
+    from fleet.simulator.workload import cluster_of_run
+
+    if shape is not None:
+        return read_cluster(shape)
+    if workload.run is None:
+        raise ValueError("on which devices? name the cluster, such as --cluster 16x8: 16 nodes of 8 devices")
+    return cluster_of_run(workload.run)
+
+
+def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
+    """What is asked for; else what the run paid."""
+    from fleet.simulator.arrivals import Costs
+    from fleet.simulator.workload import costs_of_run
+
+    paid = Costs() if workload.run is None else costs_of_run(workload.run)
+    return Costs(paid.start if start is None else start, paid.restart if restart is None else restart)
+
+
+def _check_targets(csv: Path | None, out: Path | None) -> None:
+    """What would fail after hours is told before them."""
+    if csv is not None and not csv.resolve().parent.is_dir():
+        raise ValueError(f"--csv {csv}: there is no folder {csv.resolve().parent}; make it first")
+    if csv is not None and csv.is_dir():
+        raise ValueError(f"--csv {csv} is a folder; name a file")
+    if out is not None and (out / "journal.jsonl").exists():
+        raise ValueError(f"--out {out} holds a run, whose report would be lost; name another folder")
+    if out is not None and out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; name a folder")
+
+
+def _checked(comparison: Comparison) -> tuple[int, list[str]]:
+    """Load what is played, so that what is wrong with it is told at once; how many jobs there are, and notes."""
+    from fleet.simulator.workload import run_itself
+
+    trace, _, _ = comparison.load(comparison.cases[0].seed)
+    notes = list(trace.notes)
+    if comparison.workload.rates is None and comparison.workload.trace is not None and not trace.curves:
+        notes.append("no rates are given: a job trains as long as the trace says, in proportion on other device counts")
+    if comparison.workload.run is not None and (itself := run_itself(comparison.workload.run)):
+        notes.append(itself)
+    if comparison.workload.run is not None:
+        costs = comparison.costs
+        notes.append(
+            f"a job loses {costs.start:.2g} s with its first devices, {costs.restart:.2g} s with each change of them"
+        )
+    return len(trace), notes
+
+
+def _undone(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[str]:
+    """Jobs that were neither done nor dropped when nothing could happen any more."""
+    left = [int((~outcome.finished & ~outcome.dropped).sum()) for outcome in outcomes]
+    return [
+        f"{case.label}, seed {case.seed}: {count} jobs were never done: they wait for devices that never come"
+        for case, count in zip(comparison.cases, left)
+        if count
+    ]
+
+
+def _processes(asked: int | None, cases: int) -> int:
+    if asked is not None and asked < 1:
+        raise ValueError(f"--processes {asked}: name 1 or more")
+    return min(cases, asked or len(os.sched_getaffinity(0)))
+
+
+def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
+    from fleet.simulator.comparison import SimulationFailed, compare
+
+    try:
+        with _Ending() as ending, _progress(len(comparison.cases) * jobs) as progress:
+            return compare(comparison, processes, progress, ending.check)
+    except SimulationFailed as error:
+        _end(_FAILED, str(error))
+    except KeyboardInterrupt:
+        _end(_STOPPED, "stopped; nothing was written: run the same command again")
+
+
+class _Ending:
+    """Ctrl-C and SIGTERM end what goes on inside, even where the interrupt itself is swallowed, as in a finalizer."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def __enter__(self) -> _Ending:
+        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def _take(self, *_: object) -> None:
+        self._asked = True
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar on standard error if it is a terminal; it counts jobs that are done, of all policies."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("simulating", total=total)
+        yield _Steps(lambda done: bar.advance(task, done)) if console.is_terminal else lambda done: None
+
+
+class _Steps:
+    """Gathers what is done and shows it some times a second: a bar is slower than a simulated job."""
+
+    def __init__(self, show: Callable[[int], object]) -> None:
+        self._show, self._done, self._next = show, 0, 0.0
+
+    def __call__(self, done: int) -> None:
+        self._done += done
+        if (now := monotonic()) >= self._next:
+            self._show(self._done)
+            self._done, self._next = 0, now + 0.1
+
+
+def _write(
+    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
+) -> None:
+    """Every file that is asked for, whole or not at all."""
+    from fleet.simulator.results import write_folder, write_jobs
+
+    try:
+        if csv is not None:
+            write_jobs(csv, comparison, outcomes)
+        if out is not None:
+            write_folder(out, comparison, outcomes, notes)
+    except OSError as error:
+        _end(_FAILED, f"{error.filename or out or csv}: it cannot be written: {error.strerror or error}")
+
+
+def _tell(
+    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
+) -> None:
+    """The figures on standard output, and notes beside them."""
+    from fleet.simulator.results import PAGE, plain
+
+    if as_json:
+        print(json.dumps(plain(comparison, outcomes), indent=1))
+        return
+    from rich.console import Console
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    for table in _tables(comparison, outcomes, console.width):
+        console.print(table)
+    for note in notes:
+        print(f"note: {note}")
+    if out is not None:
+        print(f"report: {out / PAGE}")
+
+
+def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:
+    """A column a policy; so many tables one after another as the width asks for."""
+    from rich.table import Table
+
+    from fleet.simulator.cluster_shape import shape_of
+    from fleet.simulator.side_by_side import columns, rows
+
+    compared = columns(comparison.cases, outcomes)
+    told = rows(compared)
+    widest = [max(map(len, (column.label, *(cells[i] for _, cells in told)))) for i, column in enumerate(compared)]
+    room = width - max(len(title) for title, _ in told)
+    for part in _parts(widest, room):
+        title = f"{comparison.workload.name} on {shape_of(comparison.cluster)}"
+        table = Table(title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for i in part:
+            table.add_column(compared[i].label, justify="right")
+        for metric, cells in told:
+            table.add_row(metric, *(cells[i] for i in part))
+        yield table
+
+
+def _parts(widest: Sequence[int], room: int) -> Iterator[range]:
+    """Columns that fit beside each other, at least one; each takes three characters more than its text."""
+    first = taken = 0
+    for i, width in enumerate(widest):
+        if i > first and taken + width + 3 > room - 4:
+            yield range(first, i)
+            first, taken = i, 0
+        taken += width + 3
+    yield range(first, len(widest))
+
+
+@contextmanager
+def _people() -> Iterator[None]:
+    """Errors that a person can mend end the program with exit code 2 and their text alone."""
+    try:
+        yield
+    except ValueError as error:
+        _end(_BAD_INPUT, str(error))
+
+
+def _end(code: int, text: str) -> NoReturn:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    sys.exit(code)

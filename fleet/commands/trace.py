@@ -1,0 +1,51 @@
+"""`fleet trace-tensors`: hashes of all that a job's steps compute."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleet.commands.one_job.options import TrainOptions
+from fleet.commands.train import (
+    Ddp,
+    Determinism,
+    Device,
+    InstructionSet,
+    Reduce,
+    Resume,
+    Steps,
+    TaskArgument,
+    Threads,
+    Trainers,
+    VirtualWorkers,
+    run_job,
+)
+
+
+def trace_tensors(
+    task: TaskArgument,
+    virtual_workers: VirtualWorkers,
+    steps: Steps,
+    out: Annotated[Path, typer.Option(help="where the hashes go, as JSON lines", show_default=False)],
+    trainers: Trainers = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="where the job's state goes, if it is to be kept")] = None,
+    resume: Resume = None,
+    determinism: Determinism = "D1",
+    ddp: Ddp = False,
+    reduce: Reduce = "mpi",
+    threads: Threads = 1,
+    device: Device = "auto",
+    instruction_set: InstructionSet = "avx2",
+) -> None:
+    """Train as `fleet train` does, with the same bits, and record a hash of every module's outputs and gradients.
+
+    `fleet compare` of two such files finds the first module that differs.
+    """
+    options = TrainOptions(
+        task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
+        instruction_set, out,
+    )  # fmt: skip
+    sys.exit(run_job(options))

@@ -1,0 +1,181 @@
+"""`fleet train`: one job from a user's task class, elastic, or under stock DDP."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fleet.commands.one_job.options import TrainError, TrainOptions
+from fleet.commands.one_job.torch_world import inside_torchrun
+from fleet.machine.launch.launched import inside_launcher
+from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
+from fleet.machine.signals import StopFlag
+from fleet.spec.references import ReferenceProblem, importable, resolve
+
+if TYPE_CHECKING:
+    from trainers.proof.tensor_trace import Event
+
+DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 75
+
+TaskArgument = Annotated[
+    str, typer.Argument(help="the task's class, module:Name", metavar="MODULE:TASK", show_default=False)
+]
+VirtualWorkers = Annotated[int, typer.Option(help="virtual workers of the job", show_default=False)]
+Steps = Annotated[int, typer.Option(help="steps done at the end, counted from the job's first", show_default=False)]
+Trainers = Annotated[int | None, typer.Option(help="processes; default: as many as there are devices, at most N")]
+Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
+Determinism = Annotated[str, typer.Option(help="D0, D1 or D2")]
+Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
+Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl, horovod")]
+Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+InstructionSet = Annotated[
+    str, typer.Option(help="of D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
+]
+
+
+def train(
+    task: TaskArgument,
+    virtual_workers: VirtualWorkers,
+    steps: Steps,
+    checkpoint: Annotated[Path, typer.Option(help="where the job's state goes", show_default=False)],
+    trainers: Trainers = None,
+    resume: Resume = None,
+    determinism: Determinism = "D1",
+    ddp: Ddp = False,
+    reduce: Reduce = "mpi",
+    threads: Threads = 1,
+    device: Device = "auto",
+    instruction_set: InstructionSet = "avx2",
+) -> None:
+    """Train one job from a task class; the same bits on any number of trainers, and those of stock DDP.
+
+    With --reduce horovod, weights agree with those within rounding, and not bit for bit.
+
+    Starts local MPI ranks if it takes more than one trainer, or joins those that mpirun, srun or jsrun started.
+    """
+    options = TrainOptions(
+        task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
+        instruction_set,
+    )  # fmt: skip
+    sys.exit(run_job(options))
+
+
+def run_job(options: TrainOptions) -> int:
+    """Train as the options say; return the exit code."""
+    from trainers.checkpoint import CheckpointError
+    from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
+
+    try:
+        options.check()
+        with importable([Path.cwd()]):
+            _check_task(options.task)
+            if "D2" in options.level:
+                from trainers.repeatable.instruction_sets import restart
+
+                restart(options.instruction_set, options.threads)
+            return _run(options)
+    except (TrainError, ReferenceProblem, LaunchError, InstructionSetError, PinsTooLate, CheckpointError) as error:
+        print(f"fleet: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+
+
+def _run(options: TrainOptions) -> int:
+    if options.ddp:
+        return _train_with_ddp(options)
+    if inside_launcher():
+        from fleet.commands.one_job.rank import train_in_world
+
+        return train_in_world(options)
+    if options.reduce != "mpi" and inside_torchrun():
+        from fleet.commands.one_job.rank import train_in_torchrun
+
+        return train_in_torchrun(options)
+    trainers = options.trainers or _devices(options)
+    if trainers > 1:
+        size = shutil.get_terminal_size() if sys.stdout.isatty() else None
+        terminal = (size.columns, size.lines) if size else None
+        return LocalLaunch(trainers, options.arguments(trainers), terminal).run()
+    from fleet.commands.one_job.rank import train_alone
+
+    return train_alone(options)
+
+
+def _devices(options: TrainOptions) -> int:
+    from fleet.machine.devices import local_trainers
+
+    return min(local_trainers(options.device), options.virtual_workers)
+
+
+def _check_task(reference: str) -> None:
+    """Find the class, and what it must have, before any rank starts."""
+    found = resolve(reference)
+    missing = [name for name in ("model", "optimizer", "dataset") if not callable(getattr(found, name, None))]
+    if not callable(found) or missing:
+        raise TrainError(
+            f"{reference} is no task: it has no {', no '.join(missing) or 'way to be called'}; a task is a class with "
+            "the methods model(self), optimizer(self, model) and dataset(self, train)"
+        )
+
+
+def _train_with_ddp(options: TrainOptions) -> int:
+    """The yardstick. What it makes has a checkpoint's form."""
+    from fleet.commands.one_job.view import TrainView
+    from trainers.checkpoint import write
+    from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
+
+    if inside_launcher():
+        raise TrainError("--ddp starts its own processes on this machine: call it without mpirun, srun or jsrun")
+    stop = StopFlag()
+    stop.install()
+    job = DdpJob(
+        options.task, options.virtual_workers, options.steps, _kind(options.device), options.threads, options.level,
+        options.trace is not None,
+    )  # fmt: skip
+    with TrainView("ddp", options.steps) as view:
+        try:
+            state = train_with_ddp(job, view, stop, lambda events: _write_trace(options, events))
+        except ProcessFailed as error:
+            print(f"fleet: {error}", file=sys.stderr, flush=True)
+            return FAILED
+        except Stopped:
+            view.say("stopped; stock DDP cannot go on with the same bits, so nothing is kept")
+            return STOPPED
+        if options.checkpoint is not None:
+            write(options.checkpoint, state)
+            view.say(f"{options.steps} steps under stock DDP: {options.checkpoint}")
+    return DONE
+
+
+def _kind(device: str) -> str:
+    import torch
+
+    if device == "auto":
+        return torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"  # type: ignore[union-attr]
+    return device
+
+
+def _write_trace(options: TrainOptions, events: Iterator[Event]) -> None:
+    from trainers.proof.tensor_trace import TraceFile
+
+    assert options.trace is not None
+    file = TraceFile(options.trace, **trace_header(options))
+    file.add(events)
+    file.close()
+
+
+def trace_header(options: TrainOptions) -> dict[str, Any]:
+    """What a trace says of itself; the number of trainers is not among it."""
+    return {"task": options.task, "virtual_workers": options.virtual_workers, "steps": options.steps}
+
+
+def failed() -> int:
+    """Tell of the error that is being handled, with its traceback."""
+    print(f"fleet: the job failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    return FAILED

@@ -1,0 +1,1 @@
+"""Allocations carried out: the loop, the books, and the messages between ranks."""

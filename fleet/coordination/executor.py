@@ -1,0 +1,95 @@
+"""What the coordinator drives: the machine, live or simulated. Both speak in these commands and events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+
+StopReason = Literal["policy", "signal"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Train `job` on `devices` from (epoch, step) on, `step` counted inside the epoch."""
+
+    job: str
+    devices: tuple[int, ...]
+    epoch: int
+    step: int
+    resume: bool  # a checkpoint stands at (epoch, step)
+    fitted: tuple[float, ...]  # r(m), samples/s at index m - 1
+    lane: int = 0  # jobs of another number do not share its samples
+
+
+@dataclass(frozen=True)
+class Started:
+    """The executor has sent `job` to its devices, reading from `lane`."""
+
+    job: str
+    lane: int
+    stream: str
+    moved: bool = False  # in place: from the memory of the ranks that trained it before
+
+
+@dataclass(frozen=True)
+class GroupEnded:
+    """All members have left: the devices are free."""
+
+    job: str
+    devices: tuple[int, ...]
+    why: Literal["done", "stopped", "failed", "lost"]  # lost: with a rank; it goes on from its last checkpoint
+    reason: str
+    epoch: int
+    step: int
+    error: str = ""
+    traceback: str = ""
+    waited_data: tuple[float, ...] = ()  # by device, seconds since the last epoch end that was reported
+    waited_peers: tuple[float, ...] = ()
+    computed: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class RanksGone:
+    """Ranks are lost, and trainers' devices with them; whoever trained there says so by a GroupEnded.
+
+    With a preprocessor the samples of all that run are gone: all groups leave before another one can start.
+    """
+
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    devices: tuple[int, ...]
+    all_leave: bool = False
+
+
+@dataclass(frozen=True)
+class SetBack:
+    """A job that waited in memory alone was lost there: it goes on from its last checkpoint."""
+
+    job: str
+
+
+Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
+
+
+class Executor(Protocol):
+    """Carries allocations out. Live: MPI messages to real ranks. Simulated: a heap of predicted events."""
+
+    def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
+        """Form the groups of one allocation; with `share`, jobs at the same place of the same stream share its
+        samples.
+        """
+
+    def stop(self, job: str, why: StopReason) -> None:
+        """Ask a job's group to leave its devices at its next step boundary.
+
+        A job that a policy stops may stay in its ranks' memory until the next `start`, which moves it to its new
+        devices or has its checkpoint written.
+        """
+
+    def save_held(self) -> bool:
+        """Have checkpoints written of jobs that are in memory alone; return whether there still are such."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        """The next thing that happened, waiting at most `timeout` seconds for it."""

@@ -1,0 +1,399 @@
+"""What the ranks say to each other: small JSON messages over MPI buffers, never pickles."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Discriminator, TypeAdapter
+
+from fleet.coordination.lost_ranks import acknowledge, is_loss
+from preprocess import LaneSpec, SkippedSample
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+# One inbox a role, so that the coordinator's rank can be a preprocessor too.
+TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
+
+
+# coordinator -> trainer
+# -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartGroup:
+    """Form a group and train `job` from (epoch, step) on, reading samples from `lane`."""
+
+    job: str
+    members: tuple[int, ...]  # ranks, the master first
+    tag: int  # unlike that of any group before
+    round: int
+    lane: LaneSpec
+    resume: bool  # from the job's latest good checkpoint
+    epoch: int
+    step: int
+    fitted: tuple[float, ...] = ()  # r(m), samples/s at index m - 1: what a rehearsal waits by
+    moved: bool = False  # the members hold the job already, see MoveGroup
+    kind: Literal["start"] = "start"
+
+
+@dataclass(frozen=True)
+class MoveGroup:
+    """To all of `old`, who hold a job in memory, and of `new`, who are about to train it: move it there."""
+
+    job: str
+    old: tuple[int, ...]  # ranks, the master first
+    new: tuple[int, ...]
+    tag: int  # the next three are as fresh
+    kind: Literal["move"] = "move"
+
+
+@dataclass(frozen=True)
+class SaveJob:
+    """To those who hold a job in memory: write its checkpoint and forget it."""
+
+    job: str
+    kind: Literal["save"] = "save"
+
+
+@dataclass(frozen=True)
+class ProfileGroup:
+    """Form a group and time `batches` steps of `job`, the last `timed` of them."""
+
+    job: str
+    members: tuple[int, ...]
+    tag: int
+    batches: int
+    timed: int
+    budget_seconds: float
+    batch_size: int = 0  # of a virtual worker; 0: the job's own
+    kind: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True)
+class StopGroup:
+    """To a group's master: leave the devices at the next step boundary.
+
+    A job that a policy stops stays in memory, as it may go on elsewhere at once; else its checkpoint is written.
+    """
+
+    job: str
+    why: Literal["policy", "signal"]
+    kind: Literal["stop"] = "stop"
+
+
+@dataclass(frozen=True)
+class AddJob:
+    """To trainers: the run has one job more. job: all its keys, as a spec's job has them."""
+
+    job: dict[str, Any]
+    kind: Literal["add"] = "add"
+
+
+@dataclass(frozen=True)
+class SetBatch:
+    """To trainers: from now on, each virtual worker of a job has so many samples in a step."""
+
+    job: str
+    batch_size: int
+    kind: Literal["batch"] = "batch"
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """To trainers, now and then: rank 0 still lives."""
+
+    kind: Literal["pulse"] = "pulse"
+
+
+@dataclass(frozen=True)
+class MakeRing:
+    """To everyone: allocate the node's ring, together with the node's other ranks."""
+
+    lanes: int
+    lane_bytes: int
+    slot_samples: int
+    writers: int  # preprocessors that are used; further ones make nothing
+    kind: Literal["ring"] = "ring"
+
+
+@dataclass(frozen=True)
+class Shutdown:
+    """To everyone: the run is over; `code` is the exit code."""
+
+    code: int
+    kind: Literal["shutdown"] = "shutdown"
+
+
+# coordinator -> preprocessor
+# --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OpenLane:
+    """To the keepers of the nodes' rings, who open the lane there, and to preprocessors, who fill it."""
+
+    lane: LaneSpec
+    kind: Literal["open"] = "open"
+
+
+@dataclass(frozen=True)
+class CloseLane:
+    """To the same: all readers have left."""
+
+    lane: int
+    kind: Literal["close"] = "close"
+
+
+@dataclass(frozen=True)
+class DismissReader:
+    """To a node's keeper: a reader, by its rank in the node's communicator, is lost; nobody is to wait for it."""
+
+    reader: int
+    kind: Literal["dismiss"] = "dismiss"
+
+
+@dataclass(frozen=True)
+class DismissWriter:
+    """To a node's keeper: a preprocessor, by its number, is lost; who waits for its samples is to give up."""
+
+    writer: int
+    kind: Literal["dismiss_writer"] = "dismiss_writer"
+
+
+@dataclass(frozen=True)
+class ReplaceWriter:
+    """To a node's keeper, and to the preprocessor there that makes a lost one's samples from now on, beside its own.
+
+    Nobody reads what the lost one was to fill: the lanes that open after this are the new one's.
+    """
+
+    writer: int
+    kind: Literal["replace_writer"] = "replace_writer"
+
+
+@dataclass(frozen=True)
+class SkipSamples:
+    """Take these samples of `data` as corrupt, as an earlier session of the run found them."""
+
+    data: str
+    train: tuple[int, ...]
+    held_out: tuple[int, ...]
+    kind: Literal["skip"] = "skip"
+
+
+@dataclass(frozen=True)
+class MeasureThroughput:
+    """Make samples of `data` for `seconds` and say how many a second came out."""
+
+    data: str
+    seconds: float
+    kind: Literal["measure"] = "measure"
+
+
+# everyone -> coordinator
+# ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StopRequested:
+    """From any rank: it got a signal."""
+
+    rank: int
+    kind: Literal["stop_requested"] = "stop_requested"
+
+
+@dataclass(frozen=True)
+class Throughput:
+    rank: int
+    samples_per_second: float
+    kind: Literal["throughput"] = "throughput"
+
+
+@dataclass(frozen=True)
+class SampleSkipped:
+    """From a preprocessor: a sample could not be made, and another was taken in its place."""
+
+    rank: int
+    sample: SkippedSample
+    kind: Literal["skipped"] = "skipped"
+
+
+@dataclass(frozen=True)
+class Formed:
+    """From a master: the group stands and trains; `seconds` is what forming and restoring took."""
+
+    job: str
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    kind: Literal["formed"] = "formed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """From a master, about once a second, less often in runs of very many ranks: still alive, at this step."""
+
+    job: str
+    epoch: int
+    step: int
+    steps: int
+    rate: float
+    kind: Literal["progress"] = "progress"
+
+
+@dataclass(frozen=True)
+class EpochEnded:
+    """From a master: one epoch of a job is done and evaluated."""
+
+    job: str
+    epoch: int  # finished ones
+    step: int  # steps since the job began
+    seconds: float
+    rate: float  # samples/s while computing and reducing, waits for data left out
+    metrics: dict[str, float]
+    learning_rate: float
+    waited_data: tuple[float, ...]  # by member, seconds
+    waited_peers: tuple[float, ...]
+    computed: tuple[float, ...]
+    deaf: float = 0.0  # longest time, seconds, in which the group did not hear whether it was to stop
+    kind: Literal["epoch"] = "epoch"
+
+
+@dataclass(frozen=True)
+class CheckpointWritten:
+    job: str
+    epoch: int
+    step: int
+    path: str
+    bytes: int
+    seconds: float
+    digest: str
+    kind: Literal["checkpoint"] = "checkpoint"
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """From a master: the rate of `job` on `count` devices."""
+
+    job: str
+    count: int
+    rate: float
+    batches: int
+    seconds: float
+    forming: float  # seconds until the group and its job were there
+    kind: Literal["profiled"] = "profiled"
+
+
+@dataclass(frozen=True)
+class Left:
+    """From each member: it left the group and its device is free."""
+
+    job: str
+    rank: int
+    why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal
+    epoch: int = 0
+    step: int = 0  # inside the epoch
+    error: str = ""
+    traceback: str = ""
+    fatal: bool = False  # what failed concerns the whole run: a disk that cannot be written
+    waited_data: float = 0.0  # seconds since the last epoch end that was reported
+    waited_peers: float = 0.0
+    computed: float = 0.0
+    held: bool = False  # the member still has its part of the job, between two steps
+    kind: Literal["left"] = "left"
+
+
+ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
+ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
+Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
+Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+Message = Annotated[Order | Word, Discriminator("kind")]
+_MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
+
+
+def encode(message: Message) -> bytes:
+    """The message as UTF-8 JSON."""
+    return _MESSAGES.dump_json(message)
+
+
+def decode(text: bytes) -> Message:
+    """The message that `text` holds.
+
+    Raises:
+        pydantic.ValidationError: if it is none of ours.
+    """
+    return _MESSAGES.validate_json(text)
+
+
+@dataclass
+class Mailbox:
+    """One role's inbox, and the way to the others'. Waits sleep; they never spin."""
+
+    comm: MPI.Intracomm
+    inbox: int
+    _sent: list[tuple[MPI.Request, np.ndarray]] = field(default_factory=list)
+
+    def send(self, rank: int, inbox: int, message: Message) -> None:
+        """Send without waiting; the bytes are kept until MPI has taken them."""
+        from mpi4py import MPI
+
+        data = np.frombuffer(encode(message), dtype=np.uint8)
+        self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+        try:
+            self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)  # there is nobody to read it
+
+    def poll(self) -> Message | None:
+        """The next message, or None if there is none now.
+
+        Raises:
+            RanksLost: rank 0 is lost, or the run is being ended. Another lost rank is passed over here.
+        """
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        try:
+            matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
+            if matched is None:
+                return None
+            data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+            matched.Recv(data)
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)
+            return None
+        return decode(data.tobytes())
+
+    def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
+        """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
+        deadline, pause = time.monotonic() + timeout, 0.0002
+        while True:
+            message = self.poll()
+            if message is not None or until() or time.monotonic() >= deadline:
+                return message
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.005)
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Wait, at most `timeout` seconds, until what was sent has gone."""
+        deadline = time.monotonic() + timeout
+        while self._sent and time.monotonic() < deadline:
+            self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+            time.sleep(0.001)
+
+
+def _is_over(request: MPI.Request) -> bool:
+    """Whether a message has gone, or nobody is left to take it."""
+    from mpi4py import MPI
+
+    try:
+        return bool(request.Test())
+    except MPI.Exception as error:
+        if not is_loss(error):
+            raise
+        return True

@@ -1,0 +1,1 @@
+"""The machine under a run: ranks, nodes and devices, launchers, schedulers, signals."""

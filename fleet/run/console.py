@@ -1,0 +1,35 @@
+"""What rank 0 prints: to a terminal that the process that started the ranks knows of, or to a log."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+
+from fleet.machine.launch.launched import TERMINAL
+
+
+def rank_console() -> Console:
+    """A rank's standard output. Launchers may give ranks a pseudo-terminal that nobody sits at: only the process that
+    started the ranks can say whether there is one, and how large.
+    """
+    size = os.environ.get(TERMINAL)
+    if not size:
+        return Console(force_terminal=False, width=120)
+    columns, lines = (int(part) for part in size.split("x"))
+    return Console(force_terminal=True, width=columns, height=lines)
+
+
+def show_result(path: Path, skipped: int) -> None:
+    """Print a run's result table, how many samples were skipped, and where the report is, which this writes."""
+    from fleet.report.history import read_history
+    from fleet.report.page import write_report
+    from fleet.report.result_table import result_table
+
+    console = rank_console()
+    console.print(result_table(read_history(path / "journal.jsonl")))
+    if skipped:
+        were = "sample was" if skipped == 1 else "samples were"
+        console.print(f"{skipped:,} {were} skipped as corrupt; report and journal name them", soft_wrap=True)
+    console.print(f"report: {write_report(path)}", soft_wrap=True)

@@ -1,0 +1,105 @@
+"""Rank 0's part in a run: it coordinates, preprocesses in a thread, and tells everyone how it ended."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from fleet.coordination.coordinator import SilentGroupError
+from fleet.coordination.errors import RunError
+from fleet.coordination.lost_ranks import RanksLost, abort
+from fleet.coordination.protocol import (
+    TO_COORDINATOR,
+    TO_KEEPER,
+    TO_PREPROCESSOR,
+    TO_TRAINER,
+    Pulse,
+    Shutdown,
+)
+from fleet.run.main import (
+    BAD_INPUT,
+    MENDABLE,
+    THREAD_END_SECONDS,
+    preprocessor_rank,
+)
+from fleet.run.ranks.guarded_thread import GuardedThread
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.run.session import Session
+from preprocess import CorruptLimitError
+
+PULSE_SECONDS = 15.0
+
+
+def coordinate(rank: Rank) -> int:
+    """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
+    mailbox = rank.mailbox(TO_COORDINATOR)
+    preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
+    code = 1
+    try:
+        with _pulse(rank):
+            code = Session(rank, mailbox, lambda: preprocessing.failure).run()
+    except MENDABLE as error:
+        print(f"fleet: {error}", file=sys.stderr, flush=True)
+        code = BAD_INPUT
+    except (RunError, SilentGroupError, CorruptLimitError) as error:
+        # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
+        print(f"fleet: {error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}", file=sys.stderr, flush=True)
+        abort(rank.world, error.code if isinstance(error, RunError) else 1)
+    for place in rank.cluster.places:
+        inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
+        if place.rank == rank.cluster.lowest_rank(place.node):
+            inboxes.add(TO_KEEPER)
+        for inbox in inboxes:
+            mailbox.send(place.rank, inbox, Shutdown(code))
+    mailbox.flush()
+    preprocessing.join(10.0)
+    return code
+
+
+def _preprocess(rank: Rank) -> int:
+    """Rank 0's part as a preprocessor, in a thread."""
+    with rank.watchdog() as watchdog:
+        return preprocessor_rank(rank, lambda: None, watchdog.moves).run()
+
+
+def _who_is_stuck(rank: Rank) -> str:
+    """What the watchdogs say; this process's own has said it already."""
+    stacks = rank.directory.stacks
+    return "".join(f"fleet: {text}" for number, text in stuck_ranks(stacks).items() if number != rank.number)
+
+
+@contextmanager
+def _pulse(rank: Rank) -> Iterator[None]:
+    """Let the trainers hear of this rank meanwhile; they end the run if they do not, see `Unheard`."""
+    over = threading.Event()
+    trainers = [place.rank for place in rank.cluster.trainers]
+    mailbox = rank.mailbox(TO_COORDINATOR)
+
+    def beat() -> None:
+        while not over.wait(min(PULSE_SECONDS, rank.runtime.timeout / 4)):
+            for trainer in trainers:
+                mailbox.send(trainer, TO_TRAINER, Pulse())
+
+    thread = GuardedThread(beat, "pulse")
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(THREAD_END_SECONDS)
+        mailbox.flush()
+
+
+def _advice(error: Exception) -> str:
+    """How to go on after an error that ended the run."""
+    if isinstance(error, RanksLost):
+        return "the same command goes on from the last checkpoints"
+    if isinstance(error, CorruptLimitError):
+        return (
+            "with a higher limit the same command goes on; samples that a run has skipped stay skipped in it, "
+            "so for mended data begin a run in another directory"
+        )
+    return "mend that and run the same command again; it goes on from the last checkpoints"

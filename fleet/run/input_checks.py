@@ -1,0 +1,73 @@
+"""Everything that can be wrong with a run before anything of it is begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleet.machine.cluster_map import ClusterMap
+from fleet.profiling.sizing import Size, memory_problem, readable, size_of
+from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.ranks.runtime import Runtime
+from fleet.spec import EnsembleSpec, SpecError, check
+
+
+class BadInput(ValueError):
+    """A person can mend this; the text is all they need."""
+
+
+def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
+    """Check the spec against its data and the machine; returns the jobs' sizes.
+
+    Raises:
+        SpecError, BadInput: with all that is wrong with the spec, or the first thing that the machine cannot carry.
+    """
+    spec = runtime.spec
+    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
+    problems = check(spec, lengths)
+    if problems:
+        raise SpecError(problems)
+    _check_trainers(spec, cluster)
+    sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
+    check_memory(spec, cluster, sizes)
+    _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
+    return sizes
+
+
+def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
+    trainers, workers = len(cluster.trainers), sum(job.virtual_workers for job in spec.jobs)
+    if trainers > workers:
+        raise BadInput(
+            f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: "
+            f"{trainers - workers} could never work; start at most {workers} trainers, "
+            "or give jobs more virtual_workers"
+        )
+
+
+def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:
+    """Raise BadInput if a job does not fit a device, or the largest do not fit a node together."""
+    limit = spec.resources.memory_gib
+    workers = {job.name: job.virtual_workers for job in spec.jobs}
+    for node in cluster.nodes:
+        trainers = [place for place in cluster.trainers if place.node == node]
+        if not trainers:
+            continue
+        own = trainers[0].device_bytes
+        whole = trainers[0].node_bytes if limit is None else int(limit * 2**30)
+        found = memory_problem(sizes, workers, len(trainers), own or whole, whole if own is None else None)
+        if found is not None:
+            raise BadInput(found.text)
+
+
+def _check_shared_memory(spec: EnsembleSpec, cluster: ClusterMap, ring: RingPlan) -> None:
+    for node in cluster.nodes:
+        ranks = cluster.ranks_of(node)
+        place = cluster.places[ranks[0]]
+        needed = ring.node_bytes(len(ranks))
+        if needed > place.shared_bytes:
+            raise BadInput(
+                f"the rings need {readable(needed)} of shared memory on {place.host}, and /dev/shm has "
+                f"{readable(place.shared_bytes)} free: {ring.lanes} lanes of {ring.samples} samples; lower "
+                f"resources.ring_samples (now {spec.resources.ring_samples}) or resources.trainers, "
+                "or give the node more "
+                "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"
+            )

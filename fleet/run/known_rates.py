@@ -1,0 +1,98 @@
+"""Rates of jobs that need not be measured: from a rehearsal's table, from profile files, from earlier sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fleet.profiling.store import Profile
+from fleet.run.input_checks import BadInput
+from fleet.run.ranks.runtime import Runtime
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.journal import read_journal
+
+Rates = Mapping[str, Mapping[int, float]]
+"""Job -> number of devices -> samples/s."""
+
+
+@dataclass
+class KnownRates:
+    """What is known when a session begins.
+
+    Args:
+        runtime: what is trained.
+        directory: of the run.
+        device: the kind that trains.
+        again: whether the run's own measurements do not count, since its user wants them made anew.
+    """
+
+    runtime: Runtime
+    directory: RunDirectory
+    device: str
+    again: bool = False
+
+    def of_all(self) -> Rates:
+        """Rates by job; jobs that nobody knows are left out.
+
+        Raises:
+            ProfileError: a file holds none.
+            BadInput: a rehearsal has none for some job.
+        """
+        known = {job.name: rates for job in self.runtime.spec.jobs if (rates := self.of(self.runtime, job.name))}
+        missing = [job.name for job in self.runtime.spec.jobs if job.name not in known]
+        if self.runtime.rehearsal is not None and missing:
+            raise BadInput(
+                f"a rehearsal waits as long as rate curves say, and there is none for {', '.join(missing)}; "
+                "give rehearse.rates, or profile.file from `fleet profile SPEC --out FILE`"
+            )
+        return known
+
+    def of(self, runtime: Runtime, job: str) -> dict[int, float]:
+        """The rates of one job of `runtime`; empty if nothing knows them."""
+        if isinstance(self._table, Mapping):
+            return dict(self._table.get(job, {})) or self._guessed.get(job, {})
+        fingerprint = runtime.fingerprint(job, self.device)
+        for profile in self._profiles:
+            if rates := profile.measured(fingerprint) or profile.named(job):
+                return dict(rates)
+        return self._guessed.get(job, {})
+
+    def begun(self) -> Rates:
+        """Rates that earlier sessions measured on such devices, of jobs with which they did not come to an end."""
+        found: dict[str, dict[int, float]] = {}
+        alike = False
+        for event in read_journal(self.directory.journal):
+            if event["event"] == "cluster":
+                alike = any(rank["device_name"] == self.device for rank in event["ranks"])
+            elif event["event"] == "profile" and alike:
+                found.setdefault(event["job"], {})[event["count"]] = event["rate"]
+            elif event["event"] == "rates":
+                found.pop(event["job"], None)
+        return found
+
+    def alone(self, runtime: Runtime, job: str, batch_size: int) -> float | None:
+        """Samples/s on one device with another batch size of each virtual worker, if a file has it."""
+        fingerprint = runtime.with_batch(job, batch_size).fingerprint(job, self.device)
+        return next((rates[1] for file in self._profiles if 1 in (rates := file.measured(fingerprint))), None)
+
+    @cached_property
+    def _table(self) -> Mapping[str, Mapping[int, float]] | str | None:
+        spec = self.runtime.spec
+        return spec.rehearse.rates if spec.rehearse and self.runtime.rehearsal else None
+
+    @cached_property
+    def _profiles(self) -> list[Profile]:
+        spec = self.runtime.spec
+        files: list[Path] = [spec.file(name) for name in (self._table, spec.profile.file) if isinstance(name, str)]
+        files += [self.directory.profile] if self.directory.profile.exists() and not self.again else []
+        return [Profile.read(file) for file in files]
+
+    @cached_property
+    def _guessed(self) -> dict[str, dict[int, float]]:
+        """Rates of jobs that were added to a rehearsal, which cannot measure them."""
+        if self.runtime.rehearsal is None:
+            return {}
+        events = (event for event in read_journal(self.directory.journal) if event["event"] == "rates")
+        return {event["job"]: {int(n): rate for n, rate in event["measured"].items()} for event in events}

@@ -1,0 +1,86 @@
+"""Which lane a job reads, and how large the node's ring must be for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fleet.coordination.live_executor import StreamPlace
+from fleet.machine.cluster_map import ClusterMap
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.spec import Job
+from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
+
+SPARE_LANES = 4  # for jobs that are added while all others still train
+
+
+@dataclass(frozen=True)
+class RingPlan:
+    """The dimensions of every node's ring.
+
+    Attributes:
+        lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing.
+        samples: of one lane; at least two steps of the job with the largest global batch.
+        lane_bytes: of one lane, for the data set with the largest samples.
+        slot_samples: samples of a slot.
+        writers: preprocessors.
+    """
+
+    lanes: int
+    samples: int
+    lane_bytes: int
+    slot_samples: int
+    writers: int
+
+    def node_bytes(self, ranks: int) -> int:
+        """Shared memory of a node with so many ranks."""
+        return window_bytes(bytes_needed(self.lanes, self.lane_bytes, self.slot_samples, ranks, self.writers))
+
+
+def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
+    """Size the rings for the runtime's jobs and data."""
+    resources = runtime.spec.resources
+    largest = max(largest_batch(job) for job in runtime.spec.jobs)
+    samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
+    size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
+    return RingPlan(
+        min(trainers, len(runtime.spec.jobs) + SPARE_LANES) + 1, samples, size, resources.slot_samples, preprocessors
+    )
+
+
+def largest_batch(job: Job) -> int:
+    """Samples of the largest step that the job may have."""
+    return job.global_batch if job.batch_range is None else max(job.global_batch, job.batch_range[1])
+
+
+@dataclass
+class LaneBook:
+    """Says where a job's samples lie, and makes the lanes that carry them."""
+
+    runtime: Runtime
+    cluster: ClusterMap
+    ring: RingPlan
+    _generation: int = field(default=0)
+
+    def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
+        """Where the samples of the job's next step lie."""
+        spec, plan = self.runtime.job(job), self.runtime.plan(job)
+        place = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
+        return StreamPlace(StreamKey(data_key(spec), spec.seed, epoch), place)
+
+    def lane(self, number: int, first: StreamPlace, jobs: Iterable[str], readers: tuple[int, ...]) -> LaneSpec:
+        """The opening of lane `number` that begins at `first`."""
+        facts = self.runtime.facts[first.key.data]
+        tail = max(self.runtime.plan(job).padded - facts.samples for job in jobs)
+        itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
+        self._generation += 1
+        return LaneSpec(
+            number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self.ring.samples
+        )
+
+    def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Readers by node, each by its rank in the node's communicator."""
+        return tuple(
+            tuple(index for index, rank in enumerate(self.cluster.ranks_of(node)) if rank in readers)
+            for node in self.cluster.nodes
+        )

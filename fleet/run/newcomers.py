@@ -1,0 +1,143 @@
+"""Takes into a run that goes on the jobs that `fleet add` offers."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.protocol import AddJob
+from fleet.profiling.sizing import Size, assumed_rate, size_of
+from fleet.run.input_checks import BadInput, check_memory
+from fleet.run.lanes import LaneBook, largest_batch
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run_directory.added_jobs import AddedJobs, JobMapping
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.rates import RateCurve
+from fleet.spec import Job
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class _Newcomer:
+    """A job that can be taken in. runtime: with it; source: of its rates."""
+
+    job: Job
+    runtime: Runtime
+    size: Size
+    record: JobRecord
+    curve: RateCurve
+    source: str
+
+
+@dataclass
+class Newcomers:
+    """Rank 0's part in `fleet add`.
+
+    Args:
+        offers: where they come in.
+        rank: whose runtime learns of them.
+        ledger, journal, book: the run's books; they do, too.
+        sizes: of all jobs.
+        known: rates of a job, if a file has any.
+        record: makes a job's line in the books.
+        write: writes a job into the journal.
+        tell: sends an order to all trainers.
+    """
+
+    offers: AddedJobs
+    rank: Rank
+    ledger: Ledger
+    journal: Journal
+    book: LaneBook
+    sizes: dict[str, Size]
+    known: Callable[[Runtime, str], dict[int, float]]
+    record: Callable[[Runtime, Job], JobRecord]
+    write: Callable[[Runtime, Job, Size], None]
+    tell: Callable[[AddJob], None]
+    _looked: float = field(default=-float("inf"))
+
+    def take_in(self) -> None:
+        """Look for offers, at most once a second while there is other work; take in what fits, refuse the rest."""
+        now = time.monotonic()
+        if self.ledger.unfinished and now - self._looked < SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = now
+        for name, job in self.offers.offers().items():
+            if not self._has_room():
+                return  # until a job has ended
+            try:
+                newcomer = self._judged(name, job)
+            except Exception as error:  # whatever a newcomer's code does, the run goes on
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                self.offers.refuse(name, why)
+                self.journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
+            else:
+                self._take_in(newcomer)
+
+    def _has_room(self) -> bool:
+        """Whether each of the run's jobs, and one more, could have a lane at the same time."""
+        groups = min(self.ledger.cluster.size, len(self.ledger.unfinished) + 1)
+        return groups < self.book.ring.lanes
+
+    def _judged(self, name: str, mapping: JobMapping | None) -> _Newcomer:
+        """Return what the run has to know of an offer; an error says why it cannot be taken in."""
+        if mapping is None:
+            raise BadInput("the file holds no job; use `fleet add`")
+        if name in self.ledger.jobs:
+            raise BadInput("the run has a job of this name; choose another")
+        offered = Job.model_validate(mapping)
+        job = offered.model_copy(update={"arrival": self.journal.seconds() + offered.arrival})
+        importlib.invalidate_caches()  # its module may be younger than this process
+        runtime = self.rank.runtime.with_job(job)
+        size = self._check(runtime, job)
+        record = self.record(runtime, job)
+        rates = self.known(runtime, name)
+        curve = self._curve(job, rates or {1: self._guess(size)})
+        record.curve = curve
+        return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
+
+    def _take_in(self, new: _Newcomer) -> None:
+        """Let everybody know, the run directory first."""
+        job, mapping = new.job, new.job.model_dump(mode="json")
+        self.offers.take(mapping)
+        self.rank.runtime = self.book.runtime = new.runtime
+        self.sizes[job.name] = new.size
+        self.tell(AddJob(mapping))
+        self.ledger.add(new.record)
+        self.write(new.runtime, job, new.size)
+        fitted = [float(rate) for rate in new.curve.rates(min(job.virtual_workers, self.ledger.cluster.size))]
+        self.journal.write("rates", job=job.name, source=new.source, measured=dict(new.curve.measured), fitted=fitted)
+
+    def _check(self, runtime: Runtime, job: Job) -> Size:
+        """Return the job's size; BadInput if this run cannot carry it."""
+        key, ring = data_key(job), self.book.ring.samples
+        if key not in runtime.facts:
+            raise BadInput(f"its data, {key}, is none of those that the run has open: {', '.join(runtime.facts)}")
+        needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
+        if needed > ring:
+            raise BadInput(
+                f"its step of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
+                "give it a smaller batch, or add it while the run stands still: the next start makes a larger ring"
+            )
+        size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
+        check_memory(runtime.spec, self.rank.cluster, {**self.sizes, job.name: size})
+        return size
+
+    def _curve(self, job: Job, rates: dict[int, float]) -> RateCurve:
+        return RateCurve(rates, per_node=max(self.ledger.cluster.devices_per_node), workers=job.virtual_workers)
+
+    def _guess(self, size: Size) -> float:
+        """Samples/s on one device, from how fast the devices work on the other jobs; training refines it."""
+        rated = {job.name: float(job.curve(1)) for job in self.ledger.jobs.values() if job.curve is not None}
+        speeds = [rate * (self.sizes[name].operations or 0.0) for name, rate in rated.items() if name in self.sizes]
+        speeds = [speed for speed in speeds if speed > 0]
+        if size.operations and speeds:
+            return median(speeds) / size.operations
+        device = self.rank.cluster.trainers[0].device_name or "cpu"
+        return median(rated.values()) if rated else assumed_rate(size, device.split(":")[0])

@@ -1,0 +1,48 @@
+"""Processes started with what their level of determinism needs: libraries read it once, when they are loaded.
+
+Local ranks get the variables from the process that starts them. A rank that srun, mpirun or jsrun started begins again
+with them, before it starts MPI and loads torch for good.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from fleet.machine.launch.launched import launched_by_us
+from fleet.run.ranks.options import RunOptions
+from fleet.spec import EnsembleSpec, SpecError, load
+
+__all__ = ["pin_rank", "variables_of"]
+
+
+def variables_of(spec: EnsembleSpec) -> dict[str, str]:
+    """The variables that a run's ranks must be started with.
+
+    Raises:
+        trainers.InstructionSetError: they cannot be had here, or contradict this process's.
+    """
+    name = spec.determinism.pinned_to
+    if name is None:
+        return {}
+    from trainers.repeatable.instruction_sets import environment  # loads torch
+
+    return environment(name, spec.resources.threads, os.environ)
+
+
+def pin_rank(options: RunOptions) -> None:
+    """Begin this process again with the variables, if it needs them and has them not. Call it before MPI starts.
+
+    A spec that cannot be read is left to those who report it.
+
+    Raises:
+        trainers.InstructionSetError: as `variables_of`.
+    """
+    if launched_by_us():
+        return
+    with suppress(SpecError, OSError):
+        spec = load(options.spec, options.overrides)
+        if spec.determinism.pinned_to is not None:
+            from trainers.repeatable.instruction_sets import restart
+
+            restart(spec.determinism.pinned_to, spec.resources.threads)

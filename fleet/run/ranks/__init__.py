@@ -1,0 +1,1 @@
+"""What each rank of a run does: it trains, prepares samples, keeps a ring."""

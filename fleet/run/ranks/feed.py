@@ -1,0 +1,196 @@
+"""A trainer's queue (FLEET, MLSys'20, Figure 4, Q_D): its share of the node's ring, read in place."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from fleet.run.ranks.prefetch import Ahead, TimedOut
+from preprocess import Itinerary, LaneReader
+from preprocess.samples.tensors import tensor_in_place
+from trainers import BatchPlan
+
+GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
+
+Batch = tuple[Any, torch.Tensor]
+
+
+class FeedTimeout(TimeoutError):
+    """No batch came in time; the text says on whom the trainer waited."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which of a lane's samples this member of a group reads.
+
+    Attributes:
+        plan: how an epoch is split over the job's virtual workers.
+        block: the virtual ranks of this member.
+        member, members: this member's index in its group, and the group's size.
+        evaluation_batch: held-out samples of one batch; batch b is evaluated by member b mod members.
+    """
+
+    plan: BatchPlan
+    block: range
+    member: int
+    members: int
+    evaluation_batch: int
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How samples become batches.
+
+    Attributes:
+        gather: look at the samples at all; a rehearsal only waits for them, since nobody looks at them.
+        in_place: a CPU's batches of inputs may lie in the ring: whoever takes them makes a tensor of its own from them.
+    """
+
+    gather: bool = True
+    in_place: bool = False
+
+
+@dataclass(frozen=True)
+class StepBatches:
+    """What one step needs: a batch for each virtual worker of this member, in rank order, or what reads it."""
+
+    epoch: int
+    step: int
+    batches: tuple[Batch | Callable[[], Batch], ...]
+
+
+@dataclass(frozen=True)
+class HeldOutBatch:
+    """One batch of held-out samples; `index` counts over the whole epoch."""
+
+    epoch: int
+    index: int
+    batch: Batch
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """All held-out batches of the epoch that are this member's have come."""
+
+    epoch: int
+
+
+Item = StepBatches | HeldOutBatch | EpochEnd
+
+
+class Feed:
+    """A trainer's batches, epoch after epoch.
+
+    On a CPU a virtual worker's batch is read when its turn comes, so that a trainer holds no more than one of its own.
+    On other devices the next step's batches are copied to the device while this one is trained on.
+
+    Args:
+        reader: this trainer's end of the lane.
+        itinerary: where the lane's samples lie.
+        share: which of them are ours.
+        epoch, step: where to begin.
+        device: where batches go.
+        reading: how samples become batches.
+        timeout: seconds that one wait for samples may take.
+    """
+
+    def __init__(
+        self, reader: LaneReader, itinerary: Itinerary, share: Share, epoch: int, step: int, device: torch.device,
+        reading: Reading, timeout: float,
+    ) -> None:  # fmt: skip
+        self.waited = 0.0  # seconds that the trainer waited for samples
+        self._reader, self._itinerary, self._share = reader, itinerary, share
+        self._device, self._reading, self._timeout = device, reading, timeout
+        self._closed = threading.Event()
+        self._items = self._row(epoch, step)
+        self._ahead = None if device.type == "cpu" else Ahead(self._items, _tensors_of, device, self._closed)
+
+    def next(self) -> Item:
+        """The next item, in order; what was given before is gone.
+
+        Raises:
+            FeedTimeout: if none came within the time-out.
+            RingTimeout, WriterLost: the samples did not come; the text says from whom.
+        """
+        begin = time.perf_counter()
+        try:
+            return next(self._items) if self._ahead is None else self._ahead.next(self._timeout + GRACE_SECONDS)
+        except TimedOut:
+            raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
+        finally:
+            self.waited += time.perf_counter() - begin
+
+    def close(self) -> None:
+        """Stop reading and leave the lane."""
+        self._closed.set()
+        if self._ahead is not None:
+            self._ahead.close()
+        self._reader.leave()
+
+    def _row(self, epoch: int, step: int) -> Iterator[Item]:
+        """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
+        while not self._closed.is_set():
+            first = epoch == self._itinerary.first_epoch
+            base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+            for number in range(step, self._share.plan.steps_per_epoch):
+                places = self._share.plan.step_range(number)
+                self._await(base + places.start, base + places.stop)
+                yield self._step(epoch, number, base + places.start, base + places.stop)
+                self._reader.release(base + places.stop)
+            yield from self._held_out(epoch)
+            yield EpochEnd(epoch)
+            epoch, step = epoch + 1, 0
+
+    def _step(self, epoch: int, step: int, start: int, stop: int) -> StepBatches:
+        workers = self._share.plan.virtual_workers
+        batches: list[Batch | Callable[[], Batch]] = [
+            partial(self._batch, start + rank, stop, workers) for rank in self._share.block
+        ]
+        if self._ahead is not None:
+            batches = [batch() for batch in batches if callable(batch)]
+        return StepBatches(epoch, step, tuple(batches))
+
+    def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
+        size, total = self._share.evaluation_batch, self._itinerary.held_out
+        for index, start in enumerate(range(0, total, size)):
+            first = self._itinerary.held_out_position(epoch, start)
+            last = first + min(size, total - start)
+            self._await(first, last)
+            if index % self._share.members == self._share.member:
+                yield HeldOutBatch(epoch, index, self._batch(first, last, 1))
+            if not self._closed.is_set():
+                self._reader.release(last)
+
+    def _await(self, start: int, stop: int) -> None:
+        """Wait for the samples up to `stop`, giving back those before `start`, however many that are."""
+        reader = self._reader
+        reader.release(start)
+        while stop - reader.released > reader.samples and not self._closed.is_set():
+            reader.wait(min(start, reader.released + reader.samples), self._timeout, self._closed.is_set)
+            reader.release(start)
+        if not self._closed.is_set():
+            reader.wait(stop, self._timeout, self._closed.is_set)
+
+    def _batch(self, start: int, stop: int, step: int) -> Batch:
+        """The samples at the lane positions start, start + step ... below stop, as tensors on the device."""
+        if not self._reading.gather or self._closed.is_set():
+            return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
+        if self._reading.in_place:
+            inputs, targets = self._reader.view(start, stop, step)
+            return tensor_in_place(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
+        inputs, targets = self._reader.take(np.arange(start, stop, step))
+        return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
+
+
+def _tensors_of(item: Item) -> Iterator[torch.Tensor]:
+    batches = item.batches if isinstance(item, StepBatches) else [item.batch] if isinstance(item, HeldOutBatch) else []
+    for batch in batches:
+        if not callable(batch):
+            yield from batch

@@ -1,0 +1,77 @@
+"""What the command line asks of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.machine.horovod import check_horovod
+from fleet.run_directory.profile_parts import part_name
+from fleet.spec import EnsembleSpec
+
+REDUCTIONS = ("mpi", "horovod")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What the command line asks for.
+
+    Attributes:
+        spec: the spec's file.
+        overrides: `--set` texts, and those that other options stand for.
+        out: the run directory; None for runs/NAME.
+        rehearse: compute is a wait.
+        pretend: trainers of each pretend node, for a rehearsal.
+        profile: only profile, and write the rates there.
+        part: which part of the jobs to profile, of how many, from 1.
+        reduce: "mpi" or "horovod", what adds gradients in groups of trainers.
+    """
+
+    spec: Path
+    overrides: tuple[str, ...] = ()
+    out: Path | None = None
+    rehearse: bool = False
+    pretend: tuple[int, ...] | None = None
+    profile: Path | None = None
+    part: tuple[int, int] | None = None
+    reduce: str = "mpi"
+
+    def check(self) -> None:
+        """Check what needs no spec.
+
+        Raises:
+            ValueError: what is wrong, and the mend.
+        """
+        if self.reduce not in REDUCTIONS:
+            raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
+        if self.reduce == "horovod":
+            check_horovod()
+
+    def directory(self, spec: EnsembleSpec) -> Path:
+        """The run directory; an offline profile has one of its own, apart from that of the run."""
+        if self.profile is not None:
+            return Path("runs") / f"{spec.name}-profile{self._suffix}"
+        return self.out if self.out is not None else Path("runs") / spec.name
+
+    @property
+    def rates(self) -> Path | None:
+        """Where rates that are profiled are written: each part of the jobs has a file of its own."""
+        if self.profile is None or self.part is None:
+            return self.profile
+        return part_name(self.profile, *self.part)
+
+    @property
+    def _suffix(self) -> str:
+        return ".{}-of-{}".format(*self.part) if self.part else ""
+
+    def arguments(self, trainers: int) -> list[str]:
+        """The command line that says the same to each rank, with the number of trainers settled."""
+        words = ["profile" if self.profile else "run", str(self.spec)]
+        for change in (*self.overrides, f"resources.trainers={trainers}"):
+            words += ["--set", change]
+        target = self.profile or self.out
+        words += ["--out", str(target)] if target else []
+        words += ["--reduce", self.reduce] if self.reduce != "mpi" else []
+        words += ["--rehearse"] if self.rehearse else []
+        words += ["--part", "{}/{}".format(*self.part)] if self.part else []
+        return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

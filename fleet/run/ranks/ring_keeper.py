@@ -1,0 +1,50 @@
+"""The keeper of a node's ring: opens its lanes, receives what other nodes' preprocessors made, and passes it on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.coordination.protocol import (
+    CloseLane,
+    DismissReader,
+    DismissWriter,
+    Mailbox,
+    OpenLane,
+    ReplaceWriter,
+    Shutdown,
+)
+from preprocess import SlotReceiver
+
+NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
+
+
+@dataclass
+class Keeper:
+    """Runs in a thread of the node's lowest rank, whatever that rank does beside it.
+
+    Args:
+        mailbox: of the keeper's role.
+        receiver: this node's.
+    """
+
+    mailbox: Mailbox
+    receiver: SlotReceiver
+
+    def run(self) -> None:
+        """Serve until told to shut down."""
+        while True:
+            message = self.mailbox.poll()
+            if isinstance(message, Shutdown):
+                return
+            if isinstance(message, OpenLane):
+                self.receiver.open_lane(message.lane)
+            elif isinstance(message, CloseLane):
+                self.receiver.close_lane(message.lane)
+            elif isinstance(message, DismissReader):
+                self.receiver.dismiss(message.reader)
+            elif isinstance(message, DismissWriter):
+                self.receiver.dismiss_writer(message.writer)
+            elif isinstance(message, ReplaceWriter):
+                self.receiver.replace_writer(message.writer)
+            elif not self.receiver.step():
+                self.receiver.wait(NAP_SECONDS)

@@ -1,0 +1,169 @@
+"""What every rank knows of the ensemble: the spec, and the few facts about its data that need them opened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fleet.run.ranks.feed import Reading
+from fleet.run.ranks.task_data import TaskData, has_held_out
+from fleet.spec import EnsembleSpec, Job, Source, SpecTask
+from fleet.spec.inputs import InputPreparation
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from trainers import BatchPlan, Stop
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set's sizes and the layout of its samples."""
+
+    samples: int
+    held_out: int
+    layout: SampleLayout
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """Compute is a wait: `time_scale` seconds for one second of a real run."""
+
+    time_scale: float
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The spec with the facts of its data; the same on every rank.
+
+    Attributes:
+        facts: by data key, see `data_key`.
+        rehearsal: None for a real run.
+        timeout: seconds that a wait for another rank may take.
+    """
+
+    spec: EnsembleSpec
+    facts: Mapping[str, DataFacts] = field(default_factory=dict)
+    rehearsal: Rehearsal | None = None
+    timeout: float = 300.0
+
+    def with_job(self, job: Job) -> Runtime:
+        """The same with one job more, whose data is among those that are open."""
+        return replace(self, spec=self.spec.with_jobs((*self.spec.jobs, job)))
+
+    def with_batch(self, name: str, batch_size: int) -> Runtime:
+        """The same with another batch size of each virtual worker of a job, which is then fixed."""
+        jobs = [
+            job.model_copy(update={"batch_size": batch_size, "batch_range": None}) if job.name == name else job
+            for job in self.spec.jobs
+        ]
+        return replace(self, spec=self.spec.with_jobs(tuple(jobs)))
+
+    def job(self, name: str) -> Job:
+        return self.spec.job(name)
+
+    def task(self, name: str) -> SpecTask:
+        """A fresh task of the job."""
+        job = self.job(name)
+        return SpecTask(job, self.spec.data[job.data] if job.data is not None else None)
+
+    def reading(self, name: str, layout: SampleLayout) -> Reading:
+        """How the job's trainers read samples of a layout."""
+        job = self.job(name)
+        prepare = InputPreparation(self.spec.data[job.data].normalise) if job.data is not None else None
+        return Reading(self.rehearsal is None, prepare is not None and prepare.copies(layout))
+
+    def stop(self, name: str) -> Stop:
+        """When the job is done. A rehearsal's metrics are made up: it goes by epochs alone."""
+        stop = self.job(name).stop
+        if self.rehearsal is not None:
+            return Stop(stop.epochs)
+        return Stop(stop.epochs, dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored)
+
+    def data_of(self, name: str) -> DataFacts:
+        return self.facts[data_key(self.job(name))]
+
+    def plan(self, name: str) -> BatchPlan:
+        """How the job's epoch is split over its virtual workers."""
+        job = self.job(name)
+        return BatchPlan(self.data_of(name).samples, job.virtual_workers, job.batch_size)
+
+    def fingerprint(self, name: str, device: str) -> str:
+        """A digest of all that the job's rate on such a device depends on."""
+        job = self.job(name)
+        parts = job.model_dump(
+            mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
+        )
+        layout = self.data_of(name).layout
+        everything = [parts, layout.to_json(), device.split(":")[0], self.spec.resources.threads]
+        if self.spec.determinism.level == "D2":
+            everything.append(self.spec.determinism.pinned_to)  # its kernels are slower
+        return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def data_key(job: Job) -> str:
+    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
+    if job.data is not None:
+        return job.data
+    assert job.task is not None
+    digest = hashlib.blake2b(
+        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
+    ).hexdigest()
+    return f"{job.task.name}#{digest}"
+
+
+def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
+    """The data sets that the spec's jobs use, by data key, as the preprocessors open them."""
+    specs: dict[str, DatasetSpec] = {}
+    for job in spec.jobs:
+        key = data_key(job)
+        if key not in specs:
+            specs[key] = _of_section(spec, key) if job.data is not None else _of_task(job, key)
+    return specs
+
+
+def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
+    """Open them.
+
+    Raises:
+        preprocess.SourceError, preprocess.TransformError: one cannot be used.
+    """
+    return {key: Dataset(specs) for key, specs in dataset_specs(spec).items()}
+
+
+def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
+    return {key: DataFacts(data.length, data.held_out, data.layout) for key, data in datasets.items()}
+
+
+def facts_to_json(facts: Mapping[str, DataFacts]) -> dict[str, object]:
+    return {key: [f.samples, f.held_out, f.layout.to_json()] for key, f in facts.items()}
+
+
+def facts_from_json(values: Mapping[str, list]) -> dict[str, DataFacts]:  # type: ignore[type-arg]
+    return {key: DataFacts(v[0], v[1], SampleLayout.from_json(v[2])) for key, v in values.items()}
+
+
+def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
+    data = spec.data[key]
+    return DatasetSpec(
+        key,
+        _source(data.train),
+        _source(data.held_out) if data.held_out else None,
+        tuple(transform.step for transform in data.transforms),
+        tuple(transform.step for transform in data.held_out_transforms),
+        data.on_corrupt,
+        data.corrupt_limit,
+    )
+
+
+def _source(section: Source) -> SourceSpec:
+    return SourceSpec(section.source, dict(section.arguments), section.subset)
+
+
+def _of_task(job: Job, key: str) -> DatasetSpec:
+    assert job.task is not None
+    source = f"{TaskData.__module__}:{TaskData.__qualname__}"
+    made_with = {"task": job.task.name, "arguments": dict(job.task.arguments)}
+    held_out = (
+        SourceSpec(source, {**made_with, "train": False}) if has_held_out(job.task.name, job.task.arguments) else None
+    )
+    return DatasetSpec(key, SourceSpec(source, {**made_with, "train": True}), held_out)

@@ -1,0 +1,31 @@
+"""A bound for what cannot be bounded from inside: a user's code, and calls of MPI in which all ranks take part."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fleet.coordination.lost_ranks import abort
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@contextmanager
+def time_limit(world: MPI.Intracomm, seconds: float, text: str) -> Iterator[None]:
+    """End all ranks of `world`, with `text`, if the block takes longer than `seconds`."""
+    timer = threading.Timer(seconds, _end_all, (world, text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end_all(world: MPI.Intracomm, text: str) -> None:
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    abort(world, 1)

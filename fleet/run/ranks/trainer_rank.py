@@ -1,0 +1,331 @@
+"""A trainer rank's life: wait for an order, train or profile a job, wait again."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+
+from fleet.coordination.errors import RunError
+from fleet.coordination.lost_ranks import survives_losses
+from fleet.coordination.protocol import (
+    TO_COORDINATOR,
+    AddJob,
+    Left,
+    Mailbox,
+    MakeRing,
+    Message,
+    MoveGroup,
+    Profiled,
+    ProfileGroup,
+    SaveJob,
+    SetBatch,
+    Shutdown,
+    StartGroup,
+)
+from fleet.profiling.measure import measure
+from fleet.run.ranks.feed import Feed, FeedTimeout, Share
+from fleet.run.ranks.job_run import JobRun, Saving, formed, save
+from fleet.run.ranks.rehearsal import RehearsedCompute
+from fleet.run.ranks.runtime import Runtime
+from fleet.run_directory.directory import RunDirectory
+from fleet.spec import Job
+from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
+from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers.device.allocator import give_freed_memory_back
+from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.horovod import HorovodHangs
+from trainers.resize import joining, resize
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+IDLE_SECONDS = 1.0
+GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
+
+
+class Orphaned(RunError):
+    """The process that started this rank is gone."""
+
+
+class Unheard(RunError):
+    """Rank 0, which sends a pulse, is heard of no more."""
+
+
+@dataclass
+class TrainerRank:
+    """Carries out the coordinator's orders on one device.
+
+    Args:
+        world: all ranks; groups are formed of it.
+        mailbox: this trainer's.
+        runtime: what the spec says of jobs and data.
+        make_ring: takes part in the making of the node's ring.
+        reader: this rank's number among the ring's readers.
+        device: what to train on.
+        directory: where checkpoints go.
+        report_signal: tells the coordinator if this rank got a signal.
+        moves: called now and then: this rank is not stuck.
+        adder: what adds gradients in groups.
+    """
+
+    world: MPI.Intracomm
+    mailbox: Mailbox
+    runtime: Runtime
+    make_ring: Callable[[MakeRing], Ring]
+    reader: int
+    device: torch.device
+    directory: RunDirectory
+    report_signal: Callable[[], None]
+    moves: Callable[[], None] = lambda: None
+    adder: AdderOf = InOrder
+    ring: Ring | None = None
+    _heard: float = field(default_factory=time.monotonic)
+    _fatal: str = ""  # why the run must end, as rank 0 was told
+    _held: dict[str, Trainer] = field(default_factory=dict)  # jobs in memory: those that left, those that came
+    _unmoved: dict[str, Exception] = field(default_factory=dict)  # why a job did not come
+    _move_seconds: dict[str, float] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Serve until told to shut down; returns the exit code."""
+        parent = os.getppid()
+        while True:
+            self.moves()
+            message = self.mailbox.receive(IDLE_SECONDS)
+            self.report_signal()
+            if os.getppid() != parent:
+                raise Orphaned("the launcher of this rank is gone")
+            if message is None:
+                self._check_pulse()
+                continue
+            self._heard = time.monotonic()
+            if isinstance(message, Shutdown):
+                return message.code
+            if isinstance(message, MakeRing):
+                self.ring = self.make_ring(message)
+            elif isinstance(message, StartGroup):
+                self._serve(message.job, partial(self._train, message))
+            elif isinstance(message, (AddJob, SetBatch)):
+                self._learn(message)
+            elif isinstance(message, MoveGroup):
+                self._move(message)
+            elif isinstance(message, SaveJob):
+                self._save(message)
+            elif isinstance(message, ProfileGroup):
+                self._serve(message.job, partial(self._profile, message))
+
+    def _learn(self, news: AddJob | SetBatch) -> None:
+        """Take in what is new about the run's jobs."""
+        if isinstance(news, SetBatch):
+            self.runtime = self.runtime.with_batch(news.job, news.batch_size)
+            return
+        importlib.invalidate_caches()  # its module may be younger than this process
+        self.runtime = self.runtime.with_job(Job.model_validate(news.job))
+
+    def _poll(self) -> Message | None:
+        """The next message for whoever trains."""
+        while isinstance(message := self.mailbox.poll(), (AddJob, SetBatch)):
+            self._learn(message)
+        return message
+
+    def _check_pulse(self) -> None:
+        """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
+        silence = time.monotonic() - self._heard
+        if silence > self.runtime.timeout + GRACE_SECONDS:
+            more = f"; {self._fatal}" if self._fatal else ""
+            raise Unheard(f"rank 0 has said nothing for {silence:.0f} s: a source of data may be stuck there{more}")
+
+    def _serve(self, job: str, work: Callable[[], Left]) -> None:
+        """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
+        try:
+            word = work()
+        except RunError:
+            raise
+        except PeerFailed as error:
+            word = Left(job, 0, "peer", error=str(error))
+        except WriterLost as error:
+            goes_on = survives_losses()
+            word = Left(job, 0, "lost" if goes_on else "failed", error=self._no_samples(error), fatal=not goes_on)
+        except (CheckpointError, HorovodHangs) as error:
+            word = Left(job, 0, "failed", error=str(error), fatal=True)
+        except (RingTimeout, FeedTimeout) as error:
+            word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
+        except Exception as error:
+            word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        self._free_memory()
+        self._tell(replace(word, rank=self.world.rank))
+        self._fatal = word.error if word.fatal else ""
+        if not word.fatal:
+            self._heard = time.monotonic()  # pulses went by meanwhile
+
+    def _no_samples(self, error: Exception) -> str:
+        """What a person should know of a wait for samples that was in vain; it is no job's fault."""
+        return (
+            f"{error}; a source of data may be stuck there (py-spy dump --pid ... shows where); if one slot of "
+            f"samples really takes so long, raise resources.timeout (now {self.runtime.timeout:g} s)"
+        )
+
+    def _move(self, order: MoveGroup) -> None:
+        """Give a job away, or take it; if it does not come, the order to train it tells rank 0 why."""
+        begin = time.perf_counter()
+        self._unmoved.pop(order.job, None)
+        trainer = self._held.pop(order.job, None)
+        try:
+            if trainer is None:
+                trainer = self._trainer(order.job, joining(order.new, self.world.rank))
+            if resize(trainer, self.world, order.old, order.new, order.tag, self.runtime.timeout):
+                self._held[order.job] = trainer
+        except Exception as error:
+            self._unmoved[order.job] = error
+        self._move_seconds[order.job] = time.perf_counter() - begin
+
+    def _save(self, order: SaveJob) -> None:
+        """Write down a job that is in memory alone; where that fails, the run goes back to the checkpoint before."""
+        try:
+            trainer = self._held.pop(order.job)
+            with trainer.group:
+                written = save(order.job, trainer, self._saving(order.job))
+            if written is not None:
+                self._tell(written)
+        except Exception as error:
+            word = Left(order.job, self.world.rank, "failed", error=f"{type(error).__name__}: {error}", fatal=True)
+            self._tell(replace(word, traceback=traceback.format_exc()))
+            self._fatal = word.error
+
+    def _train(self, order: StartGroup) -> Left:
+        begin = time.perf_counter()
+        feed: Feed | None = None
+        reader = self._attach(order.lane)
+        try:
+            with ExitStack() as stack:
+                trainer, rejected = self._begin(order, stack)
+                group = trainer.group
+                compute = self._rehearsed(order, group)
+                share = self._share(order, group, trainer)
+                reading = self.runtime.reading(order.job, order.lane.layout)
+                feed = Feed(
+                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self.device, reading,
+                    self.runtime.timeout,
+                )  # fmt: skip
+                if compute is not None:
+                    trainer.compute = compute
+                    compute.watch(lambda: (feed.waited, group.waited))
+                with trainer.adding():
+                    if group.is_master:
+                        moving = self._move_seconds.pop(order.job, 0.0)
+                        self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
+                    word = self._run(order, group, trainer, feed)
+                if word.held:
+                    stack.pop_all()  # the group stays
+                    self._held[order.job] = trainer
+                return word
+        finally:
+            if feed is not None:
+                feed.close()
+            else:
+                reader.leave()
+
+    def _begin(self, order: StartGroup, stack: ExitStack) -> tuple[Trainer, list[CheckpointError]]:
+        """The job's trainer: the one that came here, or a new one with the state of the checkpoint."""
+        held = self._held.pop(order.job, None)
+        self._held.clear()  # whatever else was held has been moved or saved, or has failed
+        if order.moved:
+            if held is None:
+                raise self._unmoved.pop(order.job)
+            check_group(stack.enter_context(held.group), order.members, self.device)
+            return held, []
+        group = Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout)
+        trainer = self._trainer(order.job, stack.enter_context(group))
+        check_group(group, order.members, self.device)
+        return trainer, self._restore(order, group, trainer)
+
+    def _saving(self, job: str) -> Saving:
+        settings = self.runtime.spec.checkpoints
+        return Saving(self.directory.checkpoints(job), settings.every, settings.keep)
+
+    def _run(self, order: StartGroup, group: Group, trainer: Trainer, feed: Feed) -> Left:
+        job = self.runtime.job(order.job)
+        saving = self._saving(order.job)
+        stop = self.runtime.stop(order.job)
+        samples = self.runtime.data_of(job.name).samples
+        real = self.runtime.rehearsal is None
+        return JobRun(
+            order,
+            group,
+            trainer,
+            feed,
+            stop,
+            saving,
+            self._tell,
+            self._poll,
+            samples,
+            real,
+            self.moves,
+            self.world.size,
+        ).run()
+
+    def _trainer(self, job: str, group: Group) -> Trainer:
+        level = self.runtime.spec.determinism.level
+        workers = self.runtime.job(job).virtual_workers
+        return Trainer(self.runtime.task(job), workers, group, self.device, level=level, adder=self.adder)
+
+    def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
+        job = self.runtime.job(order.job)
+        rehearsal = self.runtime.rehearsal
+        if rehearsal is None:
+            return None
+        rate = order.fitted[group.size - 1]
+        largest = -(-job.virtual_workers // group.size)
+        return RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
+
+    def _restore(self, order: StartGroup, group: Group, trainer: Trainer) -> list[CheckpointError]:
+        """Go on from the newest checkpoint that is whole; the master reads it."""
+        if not order.resume:
+            return []
+        saved, rejected = latest_good(self.directory.checkpoints(order.job)) if group.is_master else (None, [])
+        if group.agree(int(saved is not None)):
+            trainer.restore(saved)
+        return rejected
+
+    def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:
+        job = self.runtime.job(order.job)
+        plan = trainer.plan(self.runtime.data_of(order.job).samples)
+        block = group.block(job.virtual_workers)
+        return Share(plan, block, group.index, group.size, job.global_batch)
+
+    def _attach(self, lane: LaneSpec) -> LaneReader:
+        assert self.ring is not None, "lanes are opened after rings are made"
+        return self.ring.lanes[lane.lane].reader(self.reader, lane.layout, lane.generation, self.runtime.timeout)
+
+    def _profile(self, order: ProfileGroup) -> Left:
+        runtime = self.runtime.with_batch(order.job, order.batch_size) if order.batch_size else self.runtime
+        job = runtime.job(order.job)
+        begin = time.perf_counter()
+        with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
+            level = self.runtime.spec.determinism.level
+            trainer = Trainer(
+                runtime.task(order.job), job.virtual_workers, group, self.device, level=level, adder=self.adder
+            )
+            with trainer.adding():
+                forming = time.perf_counter() - begin
+                layout = self.runtime.data_of(order.job).layout
+                timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
+            if group.is_master:
+                self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
+        return Left(order.job, 0, "profiled")
+
+    def _free_memory(self) -> None:
+        give_freed_memory_back()
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).empty_cache()
+
+    def _tell(self, message: Message) -> None:
+        self.mailbox.send(0, TO_COORDINATOR, message)

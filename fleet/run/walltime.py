@@ -1,0 +1,82 @@
+"""Stops a run in time for its checkpoints, before its allocation ends."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fleet.coordination.ledger import Ledger
+from fleet.machine.signals import StopFlag
+from fleet.machine.walltime_of_allocation import Allocation
+from fleet.run_directory.journal import Journal
+
+
+@dataclass
+class Walltime:
+    """Whether to stop now: a signal came, or what is left is just enough for a step and the checkpoints, or for the
+    measurement that would begin now.
+
+    Args:
+        stop: raised by signals; raised here once time is up.
+        allocation: None outside of all.
+        margin: seconds to be left at the end.
+    """
+
+    stop: StopFlag
+    allocation: Allocation | None
+    margin: float
+    ledger: Ledger
+    journal: Journal
+    clock: Callable[[], float] = time.time
+    _most: float = math.inf  # seconds kept for stopping: a run that stopped when it begins would begin for ever
+
+    def __call__(self, measuring: float = 0.0) -> bool:
+        """Whether to stop now; `measuring`: seconds that a measurement takes, while rates are measured."""
+        left = self.left
+        if not self.stop.raised and left is not None and left <= min(self.needed + measuring, self._most):
+            self.stop.raised = True
+            what = "no further measurement" if measuring else "stopping for checkpoints"
+            text = f"the allocation ends in {left:.0f} s: {what}; the same command goes on"
+            self.journal.write("warning", text=text, job=None)
+        return self.stop.raised
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the allocation ends; None where it does not."""
+        if self.allocation is None or self.allocation.end is None:
+            return None
+        return self.allocation.end - self.clock()
+
+    @property
+    def needed(self) -> float:
+        """Seconds from a decision to stop until all checkpoints are written, as measured, and the margin; at most half
+        of those that were left when the run began.
+        """
+        return min(self.ledger.seconds_to_stop() + self.margin, self._most)
+
+    def announce(self) -> None:
+        """Write down what is known of the end."""
+        known = self.allocation
+        if known is None:
+            return
+        left = self.left
+        self.journal.write("allocation", scheduler=known.scheduler, id=known.job, left=left)
+        if left is not None:
+            self._keep_half(left)
+        if known.problem:
+            text = f"{known.scheduler} does not say when the allocation ends ({known.problem}): only a signal stops it"
+            self.journal.write("warning", text=text, job=None)
+
+    def _keep_half(self, left: float) -> None:
+        """Train in half of what is left at least, however long it may take to stop."""
+        wanted = self.needed
+        self._most = max(0.0, left) / 2
+        if wanted > self._most:
+            text = (
+                f"{left:.0f} s are left of the allocation, and stopping may take {wanted:.0f} s: the run stops "
+                f"{self._most:.0f} s before the end; longer allocations, or a lower checkpoints.margin "
+                f"(now {self.margin:g} s), leave more"
+            )
+            self.journal.write("warning", text=text, job=None)

@@ -1,0 +1,100 @@
+"""Jobs that are added to a run: `fleet add` leaves them in the run directory, and rank 0 takes them in or refuses them.
+
+DIR/added/offered/JOB.json goes to DIR/added/taken/JOB.json, or away, with the reason in DIR/added/refused/JOB.txt. Jobs
+that were taken are part of the run from then on: every later session trains them as if the spec named them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fleet.run_directory.directory import write_whole
+
+JobMapping = Mapping[str, Any]
+
+
+class AddedJobs:
+    """The folder `added` of a run directory; jobs in it are JSON-able mappings with all keys of a spec's job."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory / "added"
+
+    def offer(self, job: JobMapping) -> None:
+        """Leave a job for the run to take in."""
+        self._refused(job["name"]).unlink(missing_ok=True)
+        self._write("offered", job)
+
+    def offers(self) -> dict[str, JobMapping | None]:
+        """Jobs that nobody has looked at yet, by name; None where the file holds none."""
+        return {path.stem: _read(path) for path in self._paths("offered")}
+
+    def take(self, job: JobMapping) -> None:
+        """Make a job that was offered part of the run."""
+        self._write("taken", job)
+        self._offered(job["name"]).unlink(missing_ok=True)
+
+    def take_all(self, jobs: Iterable[JobMapping]) -> None:
+        """Make those of a start's jobs that are still on offer part of the run; see `at_start`."""
+        offers = self.offers()
+        for job in jobs:
+            if job["name"] in offers:
+                self.take(job)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Say why a job is not taken in."""
+        path = self._refused(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, why + "\n")
+        self._offered(name).unlink(missing_ok=True)
+
+    def taken(self) -> list[JobMapping]:
+        """Jobs that are part of the run, in the order in which they came."""
+        jobs = [job for path in self._paths("taken") if (job := _read(path)) is not None]
+        return sorted(jobs, key=lambda job: (job["arrival"], job["name"]))
+
+    def at_start(self, now: float, acceptable: Callable[[JobMapping], bool]) -> list[JobMapping]:
+        """Jobs that a run trains which starts at its second `now`: those that were taken, then `acceptable` offers."""
+        taken = self.taken()
+        known = {job["name"] for job in taken}
+        offered = [job for name, job in self.offers().items() if job is not None and name not in known]
+        good = [job for job in offered if acceptable(job)]
+        return [*taken, *({**job, "arrival": now + float(job.get("arrival", 0.0))} for job in good)]
+
+    def names(self) -> set[str]:
+        """Names that are taken or on offer."""
+        return {path.stem for kind in ("offered", "taken") for path in self._paths(kind)}
+
+    def verdict(self, name: str) -> str | None:
+        """What became of an offer: "" if it was taken, the reason if it was refused, None if nobody has looked yet."""
+        if self._refused(name).exists():
+            return self._refused(name).read_text().strip()
+        return None if self._offered(name).exists() else ""
+
+    def withdraw(self, name: str) -> None:
+        """Take an offer back."""
+        self._offered(name).unlink(missing_ok=True)
+
+    def _write(self, kind: str, job: JobMapping) -> None:
+        path = self._folder / kind / f"{job['name']}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps(job, indent=1))
+
+    def _paths(self, kind: str) -> list[Path]:
+        return sorted((self._folder / kind).glob("[!.]*.json"))
+
+    def _offered(self, name: str) -> Path:
+        return self._folder / "offered" / f"{name}.json"
+
+    def _refused(self, name: str) -> Path:
+        return self._folder / "refused" / f"{name}.txt"
+
+
+def _read(path: Path) -> JobMapping | None:
+    try:
+        job = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return job if isinstance(job, dict) and job.get("name") == path.stem else None

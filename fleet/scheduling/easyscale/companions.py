@@ -1,0 +1,144 @@
+"""Each job's companion: its plan database, and what was seen of its speed (EasyScale, SC'23, 3.4.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fleet.scheduling.easyscale.intra_job import Capability, Counts, PlanDatabase
+from fleet.scheduling.model.job_state import JobState, Scaling
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import State
+
+_NOISE = 1e-6  # speeds that differ by less, as a part, are the same
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the policy sets, see `EasyScale`; `growth` is infinite where it is not bounded."""
+
+    heterogeneous: bool = True
+    min_share: float = 0.0
+    top_k: int = 3
+    waste: float = 0.3
+    growth: float = math.inf
+    executors: Mapping[str, int] = field(default_factory=dict)
+    interference: float = 1.0
+
+
+class _Kept(NamedTuple):
+    rate: RateCurve
+    scaling: Scaling | None
+    database: PlanDatabase
+
+
+class Companions:
+    """The plan databases of the jobs of a state; those of the last plan are used again where nothing has changed.
+
+    Args:
+        state: of the run.
+        rules: of the policy.
+
+    Attributes:
+        kinds: of device, in the order of the nodes; every `Counts` has a number for each.
+        memo: what the next plan may use again.
+        seen_anew: job -> devices -> samples/s, where something was seen that the last promise does not say.
+    """
+
+    def __init__(self, state: State, rules: Rules) -> None:
+        self._state, self._rules = state, rules
+        self._there = state.cluster.counts()
+        self._known: dict[str, _Kept] = state.memo if isinstance(state.memo, dict) else {}
+        self.kinds = list(self._there)
+        self.memo: dict[str, _Kept] = {}
+        self.seen_anew: dict[str, Mapping[Counts, float]] = {}
+        for name, devices in state.running.items():
+            if name in state.by_name and state.unavailable.isdisjoint(devices):
+                self._look(state.by_name[name], self.counts(devices))
+
+    def counts(self, devices: list[int] | tuple[int, ...]) -> Counts:
+        """How many of these devices are of each kind."""
+        if len(self.kinds) == 1:
+            return (len(devices),)
+        kinds = [self._state.cluster.kind_of(device) for device in devices]
+        return tuple(kinds.count(kind) for kind in self.kinds)
+
+    def seen(self, name: str) -> Mapping[Counts, float]:
+        """Devices -> samples/s that were seen on them; the driver keeps it as the job's promise."""
+        found: Mapping[Counts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
+        return found
+
+    def fall_back(self, job: JobState, held: Counts) -> Counts:
+        """The devices on which the job was faster than on all that it holds; all if there are none.
+
+        Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
+        """
+        if self._by_curve(job) and len(held) == 1:
+            return (job.rate.peak(held[0]),)
+        return self.of(job).fall_back(held, self.seen(job.name))
+
+    def of(self, job: JobState) -> PlanDatabase:
+        """The configurations of that job."""
+        if job.name not in self.memo:
+            kept = self._known.get(job.name)
+            if kept is None or kept.rate is not job.rate or kept.scaling is not job.scaling:
+                kept = _Kept(job.rate, job.scaling, self._new(job))
+            kept.database.learn(self._measured(job))
+            self.memo[job.name] = kept
+        return self.memo[job.name].database
+
+    def _look(self, job: JobState, held: Counts) -> None:
+        before = self.seen(job.name)
+        if job.pace > 0 and not job.guaranteed and abs(before.get(held, 0.0) - job.pace) > _NOISE * job.pace:
+            self.seen_anew[job.name] = {**before, held: job.pace}
+
+    def _new(self, job: JobState) -> PlanDatabase:
+        rules = self._rules
+        speeds = [self._speed(job, kind) for kind in self.kinds]
+        workers = job.rate.workers or job.limit
+        return PlanDatabase(
+            tuple(
+                Capability(speed, rules.executors.get(kind, 1), rules.interference)
+                for kind, speed in zip(self.kinds, speeds)
+            ),
+            workers,
+            least=max(1, math.ceil(rules.min_share * job.gang)),
+            most=min(workers, job.limit),
+            there=self._usable(job, speeds),
+            max_waste=rules.waste,
+        )
+
+    def _speed(self, job: JobState, kind: str) -> float:
+        """C_i, samples/s of one device."""
+        if self._by_curve(job) or job.scaling is None:
+            return job.rate(1)
+        return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
+
+    def _usable(self, job: JobState, speeds: list[float]) -> Counts:
+        """All devices, or those of the kind on which the job stays for good: the one it prefers, or the strongest."""
+        there = tuple(self._there.values())
+        if self._rules.heterogeneous and job.mixed_kinds:
+            return there
+        strength = [speed * count for speed, count in zip(speeds, there)]
+        home = self.kinds.index(job.kind) if job.kind in self.kinds else strength.index(max(strength))
+        return tuple(count if i == home else 0 for i, count in enumerate(there))
+
+    def _measured(self, job: JobState) -> _Measured:
+        return _Measured(self.seen(job.name), job.rate if self._by_curve(job) else None)
+
+    def _by_curve(self, job: JobState) -> bool:
+        return job.scaling is None or self.kinds == [""]
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What was seen on devices, or else the job's rate curve where there is nothing better."""
+
+    seen: Mapping[Counts, float]
+    curve: RateCurve | None
+
+    def __call__(self, nums: Counts) -> float | None:
+        found = self.seen.get(nums)
+        return self.curve(sum(nums)) if found is None and self.curve is not None else found

@@ -1,0 +1,189 @@
+"""One plan for elastic jobs, step by step: make room, go back, start, scale out (EasyScale, SC'23, 3.4.2 and 5.3)."""
+
+from __future__ import annotations
+
+import math
+
+from fleet.scheduling.easyscale.companions import Companions, Rules
+from fleet.scheduling.easyscale.inter_job import Proposal, approved
+from fleet.scheduling.easyscale.intra_job import Counts, PlanDatabase
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.state import State
+
+
+class ElasticRound:
+    """Who holds what while a plan is made.
+
+    Args:
+        state: of the run.
+        rules: of the policy.
+
+    Attributes:
+        companions: of the jobs.
+        dropped: job -> why it can never run.
+    """
+
+    def __init__(self, state: State, rules: Rules) -> None:
+        self._state, self._rules = state, rules
+        self.companions = Companions(state, rules)
+        self.dropped: dict[str, str] = {}
+        self._kinds = self.companions.kinds
+        self._all = list(state.cluster.counts().values())
+        self._free = state.free_devices()
+        self._barred: set[int] = set()  # kinds that a job waits for
+        self._held: dict[str, list[int]] = {}
+        for name, devices in state.running.items():
+            if name in state.by_name:
+                self._held[name] = [device for device in devices if device not in state.unavailable]
+
+    def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+        """Who gets other devices than it has, and who stops."""
+        running = self._state.running
+        held = {name: tuple(sorted(devices)) for name, devices in self._held.items()}
+        placed = {name: devices for name, devices in held.items() if devices and devices != running.get(name)}
+        return placed, tuple(name for name, devices in held.items() if not devices and name in running)
+
+    def place_guaranteed(self) -> None:
+        """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least."""
+        waiting = [job for job in self._state.waiting if job.guaranteed]
+        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+            choices = self._choices(job)
+            if not any(job.gang <= sum(self._all[i] for i in kinds) for kinds in choices):
+                self.dropped[job.name] = f"it asks for {job.gang} devices{self._of(job)}; there are fewer"
+                continue
+            for kinds in choices:
+                if self._make_room(job.gang, kinds):
+                    self._held[job.name] = self._taken(job.gang, kinds)
+                    break
+
+    def fall_back(self) -> None:
+        """Let jobs that are slower than they were on fewer devices have these alone."""
+        for name in list(self._held):
+            job = self._state.by_name[name]
+            if not job.guaranteed and self._held[name]:
+                self._shrink(name, self.companions.fall_back(job, self._counts(name)))
+
+    def start(self) -> None:
+        """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind."""
+        waiting = [job for job in self._state.waiting if not job.guaranteed]
+        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+            database = self.companions.of(job)
+            kinds = [i for i in self._fastest_first(database) if i not in self._barred]
+            if database.least > min(sum(database.there), database.most):
+                self.dropped[job.name] = f"it asks for {database.least} devices or more{self._of(job)}; there are fewer"
+            elif sum(self._free_of(i) for i in kinds) >= database.least:
+                self._held[job.name] = self._taken(database.least, kinds)
+            else:
+                self._barred.update(kinds)
+
+    def grow(self) -> None:
+        """Algorithm 1, until nobody can use what is left; a single time where growth is bounded."""
+        begun = set(self._held).difference(self._state.running)
+        while accepted := approved(self._proposals(begun), self._left()):
+            for proposal in accepted:
+                self._accept(proposal)
+            if self._rules.growth < math.inf:
+                return
+
+    def _proposals(self, begun: set[str]) -> list[Proposal]:
+        left, bounded = self._left(), self._rules.growth < math.inf
+        found: list[Proposal] = []
+        for name, devices in self._held.items():
+            job = self._state.by_name[name]
+            if devices and not job.guaranteed and not (bounded and name in begun):
+                database = self.companions.of(job)
+                held = self._counts(name)
+                found += database.proposals(name, held, left, self._rules.top_k, self._rules.growth)
+        return found
+
+    def _accept(self, proposal: Proposal) -> None:
+        more = self._free.take(proposal.count, self._kinds[proposal.kind])
+        assert more is not None, "Algorithm 1 counts what is free"
+        self._held[proposal.job] += more
+        self._shrink(proposal.job, proposal.nums)
+
+    def _make_room(self, count: int, kinds: list[int]) -> bool:
+        """Have so many free devices of these kinds; False, and nothing changed, if that cannot be."""
+        elastic = [name for name in self._held if not self._state.by_name[name].guaranteed]
+        there = sum(self._counts(name)[i] for name in elastic for i in kinds)
+        if sum(self._free_of(i) for i in kinds) + there < count:
+            return False
+        while sum(self._free_of(i) for i in kinds) < count:
+            self._scale_in(elastic, kinds)
+        return True
+
+    def _scale_in(self, elastic: list[str], kinds: list[int]) -> None:
+        """Take one device from the job that loses least of its speed; a whole job where all have their least."""
+        losses = [
+            (loss, self._last_first(name), name, i)
+            for name in elastic
+            for i in kinds
+            if (loss := self._loss(name, i)) is not None
+        ]
+        if not losses:
+            name = min((name for name in elastic if any(self._counts(name)[i] for i in kinds)), key=self._last_first)
+            self._shrink(name, (0,) * len(self._kinds))
+            return
+        _, _, name, i = min(losses)
+        held = self._counts(name)
+        fewer = (*held[:i], held[i] - 1, *held[i + 1 :])
+        self._shrink(name, self.companions.of(self._state.by_name[name]).trimmed(fewer))
+
+    def _loss(self, name: str, kind: int) -> float | None:
+        """The part of its speed that a job loses with a device of that kind; None: it has none to give."""
+        held = self._counts(name)
+        database = self.companions.of(self._state.by_name[name])
+        if not held[kind] or sum(held) <= database.least:
+            return None
+        return round(1 - database.perf((*held[:kind], held[kind] - 1, *held[kind + 1 :])) / database.perf(held), 9)
+
+    def _last_first(self, name: str) -> tuple[float, float, str]:
+        """Who goes first when jobs have to stop: the least important, then the last that came."""
+        job = self._state.by_name[name]
+        return job.priority, -job.arrival, name
+
+    def _shrink(self, name: str, nums: Counts) -> None:
+        """Let a job keep so many devices of each kind, on as few nodes as possible."""
+        if nums == self._counts(name):
+            return
+        cluster = self._state.cluster
+        for kind, keep in zip(self._kinds, nums):
+            own = [device for device in self._held[name] if cluster.kind_of(device) == kind]
+            on = {device: cluster.node_of(device) for device in own}
+            alike = {node: list(on.values()).count(node) for node in on.values()}
+            freed = sorted(own, key=lambda device: (-alike[on[device]], device))[keep:]
+            self._held[name] = [device for device in self._held[name] if device not in freed]
+            self._free.give(freed)
+
+    def _taken(self, count: int, kinds: list[int]) -> list[int]:
+        """So many free devices, of the first of these kinds as long as there are any."""
+        found: list[int] = []
+        for i in kinds:
+            wanted = min(count - len(found), self._free_of(i))
+            if wanted:
+                found += self._free.take(wanted, self._kinds[i]) or ()
+        return found
+
+    def _choices(self, job: JobState) -> list[list[int]]:
+        """The kinds that a guaranteed job may have together, best first; a gang of one kind before a mixed one."""
+        order = sorted(range(len(self._kinds)), key=lambda i: (self._kinds[i] != job.kind, -self._free_of(i)))
+        if job.kind in self._kinds and not job.mixed_kinds:
+            order = order[:1]
+        return [[i] for i in order] + ([order] if job.mixed_kinds and len(order) > 1 else [])
+
+    def _fastest_first(self, database: PlanDatabase) -> list[int]:
+        kinds = [i for i, there in enumerate(database.there) if there]
+        return sorted(kinds, key=lambda i: -database.capabilities[i].speed)
+
+    def _counts(self, name: str) -> Counts:
+        return self.companions.counts(self._held[name])
+
+    def _free_of(self, kind: int) -> int:
+        return self._free.of_kind(self._kinds[kind]) if self._kinds[kind] else self._free.count
+
+    def _left(self) -> Counts:
+        """Free devices of each kind that may be proposed."""
+        return tuple(0 if i in self._barred else self._free_of(i) for i in range(len(self._kinds)))
+
+    def _of(self, job: JobState) -> str:
+        return f" of kind {job.kind}" if job.kind in self._kinds and not job.mixed_kinds else ""

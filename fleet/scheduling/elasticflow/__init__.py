@@ -1,0 +1,1 @@
+"""Minimum satisfactory shares and promises (ElasticFlow, ASPLOS'23)."""

@@ -1,0 +1,282 @@
+"""Who was promised which devices when: admission, one job at a time (ElasticFlow, ASPLOS'23, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+
+from fleet.scheduling.elasticflow.claims import Claim, Step
+from fleet.scheduling.elasticflow.shares import (
+    NOTHING,
+    Levels,
+    Share,
+    Timetable,
+    Window,
+    fill,
+    fill_with_restarts,
+    lost,
+    slot_at,
+)
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.state import State
+from fleet.scheduling.placing.buddy import BuddyTree
+
+MARGIN = 1e-6
+"""Seconds before its deadline at which a promised job is done, and a thousandth of it for each second: for rounding."""
+
+REFILLS = 1000
+"""Promises that are filled anew in one plan at most, so that it ends soon."""
+
+SORTED_AT_ONCE = 200
+"""From so many new steps on it is quicker to sort all than to put each in its place."""
+
+
+class Promises:
+    """The claims of all unfinished jobs, and what is promised in each slot; a policy's memo.
+
+    All of it follows from the state and its promises.
+
+    Args:
+        cluster: the machine.
+        slot: seconds.
+
+    Attributes:
+        tree: of the cluster.
+        claims: by job.
+        given: what was promised in this plan; None: nothing, and nothing will be.
+        owed: jobs that were admitted, but for which what was promised is lost.
+    """
+
+    def __init__(self, cluster: Cluster, slot: float) -> None:
+        self.tree = BuddyTree(cluster)
+        self.claims: dict[str, Claim] = {}
+        self._steps: list[Step] = []  # in order
+        self._new_steps: list[Step] = []  # not in order yet
+        self.given: dict[str, Share | None] = {}
+        self.owed: set[str] = set()
+        self._slot = slot
+        self._refills = REFILLS
+        self._size = cluster.size
+        self._line: list[tuple[float, str]] = []  # those who are promised something, by deadline
+        self._table = Timetable(slot)
+        self._levels: dict[tuple[int, int], tuple[Levels, object]] = {}
+
+    @classmethod
+    def of(cls, state: State, slot: float) -> tuple[Promises, list[JobState]]:
+        """The claims after what has happened, and the jobs of which nothing is decided yet."""
+        book = state.memo if isinstance(state.memo, cls) else None
+        names: Iterable[str] = state.by_name if book is None else state.changed
+        if book is None:
+            book = cls(state.cluster, slot)
+        book.given, book._refills = {}, REFILLS
+        new = []
+        for name in names:
+            if name not in state.by_name:
+                book.remove(name)
+            elif name not in book.claims:
+                job = state.by_name[name]
+                if job.admitted or name in state.promises or job.deadline == math.inf:
+                    book._enter(job, state.promises.get(name))
+                else:
+                    new.append(job)
+        return book, new
+
+    @property
+    def steps(self) -> list[Step]:
+        """Of all claims, the one that returns most first."""
+        new, self._new_steps = self._new_steps, []
+        if len(new) > SORTED_AT_ONCE:
+            self._steps = sorted(self._steps + new)
+        else:
+            for step in new:
+                insort(self._steps, step)
+        return self._steps
+
+    def claim_of(self, job: JobState) -> Claim:
+        """A claim that is promised nothing."""
+        key = id(job.rate), job.limit
+        if key not in self._levels:
+            self._levels[key] = Levels.of(job.rate, job.limit, self._size), job.rate
+        return Claim(job.name, self._levels[key][0], job.deadline, job.restart)
+
+    def remove(self, name: str) -> None:
+        """A job has left, or is not admitted after all."""
+        claim = self.claims.pop(name, None)
+        if claim is not None:
+            self._table.add(claim.share.first, -claim.devices)
+            self._set(claim, NOTHING)
+            self._set_steps(claim, 0)
+            self.given.pop(name, None)
+            self.owed.discard(name)
+
+    def admit(self, job: JobState, state: State, capacity: int) -> bool:
+        """Promise a job its deadline if all promises can be kept: beside them as they are, or with all filled anew.
+
+        Args:
+            capacity: devices that may be promised.
+        """
+        claim = self.claims.get(job.name) or self.claim_of(job)
+        share = self._share(claim, job, state.time, capacity, self._table)
+        if share is None:
+            return self._could(claim, job, state.time) and self.refresh(state, capacity, [claim])
+        self._table.add(share.first, claim.levels.devices[share.array])
+        self._give(claim, share)
+        return True
+
+    def admit_together(self, jobs: Sequence[JobState], state: State, capacity: int) -> bool:
+        """Promise all of these jobs their deadlines, or none of them."""
+        claims = [self.claim_of(job) for job in jobs]
+        could = all(self._could(claim, job, state.time) for claim, job in zip(claims, jobs))
+        return could and self.refresh(state, capacity, claims)
+
+    def refresh(self, state: State, capacity: int, new: Sequence[Claim]) -> bool:
+        """Fill all promises anew with the work that is left, and new ones: each in turn, in the order of deadlines.
+
+        Where that would be more than REFILLS in one plan, it is for those that follow the new ones in line and then for
+        those before them; the others stay as they are.
+
+        Returns:
+            False, and nothing is done, if one cannot be met.
+        """
+        again, table = self._again(new, state.time)
+        line = _by_deadline([*again, *new])
+        table, shares = self._filled(line, state, capacity, table, partly=False)
+        if None in shares:
+            return False
+        self._table = table
+        for claim, share in zip(line, shares):
+            self._give(claim, share)
+        return True
+
+    def mend(self, state: State, capacity: int) -> None:
+        """Keep what can be kept where fewer devices are left than are promised; promise anew what was lost so."""
+        if self._table.most(slot_at(state.time, self._slot)) > capacity:
+            line = [self.claims[name] for _, name in self._line]
+            empty = Timetable(self._slot, slot_at(state.time, self._slot))
+            self._table, shares = self._filled(line, state, capacity, empty, partly=True)
+            for claim, share in zip(line, shares):
+                self._give(claim, share)
+                if share is None:
+                    self.owed.add(claim.name)
+        for name in sorted(self.owed):
+            if self.admit(state.by_name[name], state, capacity):
+                self.owed.discard(name)
+
+    def queue(self, job: JobState) -> None:
+        """A job waits for devices that others need less; it is promised nothing."""
+        self._give(self.claim_of(job), None)
+
+    def spare(self, claim: Claim, job: JobState, now: float, after: int) -> float:
+        """Samples by which a promise exceeds what a job needs if it now moves to the level of that number.
+
+        Its promise is kept whatever comes if this is not negative: the move takes `restart` seconds, and so does each
+        that follows from it. -1: it may have to move again at once.
+        """
+        if not claim.restart or not claim.top:
+            return math.inf
+        begin = slot_at(now, self._slot)
+        numbers = claim.share.array[begin - claim.share.first :]
+        end = (claim.share.first + len(claim.share.numbers)) * self._slot
+        window = Window.of(now, min(end, self._last(claim, now)), self._slot)
+        if window is None or not len(numbers):
+            return -math.inf
+        busy = max(now, (begin + int((numbers > 0).argmax())) * self._slot)
+        paused = max(0.0, now + claim.restart - busy) * claim.levels.rates[int(numbers.max())]
+        needed = job.remaining_at(now) + paused + lost(claim.levels, numbers, claim.restart, after)
+        return window.work(numbers, claim.levels.rates) - needed
+
+    def _could(self, claim: Claim, job: JobState, now: float) -> bool:
+        """Whether a job could meet its deadline if it were alone."""
+        window, work = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now)
+        return window is not None and claim.levels.alone(work, window.seconds) is not None
+
+    def _last(self, claim: Claim, now: float) -> float:
+        """When a job is to be done at the latest."""
+        return claim.deadline - MARGIN * (1 + (claim.deadline - now) / 1000)
+
+    def _enter(self, job: JobState, share: Share | None) -> None:
+        """A job is there, with what it was promised."""
+        claim = self.claims[job.name] = self.claim_of(job)
+        self._set(claim, share or NOTHING)
+        self._table.add(claim.share.first, claim.devices)
+        if job.admitted and share is None:
+            self.owed.add(job.name)
+
+    def _again(self, new: Sequence[Claim], now: float) -> tuple[list[Claim], Timetable]:
+        """The promises to be filled anew for new ones, and the table without them."""
+        line, most = self._line, self._refills
+        if len(line) <= most:
+            self._refills -= len(line)
+            return [self.claims[name] for _, name in line], Timetable(self._slot, slot_at(now, self._slot))
+        self._refills = 0
+        place = bisect_left(line, min((claim.deadline, claim.name) for claim in new))
+        begin = max(0, min(place, len(line) - most))
+        claims = [self.claims[name] for _, name in line[begin : begin + most]]
+        table = self._table.copy()
+        for claim in claims:
+            table.add(claim.share.first, -claim.devices)
+        return claims, table
+
+    def _filled(
+        self, line: Iterable[Claim], state: State, capacity: int, table: Timetable, partly: bool
+    ) -> tuple[Timetable, list[Share | None]]:
+        """Progressive filling of one after the other; unless `partly` it ends at the first that cannot be met."""
+        shares: list[Share | None] = []
+        for claim in line:
+            share = self._share(claim, state.by_name[claim.name], state.time, capacity, table)
+            shares.append(share)
+            if share is not None:
+                table.add(share.first, claim.levels.devices[share.array])
+            elif not partly:
+                break
+        return table, shares
+
+    def _share(self, claim: Claim, job: JobState, now: float, capacity: int, table: Timetable) -> Share | None:
+        """The least that a job must have beside what is promised in the table; None: it would be late."""
+        window, work, levels = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now), claim.levels
+        if window is None or work == math.inf:
+            return None
+        free = capacity - table.used(window.first, window.last)
+        if claim.restart:
+            work += levels.rates[-1] * max(0.0, job.ready - now)
+            numbers = fill_with_restarts(levels, work, window, free, claim.restart, levels.number(job.held))
+        else:
+            numbers = fill(levels, work, window, free)
+        return None if numbers is None else Share(window.first, numbers.tobytes())
+
+    def _give(self, claim: Claim, share: Share | None) -> None:
+        """Promise a job this from now on; the table knows already."""
+        self.claims[claim.name] = claim
+        self._set(claim, share or NOTHING)
+        self.given[claim.name] = share
+
+    def _set(self, claim: Claim, share: Share) -> None:
+        """Note what a job is promised; the table knows already."""
+        place, before = (claim.deadline, claim.name), claim.top
+        claim.promise(share)
+        if claim.top and not before:
+            insort(self._line, place)
+        elif before and not claim.top:
+            del self._line[bisect_left(self._line, place)]
+        self._set_steps(claim, claim.top or 1)
+
+    def _set_steps(self, claim: Claim, k: int) -> None:
+        """The steps that a job may climb whose highest promised level is k; 0: none."""
+        if claim.climbs == k:
+            return
+        if claim.steps:
+            ordered = self.steps
+            for step in claim.steps:
+                del ordered[bisect_left(ordered, step)]
+        counts = claim.levels.counts
+        claim.climbs, claim.steps = k, []
+        for level, value in enumerate(claim.levels.returns(k), 1):
+            step = (-value, claim.deadline, claim.name, level, counts[level] - counts[level - 1], claim)
+            claim.steps.append(step)
+        self._new_steps += claim.steps
+
+
+def _by_deadline(claims: Iterable[Claim]) -> list[Claim]:
+    return sorted(claims, key=lambda claim: (claim.deadline, claim.name))

@@ -1,0 +1,1 @@
+"""Jobs that train together at one pace (FLEET, MLSys'20)."""

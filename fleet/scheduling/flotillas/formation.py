@@ -1,0 +1,153 @@
+"""Which jobs form a flotilla, and how many devices each needs (FLEET, MLSys'20, Algorithm 2 and Eq. 3)."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fleet.scheduling.flotillas.choices import Choices
+from fleet.scheduling.model.state import JobState
+
+FILLING_KEEPS = (
+    0.9  # a filling may cost the jobs that it slows down a tenth of their useful work; devices idle otherwise
+)
+
+
+def form_flotilla(
+    candidates: Sequence[JobState],
+    devices: int,
+    delta: float | str,
+    literal: bool = False,
+    others: Sequence[JobState] = (),
+) -> dict[str, int]:
+    """Algorithm 2: choose jobs that keep the pace of the fastest, and balance the devices between them.
+
+    The pace is r_fast, the largest r(1). Jobs join in the order of |r_i(m) - r_fast| (Eq. 3), at the count m that makes
+    it smallest, while it is at most `delta` and m devices are left. The devices that remain go, one at a time, to the
+    slowest member. Where r_fast is that of one of the `others`, the closest candidate joins in any case.
+
+    Printed so, a job goes on receiving devices that make it slower. Therefore, unless `literal`:
+      * only useful counts are chosen (`RateCurve.useful`): none past the peak, none on a plateau but the first;
+      * devices that remain first admit further jobs in the same order, though these do not keep the pace: they do more
+        there than where scaling is below linear (Principle 2);
+      * then they go to the slowest member that gains from them, and stay idle if none does.
+
+    Ties go to the smaller count, then to the higher rate, then to spec order.
+
+    Args:
+        candidates: unfinished jobs, in spec order.
+        devices: M, how many there are.
+        delta: how close paces must be: samples/s, or text such as "12%", of r_fast.
+        literal: Algorithm 2 as printed, but for each job's limit.
+        others: jobs that train already, whose pace the new ones are to keep as well.
+
+    Returns:
+        Job -> count of devices, in the order of joining; empty without candidates or devices.
+    """
+    if not candidates or devices < 1:
+        return {}
+    choices = Choices(candidates, devices, literal)
+    pace = max([float(choices.single.max()), *(job.rate(1) for job in others)])
+    counts = _members(candidates, choices, devices, pace, closeness(delta, pace), literal)
+    _top_up(counts, choices, devices - sum(counts.values()))
+    return {candidates[job].name: count for job, count in counts.items()}
+
+
+def check_delta(delta: float | str) -> None:
+    """Raises ValueError unless `delta` is what `form_flotilla` takes."""
+    closeness(delta, 1.0)
+
+
+def closeness(delta: float | str, fastest: float) -> float:
+    """delta in samples/s, where the fastest job trains `fastest` samples/s on one device."""
+    number, share = delta, 1.0
+    if isinstance(delta, str):
+        text = delta.strip()
+        number, share = text[:-1] if text.endswith("%") else "", fastest / 100
+    try:
+        value = math.nan if isinstance(number, bool) else float(number)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(
+            f"delta is {delta!r}; it must be a number of samples/s, or text such as '12%' (of the fastest job's rate); "
+            "0 or more either way"
+        )
+    return value * share
+
+
+def _members(
+    candidates: Sequence[JobState], choices: Choices, devices: int, pace: float, allowed: float, literal: bool
+) -> dict[int, int]:
+    """Lines 1-11: candidate (its index) -> count of devices, in the order of joining.
+
+    The best count of a candidate can only get worse while devices are given away. So a heap of the best known counts,
+    each looked at again only once it no longer fits, finds what a search over all candidates would find.
+    """
+    members: dict[int, int] = {}
+    left, work = devices, _UsefulWork()
+    heap = _closest(choices, pace, left)
+    while left and heap:
+        gap, minus_rate, job, count = heapq.heappop(heap)
+        if count > left:
+            gap, count, rate = choices.closest_of(job, pace, left)
+            heapq.heappush(heap, (gap, -rate, job, count))
+            continue
+        single, stream = float(choices.single[job]), candidates[job].stream
+        if members and gap > allowed and (literal or not work.bears(stream, -minus_rate, single)):
+            continue
+        members[job] = count
+        left -= count
+        work.add(stream, -minus_rate, single)
+    return members
+
+
+def _closest(choices: Choices, pace: float, left: int) -> list[tuple[float, float, int, int]]:
+    """A heap of (gap, minus the rate, candidate, count); D_fast comes before all, if it is a candidate."""
+    gaps, counts, rates = choices.closest(pace, left)
+    fastest = int(np.argmax(choices.single))
+    if choices.single[fastest] >= pace:
+        gaps[fastest], counts[fastest], rates[fastest] = -1.0, 1, pace
+    entries = list(zip(gaps.tolist(), (-rates).tolist(), range(len(gaps)), counts.tolist()))
+    heapq.heapify(entries)
+    return entries
+
+
+class _UsefulWork:
+    """What the members get done, in devices: each second, the single-device seconds of training that they get through.
+
+    The members of a stream go at the pace p of their slowest, so the stream does p * sum_i 1 / r_i(1).
+    """
+
+    def __init__(self) -> None:
+        self._streams: dict[str, tuple[float, float]] = {}  # pace, sum of 1 / r(1)
+
+    def bears(self, stream: str, rate: float, single: float) -> bool:
+        """Whether one more member of that rate leaves the stream at least FILLING_KEEPS of the useful work."""
+        pace, weight = self._streams.get(stream, (rate, 0.0))
+        return min(pace, rate) * (weight + 1 / single) >= FILLING_KEEPS * pace * weight
+
+    def add(self, stream: str, rate: float, single: float) -> None:
+        pace, weight = self._streams.get(stream, (rate, 0.0))
+        self._streams[stream] = (min(pace, rate), weight + 1 / single)
+
+
+def _top_up(members: dict[int, int], choices: Choices, left: int) -> None:
+    """Lines 12-16: the next choice of the slowest member, again and again, as far as the devices go."""
+    rows = {job: choices.of(job) for job in members} if left else {}
+    steps = {job: int(np.searchsorted(counts, members[job])) for job, (counts, _) in rows.items()}
+    heap = [(float(rates[steps[job]]), job) for job, (_, rates) in rows.items()]
+    heapq.heapify(heap)
+    while left and heap:
+        _, slowest = heapq.heappop(heap)
+        counts, rates = rows[slowest]
+        step = steps[slowest] + 1
+        if step == len(counts) or counts[step] - members[slowest] > left:
+            continue  # at its limit or peak, or nothing that is left would make it faster
+        left -= int(counts[step]) - members[slowest]
+        members[slowest] = int(counts[step])
+        steps[slowest] = step
+        heapq.heappush(heap, (float(rates[step]), slowest))

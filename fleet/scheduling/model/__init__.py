@@ -1,0 +1,1 @@
+"""What policies are told and what they answer: the cluster, jobs, rate curves, states, plans."""

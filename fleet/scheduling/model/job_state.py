@@ -1,0 +1,120 @@
+"""One unfinished job, as a policy sees it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fleet.scheduling.model.rates import RateCurve
+
+
+class Scaling(Protocol):
+    """How a job's speed depends on more than the number of its devices."""
+
+    def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
+        """Samples/s on so many devices of one kind, on so many nodes, with `batch` samples in each step of the job."""
+        ...
+
+    def worker_rate(self, kind: str) -> float:
+        """Mini-batches/s of one virtual worker that has a device of that kind for itself."""
+        ...
+
+
+@dataclass(frozen=True)
+class JobState:
+    """One unfinished job: what it asks for, and where it stands.
+
+    Attributes:
+        name: unique in the ensemble.
+        rate: r(m), samples/s on m devices.
+        limit: most devices that it can use: its virtual workers.
+        epochs: epochs finished so far.
+        stream: sharing class; jobs with the same one read the same samples next, and pace each other.
+        mixed_kinds: whether its devices may be of different kinds.
+        arrival: seconds since the run began.
+        deadline: seconds since the run began by which it should be done; infinite: any time will do.
+        soft: whether it is still worth something after its deadline.
+        gang: devices that it has where it is not elastic.
+        priority: the larger is the more important.
+        guaranteed: whether it takes devices from jobs that are not, at once.
+        kind: of device that it prefers; empty: any.
+        tenant: for whom it runs.
+        batch: samples in a step of the whole job.
+        batches: the least and the most samples that a step may have; None: it is fixed.
+        scaling: speeds by batch size, nodes and kind; None: there is `rate` alone.
+        losses: of the epochs so far.
+        admitted: whether its deadline was promised.
+        remaining: samples that were left at `ready`; infinite: nobody knows.
+        trained: samples that were trained until `ready`.
+        epoch: samples of an epoch; 0: not known.
+        lane: of the jobs of its stream that began when it did, it reads with those of the same lane.
+        attained: device-seconds until `since`.
+        pardoned: of these, what no longer counts against it.
+        since: when it got what it holds now, or lost all, seconds since the run began.
+        ready: when training began there: `since` and what moving took.
+        pace: samples/s from `ready` on.
+        held: devices that it has had since then.
+        restarts: how often it began anew on other devices.
+        last: the devices that it lost last; its state is still near them.
+        restart: most seconds from getting devices to the first step on them.
+
+    Raises:
+        ValueError: limit below 1.
+    """
+
+    name: str
+    rate: RateCurve
+    limit: int
+    epochs: int = 0
+    stream: str = ""
+    mixed_kinds: bool = False
+    arrival: float = 0.0
+    deadline: float = math.inf
+    soft: bool = False
+    gang: int = 1
+    priority: float = 0.0
+    guaranteed: bool = False
+    kind: str = ""
+    tenant: str = ""
+    batch: int | None = None
+    batches: tuple[int, int] | None = None
+    scaling: Scaling | None = None
+    losses: tuple[float, ...] = ()
+    admitted: bool = False
+    remaining: float = math.inf
+    trained: float = 0.0
+    epoch: float = 0.0
+    lane: int = 0
+    attained: float = 0.0
+    pardoned: float = 0.0
+    since: float = 0.0
+    ready: float = 0.0
+    pace: float = 0.0
+    held: int = 0
+    restarts: int = 0
+    last: tuple[int, ...] = ()
+    restart: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.limit < 1:
+            raise ValueError(f"job {self.name}: limit is {self.limit}; a job can use at least one device")
+
+    def changed(self, **fields: Any) -> JobState:
+        """The same job with other values, which the caller vouches for: several times as fast as `replace`."""
+        other: JobState = object.__new__(JobState)
+        other.__dict__.update(self.__dict__)
+        other.__dict__.update(fields)
+        return other
+
+    def remaining_at(self, now: float) -> float:
+        """Samples left at `now`."""
+        return self.remaining - self.pace * (now - self.ready) if self.pace and now > self.ready else self.remaining
+
+    def trained_at(self, now: float) -> float:
+        """Samples trained until `now`."""
+        return self.trained + self.pace * (now - self.ready) if now > self.ready else self.trained
+
+    def attained_at(self, now: float) -> float:
+        """Device-seconds that it has had until `now`: its service (Tiresias, NSDI'19, 3.1)."""
+        return self.attained + self.held * (now - self.since)

@@ -1,0 +1,60 @@
+"""What a policy answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.scheduling.model.state import Allocation
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who trains where from now on.
+
+    Attributes:
+        allocation: job -> devices. A running job with the devices that it has goes on, with others it moves.
+        others_go_on: jobs that are not in `allocation` go on where they run; otherwise they stop.
+        stopped: jobs that stop although others go on.
+        lanes: job -> number of its lane, for jobs of `allocation` that begin anew, also on devices that they have: of
+            the jobs of a stream that begin now, those with the same number read together. 0, where it is not said.
+        batches: job -> samples in a step, for jobs whose number changes.
+        admitted: jobs whose deadline is promised from now on.
+        dropped: job -> why it will never run; it leaves the queue.
+        promoted: jobs whose service until now no longer counts against them.
+        wake: seconds since the run began at which the policy wants to be asked even if nothing has happened.
+        bound: seconds below which no plan can bring the end of all jobs, counted as `wake`; None: not computed.
+        end: when this plan expects all jobs to be done, counted so; None: not computed.
+        memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
+            work alone: with or without it the answer is the same.
+        promises: job -> what is promised to it from now on. Unlike the memo it is never lost, and an answer may depend
+            on it: the driver keeps it, as it is, until it is replaced or the job has left.
+    """
+
+    allocation: Allocation = field(default_factory=dict)
+    others_go_on: bool = False
+    stopped: tuple[str, ...] = ()
+    lanes: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    admitted: tuple[str, ...] = ()
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    promoted: tuple[str, ...] = ()
+    wake: float = math.inf
+    bound: float | None = None
+    end: float | None = None
+    memo: Any = None
+    promises: Mapping[str, Any] = field(default_factory=dict)
+
+    def whole_of(self, running: Allocation) -> dict[str, tuple[int, ...]]:
+        """Everybody who trains from now on, and where, if `running` is who trains now."""
+        if not self.others_go_on:
+            return dict(self.allocation)
+        going_on = {job: devices for job, devices in running.items() if job not in self.stopped}
+        return {**going_on, **self.allocation}
+
+    @property
+    def gap(self) -> float | None:
+        """How far the plan can be from the best, as a share of the bound; None: no bound was computed."""
+        return None if self.bound is None or self.end is None or self.bound <= 0 else self.end / self.bound - 1

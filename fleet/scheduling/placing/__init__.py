@@ -1,0 +1,1 @@
+"""Which devices a job gets, once it is known how many."""

@@ -1,0 +1,1 @@
+"""Devices that are set aside over time, for deadlines and guarantees."""

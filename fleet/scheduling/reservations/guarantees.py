@@ -1,0 +1,99 @@
+"""For every promised deadline a reservation, and room for newcomers only where all of them can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fleet.scheduling.reservations.free_profile import FreeProfile
+from fleet.scheduling.reservations.joint_filling import fill_jointly
+from fleet.scheduling.reservations.reservation import Demand, Reservation, trained
+
+
+class Guarantees:
+    """Reservations that together fit on the machine, each long enough for its job.
+
+    Args:
+        demands: of the jobs whose deadlines were promised.
+        promised: job -> its reservation so far, to be kept where it still holds.
+        now: seconds since the run began.
+        devices: that work.
+    """
+
+    def __init__(
+        self, demands: Iterable[Demand], promised: Mapping[str, Reservation], now: float, devices: int
+    ) -> None:
+        self._now, self._devices = now, devices
+        self._demands: dict[str, Demand] = {}
+        self.reservations: dict[str, Reservation] = {}
+        for demand in demands:
+            reservation = promised.get(demand.name, ())
+            if trained(reservation, demand, now) >= demand.samples:
+                self.reservations[demand.name] = reservation
+            elif not demand.possible(now):
+                continue
+            self._demands[demand.name] = demand
+        self._profile = FreeProfile.beside(now, devices, self.reservations.values())
+        if self._profile.least < 0 or len(self.reservations) < len(self._demands):
+            self._mend()
+
+    def admit(self, demand: Demand) -> bool:
+        """Whether a newcomer's deadline can be promised beside the others; if so it is, and has its reservation.
+
+        First what is left over is tried, then all jobs anew one after the other, then all jobs at once.
+        """
+        reservation = self._profile.reserve(demand)
+        if reservation is not None:
+            self.reservations[demand.name] = reservation
+            self._demands[demand.name] = demand
+            return True
+        return self._replan({**self._demands, demand.name: demand})
+
+    def hold(self, name: str, count: int) -> bool:
+        """Reserve so many devices from now until the job is done, instead of what it has; false if they are not free.
+
+        More devices than were promised, but no more moves: what nobody else has reserved may as well be promised.
+        """
+        others = (reservation for other, reservation in self.reservations.items() if other != name)
+        held = FreeProfile.beside(self._now, self._devices, others).until_done(self._demands[name], count)
+        if held is not None:
+            self.reservations[name] = held
+        return held is not None
+
+    def _replan(self, demands: dict[str, Demand]) -> bool:
+        packed = _packed(demands, self._now, self._devices)
+        if packed is None:
+            joint = fill_jointly(list(demands.values()), self._now, self._devices)
+            if joint is None:
+                return False
+            packed = FreeProfile.beside(self._now, self._devices, joint.values()), joint
+        self._profile, self.reservations = packed
+        self._demands = demands
+        return True
+
+    def _mend(self) -> None:
+        """Devices or time were lost: meet every demand anew or, if that cannot be, those with the nearest deadlines."""
+        if self._replan(self._demands):
+            return
+        self._profile, self.reservations = FreeProfile(self._now, self._devices), {}
+        for demand in _by_deadline(self._demands):
+            reservation = self._profile.reserve(demand)
+            if reservation is not None:
+                self.reservations[demand.name] = reservation
+        self._demands = {name: self._demands[name] for name in self.reservations}
+
+
+def _by_deadline(demands: Mapping[str, Demand]) -> list[Demand]:
+    return sorted(demands.values(), key=lambda demand: (demand.deadline, demand.name))
+
+
+def _packed(
+    demands: Mapping[str, Demand], now: float, devices: int
+) -> tuple[FreeProfile, dict[str, Reservation]] | None:
+    """Each demand in the fewest device-seconds beside those with nearer deadlines; None if one does not fit."""
+    profile, found = FreeProfile(now, devices), {}
+    for demand in _by_deadline(demands):
+        reservation = profile.reserve(demand)
+        if reservation is None:
+            return None
+        found[demand.name] = reservation
+    return profile, found

@@ -1,0 +1,1 @@
+"""Making samples: a data set with its transforms, and the loop that fills lanes with them."""

@@ -1,0 +1,292 @@
+"""Between nodes: each slot goes from node to node along a chain, so that it enters and leaves every node at most once.
+
+The chain of a preprocessor begins at its node and goes through all others that read the lane, see `NodeMap.chain`. A
+node receives a slot into its own ring, where its readers read it, and sends it on from there: a pipelined broadcast
+(the linear pipeline of Sanders, Speck and Traeff, Parallel Computing 35, 2009). However many nodes there are, each
+sends the stream once. In a tree every inner node would send it as often as it has children, which makes a stream that
+the network limits that many times slower; the n - 1 hops that a chain takes instead of log n are paid once, when a
+lane is opened, since after that the rings along it stay full. `Ibcast` is no way: all nodes would have to call it in
+the same order for lanes whose readers differ, one that is late would hold up all lanes, and it is not bounded by the
+free slots of those that receive.
+
+The stream of one lane, from one preprocessor, over one link of its chain is a conversation that both sides end:
+
+* the sender sends each slot as two messages, inputs and targets, and at its end two empty ones;
+* the receiver sends one empty message, "enough", when neither its readers nor the nodes behind it need more, or when it
+  got the end; from then on it drops what comes, until the end has come;
+* the sender sends the end when the stream is over (the maker was told to close, or the end came from before), or on
+  "enough".
+
+So the end travels forwards and "enough" backwards. A node whose own readers have all left, or that was told to close
+the lane, goes on passing slots to those behind it until they have said "enough", from two buffers of its own: what its
+readers still hold is never written, and holds up nobody any more.
+
+Exactly one end and one "enough" pass over each link each time. So every message that was sent is received, wherever the
+two sides stood, and once both have said so the link can carry another stream under the same tags: messages between two
+ranks with one tag keep their order (MPI-4.1, 3.5).
+
+Inputs are sent synchronously: the send is complete only once its receive was posted, and that is done only for a free
+slot. A send holds its slot as a reader does. So no more is under way than the rings hold, also of slots that are small
+enough for MPI to buffer, and a slow node makes those before it wait when its ring is full. Links do not wait for each
+other, and a slot that some reader awaits has room in every ring on its way, as long as it is the earliest that anybody
+awaits; so no circle of chains can block. MPI is only tested, never waited in: a waiting MPI call would spin on a core
+that computes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from preprocess.ring.lane_writer import LaneWriter, Slot
+from preprocess.samples.layout import Array
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Inlet", "RemoteNode"]
+
+
+class RemoteNode:
+    """The next node of a chain as a holder of slots: the sender's side of the conversation.
+
+    Args:
+        comm: communicator for slots and nothing else.
+        node: the next node.
+        rank: who receives there.
+        channel: number of (lane, preprocessor), see `NodeMap.channel`.
+        on_sent: called with the bytes of each slot.
+    """
+
+    def __init__(self, comm: MPI.Comm, node: int, rank: int, channel: int, on_sent: Callable[[int], None]) -> None:
+        self._comm, self._node, self._rank = comm, node, rank
+        self._tags = _tags(channel)
+        self._on_sent = on_sent
+        self._sends: deque[list[MPI.Request]] = deque()
+        self._sent = 0
+        self._ended = False
+        self._enough = comm.Irecv(_nothing(), rank, self._tags[2])
+        self._said_enough = False
+
+    @property
+    def name(self) -> str:
+        """How an error names it."""
+        return f"node {self._node} (received by rank {self._rank})"
+
+    @property
+    def sent(self) -> int:
+        """Slots that were handed to it."""
+        return self._sent
+
+    def publish(self, slot: Slot) -> None:
+        """Send the slot, unless the conversation is at its end."""
+        self.send(slot.inputs, slot.targets)
+
+    def send(self, inputs: Array, targets: Array) -> None:
+        """Send a slot's samples, unless the conversation is at its end; they are not to be written until released."""
+        if self._ended:
+            return
+        self._sends.append(
+            [
+                self._comm.Issend(_as_bytes(inputs), self._rank, self._tags[0]),
+                self._comm.Isend(_as_bytes(targets), self._rank, self._tags[1]),
+            ]
+        )
+        self._sent += 1
+        self._on_sent(inputs.nbytes + targets.nbytes)
+
+    def has_released(self, slots: int) -> bool:
+        """Say whether the sends of the first so many slots are complete."""
+        self.progress()
+        return self._sent - len(self._sends) >= slots or (self._ended and not self._sends)
+
+    def wants_more(self) -> bool:
+        """Say whether it has not yet said "enough"."""
+        self.progress()
+        return not self._said_enough
+
+    def has_left(self) -> bool:
+        """Say whether the conversation is over and nothing of it is under way."""
+        self.progress()
+        return self._ended and self._said_enough and not self._sends
+
+    def is_dead(self) -> bool:
+        """Return False: with another node the whole job dies."""
+        return False
+
+    def end(self) -> None:
+        """Send the end, once; `has_left` becomes true when the other side is through as well."""
+        if not self._ended:
+            self._ended = True
+            self._sends.append([self._comm.Isend(_nothing(), self._rank, tag) for tag in self._tags[:2]])
+
+    def progress(self) -> None:
+        """Let MPI work, and answer "enough" with the end."""
+        while self._sends and all(request.Test() for request in self._sends[0]):
+            self._sends.popleft()
+        if not self._said_enough and self._enough.Test():
+            self._said_enough = True
+            self.end()
+
+
+class Inlet:
+    """The receiver's side of the conversation about one preprocessor's slots of one lane; it also passes them on.
+
+    Args:
+        comm: communicator for slots and nothing else.
+        rank: who sends: the preprocessor, or the receiver of the node before.
+        channel: number of (lane, preprocessor), see `NodeMap.channel`.
+        writer: fills that preprocessor's slots in the ring of this node.
+        next_node: to which the slots are passed on, None at the chain's end.
+        on_received: called with the bytes of each slot.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        rank: int,
+        channel: int,
+        writer: LaneWriter,
+        next_node: RemoteNode | None,
+        on_received: Callable[[int], None],
+    ) -> None:
+        self._comm, self._rank, self._tags = comm, rank, _tags(channel)
+        self._writer, self._next, self._on_received = writer, next_node, on_received
+        if next_node is not None:
+            writer.add_holder(next_node)
+        self._buffers = _Buffers(next_node)
+        self._receive: _Receive | None = None
+        self._enough: MPI.Request | None = None
+        self._stopped = self._ended = False
+
+    def stop(self) -> None:
+        """Take no more for this node's own readers, and say "enough" as soon as the nodes behind it have said so."""
+        self._stopped = True
+
+    def step(self) -> bool:
+        """Do what can be done without waiting, and say whether something came in."""
+        if self._next is not None:
+            self._next.progress()
+        if self._ended:
+            return False
+        read_here = self._is_read_here()
+        if not read_here and not (self._next is not None and self._next.wants_more()):
+            self._say_enough()
+        if self._receive is None:
+            self._receive = self._post(read_here)
+        if self._receive is None or not self._receive.is_complete():
+            return False
+        self._accept(self._receive)
+        return True
+
+    def is_closed(self) -> bool:
+        """Say whether both conversations are over and nothing of them is under way; the writer is closed then."""
+        over = self._ended and self._enough is not None and self._enough.Test()
+        if over and (self._next is None or self._next.has_left()):
+            self._writer.close()
+            return True
+        return False
+
+    def awaited(self) -> str:
+        """Return on whom the end waits."""
+        if self._ended and self._next is not None:
+            return self._next.name
+        return f"rank {self._rank}"
+
+    def _is_read_here(self) -> bool:
+        """Once it is not, it never is again."""
+        if self._stopped or self._writer.deserted:
+            return False
+        return any(holder is not self._next for holder in self._writer.holders)
+
+    def _post(self, read_here: bool) -> _Receive | None:
+        """Receive into the next slot, or into a buffer if nobody reads here; None if neither is free."""
+        if read_here:
+            if not self._writer.has_space():
+                return None
+            slot = self._writer.next_slot
+            return _Receive(self._comm, self._rank, self._tags, slot.inputs, slot.targets, in_ring=True)
+        buffer = self._buffers.free_one(self._writer.next_slot)
+        return None if buffer is None else _Receive(self._comm, self._rank, self._tags, *buffer, in_ring=False)
+
+    def _accept(self, receive: _Receive) -> None:
+        self._receive = None
+        if receive.is_end:
+            self._ended = True
+            self._say_enough()
+            if self._next is not None:
+                self._next.end()
+            return
+        self._on_received(receive.inputs.nbytes + receive.targets.nbytes)
+        if receive.in_ring:
+            self._writer.publish()
+        elif self._next is not None:
+            self._next.send(receive.inputs, receive.targets)
+            self._buffers.lent()
+
+    def _say_enough(self) -> None:
+        if self._enough is None:
+            self._enough = self._comm.Isend(_nothing(), self._rank, self._tags[2])
+
+
+class _Buffers:
+    """Two slots outside the ring, used in turns: one is received while the other is sent on, or both are dropped."""
+
+    def __init__(self, next_node: RemoteNode | None) -> None:
+        self._next = next_node
+        self._blocks: list[tuple[Array, Array]] = []
+        self._lent_at = [0, 0]  # how many slots the next node must have released before the buffer is free
+        self._turn = 0
+
+    def free_one(self, like: Slot) -> tuple[Array, Array] | None:
+        """Return the (inputs, targets) whose turn it is, None if they are still being sent."""
+        if not self._blocks:
+            self._blocks = [(np.empty_like(like.inputs), np.empty_like(like.targets)) for _ in range(2)]
+        if self._next is not None and not self._next.has_released(self._lent_at[self._turn]):
+            return None
+        return self._blocks[self._turn]
+
+    def lent(self) -> None:
+        """Note that the one whose turn it was is being sent; it is the other's turn now."""
+        assert self._next is not None
+        self._lent_at[self._turn] = self._next.sent
+        self._turn = 1 - self._turn
+
+
+class _Receive:
+    """The two receives of one slot, or of the end."""
+
+    def __init__(
+        self, comm: MPI.Comm, rank: int, tags: tuple[int, int, int], inputs: Array, targets: Array, in_ring: bool
+    ) -> None:
+        from mpi4py import MPI
+
+        self.inputs, self.targets, self.in_ring = inputs, targets, in_ring
+        self._byte = MPI.BYTE
+        self._status = MPI.Status()
+        self._requests = comm.Irecv(_as_bytes(inputs), rank, tags[0]), comm.Irecv(_as_bytes(targets), rank, tags[1])
+        self._inputs_here = False
+        self.is_end = False
+
+    def is_complete(self) -> bool:
+        """Say whether both have come."""
+        if not self._inputs_here and self._requests[0].Test(self._status):
+            self._inputs_here = True
+            self.is_end = self._status.Get_count(self._byte) == 0
+        return self._inputs_here and self._requests[1].Test()
+
+
+def _tags(channel: int) -> tuple[int, int, int]:
+    """Return a channel's tags for inputs, targets and "enough"."""
+    return 3 * channel, 3 * channel + 1, 3 * channel + 2
+
+
+def _as_bytes(block: Array) -> Array:
+    return block.reshape(-1).view(np.uint8)
+
+
+def _nothing() -> Array:
+    return np.empty(0, np.uint8)

@@ -1,0 +1,216 @@
+"""An opened data set: makes samples, each a pure function of (seed, epoch, sample)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
+from preprocess.samples.errors import DecodeError, SampleError, TransformError
+from preprocess.samples.itinerary import Itinerary, Span
+from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, SampleGenerator, epoch_order, seed_global_generators
+from preprocess.samples.stream import DatasetSpec, SourceSpec
+from preprocess.sources.source import Source, open_source
+from preprocess.transforms.transform import Pipeline, build_transforms
+
+__all__ = ["Dataset"]
+
+#: Orders of epochs that are kept: the one that is read and the one that comes next, for a few seeds.
+_KEPT_ORDERS = 4
+
+#: Samples that are tried in the place of one that is corrupt. If half of all were corrupt, none of so many could be
+#: made once in 2^64 times: it is then an error in the code, which raises for every sample.
+_MOST_SUBSTITUTES = 64
+
+
+class Dataset:
+    """The train and the held-out source of a data set with their transforms.
+
+    Attributes:
+        name: its name.
+        length: n, training samples.
+        held_out: h, held-out samples; 0 if there are none.
+        layout: shape and dtype of the samples, transforms applied.
+
+    Args:
+        spec: what to open.
+        on_skip: with `on_corrupt: skip`, called with each sample that is skipped, once.
+
+    Raises:
+        SourceError, TransformError: see `open_source` and `build_transforms`.
+    """
+
+    def __init__(self, spec: DatasetSpec, on_skip: Callable[[SkippedSample], None] | None = None) -> None:
+        self.name = spec.name
+        self._skips = spec.on_corrupt == "skip"
+        self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
+        looks = _MOST_SUBSTITUTES if self._skips else 1
+        self._parts = {TRAIN: _Part(spec.train, spec.transforms, looks)}
+        if spec.held_out is not None:
+            self._parts[HELD_OUT] = _Part(spec.held_out, spec.held_out_transforms, looks)
+        self.layout = self._parts[TRAIN].layout
+        self.length = len(self._parts[TRAIN].source)
+        self.held_out = len(self._parts[HELD_OUT].source) if HELD_OUT in self._parts else 0
+        if self.held_out and self._parts[HELD_OUT].layout != self.layout:
+            rule = f"training samples are {self.layout}, the held-out ones {self._parts[HELD_OUT].layout}"
+            raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
+        self._generator = SampleGenerator()
+        self._orders: OrderedDict[tuple[int, int], npt.NDArray[np.int64]] = OrderedDict()
+
+    def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Array, targets: Array) -> Iterator[int]:
+        """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
+
+        Yields:
+            the number of samples made so far, after each; the caller may do other things in between.
+
+        Raises:
+            SampleError, CorruptLimitError: see `make`.
+        """
+        done = 0
+        for span in itinerary.spans(start, start + len(inputs)):
+            for sample in self.samples_of(span, seed).tolist():
+                self.make(span.kind, seed, span.epoch, sample, inputs[done], targets[done : done + 1])
+                done += 1
+                yield done
+
+    def samples_of(self, span: Span, seed: int) -> npt.NDArray[np.int64]:
+        """Return the indices in the source of a span's samples, (count,)."""
+        places = np.arange(span.start, span.start + span.count, dtype=np.int64)
+        if span.kind == HELD_OUT:
+            return places
+        return self._order(seed, span.epoch)[places % self.length]
+
+    def make(self, kind: str, seed: int, epoch: int, sample: int, input_view: Array, target_view: Array) -> None:
+        """Make one sample into an input, of the layout's shape, and a target, (1, ...).
+
+        Held-out samples are the same in every epoch. With `on_corrupt: skip`, a sample that cannot be made is replaced
+        by another one, as that one is in this epoch: the first that can be made of those drawn from (seed, epoch,
+        sample). So all others stay where they are, and whoever makes it takes the same one.
+
+        Raises:
+            SampleError: the source or a transform raised, or none of those that were drawn could be made either.
+            CorruptLimitError: too many samples were skipped.
+        """
+        epoch_drawn = 0 if kind == HELD_OUT else epoch
+        failure = self._attempt(kind, seed, epoch_drawn, sample, input_view, target_view)
+        if failure is None:
+            return
+        if failure.cause is not None and not self._skips:
+            raise SampleError(self.name, kind, sample, epoch, failure.cause) from failure.cause
+        failures = {sample: failure}
+        for candidate in self._substitutes(kind, seed, epoch_drawn, sample):
+            if candidate in failures:
+                continue
+            failure = self._attempt(kind, seed, epoch_drawn, candidate, input_view, target_view)
+            if failure is None:
+                self._note(kind, epoch, failures, candidate)
+                return
+            failures[candidate] = failure
+        self._give_up(kind, epoch, failures)
+
+    def skip_always(self, kind: str, samples: Iterable[int]) -> None:
+        """Replace these samples from now on, without trying them: somebody else found them corrupt."""
+        self._corrupt.tell(kind, samples)
+
+    def report_skips(self, on_skip: Callable[[SkippedSample], None]) -> None:
+        """Call `on_skip` with each sample that is skipped from now on, once."""
+        self._corrupt.on_skip = on_skip
+
+    def _attempt(
+        self, kind: str, seed: int, epoch: int, sample: int, input_view: Array, target_view: Array
+    ) -> _Failure | None:
+        """Make one sample, or say why it cannot be made."""
+        if self._corrupt.was_told(kind, sample):
+            return _Failure("source", None)
+        part = self._parts[kind]
+        stage: Stage = "source"
+        try:
+            rng = self._generator(seed, epoch, sample, kind) if part.needs_generator else None
+            if part.has_user_code and rng is not None:
+                seed_global_generators(rng)
+            image, target = part.source.read(sample)
+            stage = "transform"
+            part.pipeline.apply_into(image, rng, input_view)
+            _set_target(target_view, target)
+        except DecodeError as cause:  # decoding is a transform, but what it cannot decode comes from the source
+            return _Failure("source", cause)
+        except Exception as cause:  # the user's code may raise anything
+            return _Failure(stage, cause)
+        return None
+
+    def _substitutes(self, kind: str, seed: int, epoch: int, sample: int) -> list[int]:
+        """Return what to try in a sample's place, all others being equally likely."""
+        others = len(self._parts[kind].source) - 1
+        if others == 0:
+            return []
+        drawn = self._generator(seed, epoch, sample, SUBSTITUTE[kind]).integers(others, size=_MOST_SUBSTITUTES)
+        substitutes: list[int] = (drawn + (drawn >= sample)).tolist()
+        return substitutes
+
+    def _note(self, kind: str, epoch: int, failures: dict[int, _Failure], substitute: int) -> None:
+        """Note all samples that were tried in vain before the substitute."""
+        for sample, failure in failures.items():
+            if failure.cause is not None:
+                reason = reason_of(failure.cause)
+                self._corrupt.add(SkippedSample(self.name, kind, sample, substitute, epoch, reason, failure.stage))
+
+    def _give_up(self, kind: str, epoch: int, failures: dict[int, _Failure]) -> None:
+        """Say that this is not one sample's fault."""
+        sample, *others = failures
+        more = "; there is no other sample to take in its place"
+        if others:
+            named = ", ".join(map(str, others[:5])) + (" ..." if len(others) > 5 else "")
+            more = (
+                f"; none of {len(others)} others could be made in its place ({kind} samples {named}): "
+                "such an error is one of the source or the transforms, not of single samples; mend them"
+            )
+        cause = next((failure.cause for failure in failures.values() if failure.cause is not None), None)
+        raise SampleError(self.name, kind, sample, epoch, cause or "it was found corrupt before", more) from cause
+
+    def _order(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        key = (seed, epoch)
+        if key not in self._orders:
+            self._orders[key] = epoch_order(self.length, seed, epoch)
+            if len(self._orders) > _KEPT_ORDERS:
+                self._orders.popitem(last=False)
+        self._orders.move_to_end(key)
+        return self._orders[key]
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why a sample cannot be made; no cause if somebody else found that out."""
+
+    stage: Stage
+    cause: Exception | None
+
+
+class _Part:
+    """One source with its transforms."""
+
+    def __init__(self, spec: SourceSpec, transforms: Sequence[Any], looks: int) -> None:
+        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks)
+        given = self.source.layout
+        encoded = bool(getattr(self.source, "encoded", False))
+        self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)
+        self.layout: SampleLayout = self.pipeline.output_layout(given)
+        self.has_user_code = not isinstance(spec.source, str) or ":" in spec.source or self.pipeline.has_user_code
+        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
+
+
+def _set_target(view: Array, target: object) -> None:
+    """Write a target into its place, (1, ...); NumPy alone would stretch or cut what does not fit."""
+    if type(target) is np.int64 and view.dtype == np.int64 and view.ndim == 1:  # a class, as most are
+        view[0] = target
+        return
+    value = np.asarray(target)
+    if value.shape != view.shape[1:] or not np.can_cast(value.dtype, view.dtype, "same_kind"):
+        wanted = f"{view.shape[1:]} of {view.dtype}"
+        raise ValueError(f"the target is {value.shape} of {value.dtype}, all others are {wanted}")
+    view[0] = value

@@ -1,0 +1,119 @@
+"""One opening of a lane as the preprocessor that fills it sees it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from preprocess.making.broadcast import RemoteNode
+from preprocess.making.dataset import Dataset
+from preprocess.ring.lane_writer import LaneWriter
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import RingTimeout
+from preprocess.samples.stream import LaneSpec
+
+__all__ = ["FilledLane"]
+
+
+class FilledLane:
+    """A lane from the moment a preprocessor is told to fill it until nothing of it is under way any more.
+
+    Args:
+        ring: the ring of this node.
+        index: the preprocessor's number.
+        spec: what the lane carries.
+        dataset: makes it.
+        next_node: gives the first of the other nodes that read it, if any; asked once the lane is open.
+        patience: seconds that the opening on this node may take.
+
+    Attributes:
+        closing: to be set when no more is to be filled.
+        is_over: nothing is left to do.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        index: int,
+        spec: LaneSpec,
+        dataset: Dataset,
+        next_node: Callable[[LaneSpec], RemoteNode | None],
+        patience: float,
+    ) -> None:
+        self.spec = spec
+        self.closing = self.is_over = False
+        self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
+        self._next_node = next_node
+        self._since: float | None = None  # when it was first tried to attach
+        self._writer: LaneWriter | None = None
+        self._remote: RemoteNode | None = None  # until it has left
+
+    @property
+    def needs_attention(self) -> bool:
+        """Something is under way that does not ring this preprocessor's bell."""
+        return self._writer is None or self.closing or self._remote is not None
+
+    def progress(self) -> None:
+        """Do what can be done without waiting: attach, send, close.
+
+        Raises:
+            RingTimeout: the lane was not opened on this node in time.
+        """
+        if self._writer is None:
+            self._attach()
+        self._progress_remote()
+        if self.closing and self._writer is not None and self._remote is None:
+            self._writer.close()
+            self.is_over = True
+
+    @property
+    def is_deserted(self) -> bool:
+        """The lane is open and nobody reads it any more."""
+        return self._writer is not None and self._writer.deserted
+
+    def has_room(self) -> bool:
+        """Say whether a slot may be filled now."""
+        if self._writer is None or self.closing:
+            return False
+        end = self.spec.itinerary.end
+        return (end is None or self._writer.next_slot.start < end) and self._writer.has_space()
+
+    def make_slot(self) -> int:
+        """Fill and publish the next slot, for which there is room, and return how many samples were made."""
+        assert self._writer is not None
+        slot = self._writer.next_slot
+        made = 0
+        fill = self._dataset.fill(self.spec.itinerary, self.spec.stream.seed, slot.start, slot.inputs, slot.targets)
+        for made in fill:  # noqa: B007 the last number counts
+            if self._remote is not None:  # what was sent before moves on meanwhile
+                self._remote.progress()
+        self._writer.publish()
+        return made
+
+    def awaited(self) -> str:
+        """Return on whom the end of the lane waits."""
+        if self._writer is None:
+            return "the process that opens this node's lanes"
+        return "nobody" if self._remote is None else self._remote.name
+
+    def _progress_remote(self) -> None:
+        if self._remote is None:
+            return
+        if self.closing:
+            self._remote.end()
+        if self._remote.has_left():
+            self._remote = None
+
+    def _attach(self) -> None:
+        lane = self._ring.lanes[self.spec.lane]
+        if self._since is None:
+            self._since = time.monotonic()
+        try:
+            self._writer = lane.writer(self._index, self.spec.layout, self.spec.generation, timeout=0.0)
+        except RingTimeout:
+            if time.monotonic() - self._since > self._patience:
+                raise
+            return
+        self._remote = self._next_node(self.spec)
+        if self._remote is not None:
+            self._writer.add_holder(self._remote)

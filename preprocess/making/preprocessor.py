@@ -1,0 +1,195 @@
+"""The preprocessor: makes its share of the slots of every open lane, one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from preprocess.making.back_off import BackOff
+from preprocess.making.broadcast import RemoteNode
+from preprocess.making.dataset import Dataset
+from preprocess.making.filled_lane import FilledLane
+from preprocess.making.nodes import NodeMap
+from preprocess.making.traffic import Traffic, TrafficCounter
+from preprocess.ring.ring import Ring
+from preprocess.samples.errors import LaneError, RingTimeout
+from preprocess.samples.stream import LaneSpec
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = ["Preprocessor", "PreprocessorStatistics"]
+
+
+@dataclass(frozen=True)
+class PreprocessorStatistics:
+    """What a preprocessor has done so far.
+
+    Attributes:
+        samples: samples made.
+        seconds_busy: time spent making them.
+        seconds_waited: time spent in `wait`.
+        samples_of_lane: samples made, by lane.
+        sent: what was sent to other nodes, by (lane, node).
+    """
+
+    samples: int
+    seconds_busy: float
+    seconds_waited: float
+    samples_of_lane: Mapping[int, int]
+    sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
+
+
+class Preprocessor:
+    """Preprocessor `index` of P: fills the slots index, index + P ... of the lanes that it is told to open.
+
+    The caller drives it: `step` until it returns False, then `wait`, and its own messages in between. Opening and
+    closing never block: they are finished by later steps, in the order in which they were asked for.
+
+    Args:
+        ring: the ring of this process's node, made for P writers.
+        index: this preprocessor's number.
+        datasets: the opened data sets by name.
+        nodes: where the preprocessors and receivers are; None if all is on one node.
+        comm: communicator for slots and nothing else; None if all is on one node.
+        patience: seconds that a lane may take to be opened on this node.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        index: int,
+        datasets: Mapping[str, Dataset],
+        nodes: NodeMap | None = None,
+        comm: MPI.Comm | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        if not 0 <= index < ring.shape.writers:
+            raise ValueError(f"preprocessor {index}: this ring is for {ring.shape.writers} of them")
+        self._ring, self._index, self._datasets = ring, index, datasets
+        self._nodes, self._comm, self._patience = nodes, comm, patience
+        self._lanes: dict[int, list[FilledLane]] = {}
+        self._next = 0  # whose turn it is among the open lanes
+        self._samples_of_lane: dict[int, int] = {}
+        self._sent = TrafficCounter()
+        self._seconds_busy = self._seconds_waited = 0.0
+        self._back_off = BackOff()
+
+    @property
+    def statistics(self) -> PreprocessorStatistics:
+        """What was done so far."""
+        by_lane = dict(self._samples_of_lane)
+        return PreprocessorStatistics(
+            sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane, self._sent.totals
+        )
+
+    def open_lane(self, spec: LaneSpec) -> None:
+        """Fill a lane, as soon as it is opened on this node and its last filling is over.
+
+        Raises:
+            LaneError: it is open and was not told to close, or carries what is not known here.
+        """
+        waiting = self._lanes.get(spec.lane, [])
+        if waiting and not waiting[-1].closing:
+            raise LaneError(f"preprocessor {self._index} still fills lane {spec.lane}; close it first")
+        dataset = self._datasets.get(spec.stream.data)
+        if dataset is None or dataset.layout != spec.layout:
+            known = {name: str(known.layout) for name, known in self._datasets.items()}
+            raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
+        filled = FilledLane(self._ring, self._index, spec, dataset, self._next_node, self._patience)
+        self._lanes[spec.lane] = [*waiting, filled]
+
+    def close_lane(self, lane: int) -> None:
+        """Fill a lane no more; nothing happens if it is not open. `is_closed` tells when that is done everywhere."""
+        for filled in self._lanes.get(lane, []):
+            filled.closing = True
+        self._progress()
+
+    def is_closed(self, lane: int) -> bool:
+        """Say whether the lane is filled no more and nothing of it is under way to another node."""
+        return lane not in self._lanes
+
+    def is_deserted(self, lane: int) -> bool:
+        """Say whether the lane is open here and nobody reads it any more, on any node; it still wants to be closed."""
+        return lane in self._lanes and self._lanes[lane][-1].is_deserted
+
+    def step(self) -> bool:
+        """Make at most one slot, of the next lane that has room, and say whether one was made.
+
+        Raises:
+            SampleError: the source or a transform raised. The slot stays unpublished: each step that comes to this
+                lane tries again, until it is closed.
+            RingTimeout: a lane was not opened on this node in time.
+        """
+        self._progress()
+        filled = self._choose()
+        if filled is None:
+            return False
+        start = time.monotonic()
+        made = filled.make_slot()
+        self._back_off.reset()
+        self._seconds_busy += time.monotonic() - start
+        self._samples_of_lane[filled.spec.lane] = self._samples_of_lane.get(filled.spec.lane, 0) + made
+        return True
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until a lane may have room, for at most so many seconds; only shortly while MPI has work to do."""
+        start = time.monotonic()
+        if any(filled.needs_attention for waiting in self._lanes.values() for filled in waiting):
+            timeout = min(timeout, self._back_off.next())
+        self._ring.control.bells.wait(self._index, seconds=timeout)
+        self._ring.control.bells.drain(self._index)
+        self._seconds_waited += time.monotonic() - start
+
+    def wake(self) -> None:
+        """End a `wait` early; may be called from another thread or process of this node that shares the ring."""
+        self._ring.control.bells.ring(self._index)
+
+    def close(self, timeout: float) -> None:
+        """Close all lanes and wait until both sides of each have said so.
+
+        Raises:
+            RingTimeout: the time is over; the text names the lanes.
+        """
+        deadline = time.monotonic() + timeout
+        for lane in list(self._lanes):
+            self.close_lane(lane)
+        self._progress()
+        while self._lanes:
+            if time.monotonic() > deadline:
+                lanes = ", ".join(f"{lane} (on {filled[0].awaited()})" for lane, filled in self._lanes.items())
+                raise RingTimeout(f"preprocessor {self._index} waited {timeout:g} s for the end of lane {lanes}")
+            self.wait(timeout)
+            self._progress()
+
+    def _progress(self) -> None:
+        for lane, waiting in list(self._lanes.items()):
+            waiting[0].progress()
+            if waiting[0].is_over:
+                waiting.pop(0)
+                self._back_off.reset()
+            if not waiting:
+                del self._lanes[lane]
+
+    def _choose(self) -> FilledLane | None:
+        """Take turns among the open lanes; the first one that has room."""
+        lanes = [waiting[0] for waiting in self._lanes.values()]
+        for offset in range(len(lanes)):
+            place = (self._next + offset) % len(lanes)
+            if lanes[place].has_room():
+                self._next = place + 1
+                return lanes[place]
+        return None
+
+    def _next_node(self, spec: LaneSpec) -> RemoteNode | None:
+        if self._nodes is None or self._comm is None:
+            return None
+        nodes, index = self._nodes, self._index
+        node = nodes.next_node(index, nodes.maker_nodes[index], spec)
+        if node is None:
+            return None
+        channel = nodes.channel(index, spec.lane)
+        return RemoteNode(self._comm, node, nodes.receivers[node], channel, partial(self._sent.count, spec.lane, node))

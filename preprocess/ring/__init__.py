@@ -1,0 +1,1 @@
+"""The ring in a node's shared memory: lanes, who writes them and who reads them."""

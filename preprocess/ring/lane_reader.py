@@ -1,0 +1,234 @@
+"""The reading end of a lane."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocess.ring.control import LaneControl, RingControl, RingShape
+from preprocess.ring.semaphore import fence
+from preprocess.samples.errors import LaneError, RingTimeout, WriterLost
+from preprocess.samples.layout import Array, SampleLayout
+
+__all__ = ["LaneReader"]
+
+Positions = npt.NDArray[np.int64]
+
+#: Seconds after which a waiting reader looks whether it is to stop and whether the writer lives.
+_TICK = 0.1
+
+
+class LaneReader:
+    """One reader of a lane; made by `Lane.reader`.
+
+    Attributes:
+        inputs: the inputs of the whole lane, (samples, ...): position p lies at p % samples. Read only.
+        targets: the targets likewise.
+        samples: how many samples the lane holds at once.
+        seconds_waited: time spent waiting for samples.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        reader: int,
+        layout: SampleLayout,
+        shape: RingShape,
+        ring: RingControl,
+        control: LaneControl,
+    ) -> None:
+        self._number, self._reader, self._shape = number, reader, shape
+        self._layout, self._ring, self._control = layout, ring, control
+        self._slots = int(control.words[1])
+        self.samples = self._slots * shape.slot_samples
+        self.inputs, self.targets = control.blocks(layout, self.samples)
+        self.inputs.flags.writeable = self.targets.flags.writeable = False
+        self.seconds_waited = 0.0
+        self._arrived = 0  # slots that are here
+        self._released = 0  # slots that were given back
+        self._open = True
+
+    @property
+    def available(self) -> int:
+        """The lane position before which all samples are here."""
+        return self._arrived * self._shape.slot_samples
+
+    @property
+    def released(self) -> int:
+        """The lane position before which all slots are given back."""
+        return self._released * self._shape.slot_samples
+
+    def wait(self, stop_position: int, timeout: float, stopped: Callable[[], bool] | None = None) -> bool:
+        """Wait until all samples before a lane position are here.
+
+        Args:
+            stop_position: the lane position after the last sample wanted.
+            timeout: seconds after which it gives up.
+            stopped: asked about ten times a second whether to end the wait.
+
+        Returns:
+            True when they are here, False if `stopped` said so.
+
+        Raises:
+            RingTimeout: the time is over; the text names the preprocessor.
+            WriterLost: that process is dead.
+            ValueError: the lane cannot hold what is asked for until something is released.
+        """
+        self._check_open()
+        if stop_position - self.released > self.samples:
+            raise ValueError(
+                f"lane {self._number} holds {self.samples} samples: from {self.released} on, which is the first not "
+                f"released, it cannot be awaited up to {stop_position}; release some first, or gather() in parts"
+            )
+        if stop_position <= self.available:
+            return True
+        start = time.monotonic()
+        try:
+            return self._wait_until(stop_position, start + timeout, timeout, stopped)
+        finally:
+            self.seconds_waited += time.monotonic() - start
+
+    def take(self, positions: Any, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
+        """Copy the samples at some lane positions, which were waited for, into (inputs, targets)."""
+        self._check_open()
+        places = np.asarray(positions, np.int64)
+        if places.size and not (self.released <= int(places.min()) and int(places.max()) < self.available):
+            held = f"{self.released} to {self.available - 1}"
+            raise ValueError(f"positions {places.min()} to {places.max()} are not all here; here are {held}")
+        places = places % self.samples
+        if out is None:
+            return self.inputs[places], self.targets[places]
+        np.take(self.inputs, places, axis=0, out=out[0], mode="wrap")
+        np.take(self.targets, places, axis=0, out=out[1], mode="wrap")
+        return out
+
+    def view(self, start: int, stop: int, step: int = 1) -> tuple[Array, Array]:
+        """Return (inputs, targets) of the lane positions start, start + step ... below stop, which were waited for.
+
+        They lie in shared memory, read only, until they are released; a copy where they go over the memory's end.
+        """
+        self._check_open()
+        if not self.released <= start < stop <= self.available:
+            raise ValueError(
+                f"positions {start} to {stop - 1} are not all here: {self.released} to {self.available - 1}"
+            )
+        first, end = start % self.samples, (stop - 1) % self.samples + 1
+        if first < end:
+            return self.inputs[first:end:step], self.targets[first:end:step]
+        return self.take(np.arange(start, stop, step))
+
+    def gather(
+        self,
+        positions: Any,
+        timeout: float,
+        stopped: Callable[[], bool] | None = None,
+        out: tuple[Array, Array] | None = None,
+    ) -> tuple[Array, Array] | None:
+        """Wait for, copy and release as it goes: works for any number of samples, also more than the lane holds.
+
+        Args:
+            positions: increasing lane positions; the slots wholly before the last one are released on the way.
+            timeout: seconds that each slot may take.
+            stopped: see `wait`.
+            out: (inputs, targets) to copy into.
+
+        Returns:
+            (inputs, targets), or None if `stopped` said so.
+        """
+        places = np.asarray(positions, np.int64)
+        if np.any(np.diff(places) < 0):
+            raise ValueError("gather takes increasing positions")
+        if out is None:
+            out = self._layout.empty(places.size)
+        done = 0
+        while done < places.size:
+            self.release(int(places[done]))
+            slot_end = (int(places[done]) // self._shape.slot_samples + 1) * self._shape.slot_samples
+            if not self._wait_releasing(slot_end, timeout, stopped):
+                return None
+            upto = int(np.searchsorted(places, self.available))
+            self.take(places[done:upto], (out[0][done:upto], out[1][done:upto]))
+            done = upto
+        return out
+
+    def release(self, position: int) -> None:
+        """Give back the slots that lie wholly before a lane position; positions that are not here are skipped later."""
+        self._check_open()
+        writers = self._shape.writers
+        until = min(position // self._shape.slot_samples, self._arrived)
+        if until <= self._released:
+            return
+        for slot in range(self._released, until):
+            self._control.freed.post(self._reader, slot % writers)
+        for slot in range(max(self._released, until - writers), until):
+            self._ring.bells.ring(slot % writers)
+        self._released = until
+        self._control.cursors[self._reader] = self.released
+
+    def leave(self) -> None:
+        """Stop reading for good; the writers no longer wait for this reader. May be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        del self.inputs, self.targets
+        for writer in range(self._shape.writers):
+            self._control.left.post(self._reader, writer)
+            self._ring.bells.ring(writer)
+        fence()
+        self._control.active[self._reader] = 0
+        self._control.detached.ring(0)
+
+    def _wait_releasing(self, stop: int, timeout: float, stopped: Callable[[], bool] | None) -> bool:
+        """Wait for a position that may lie more than the lane's samples ahead, releasing what lies between."""
+        while stop - self.released > self.samples:
+            if not self.wait(self.released + self.samples, timeout, stopped):
+                return False
+            self.release(self.available)
+        return self.wait(stop, timeout, stopped)
+
+    def _wait_until(
+        self, stop_position: int, deadline: float, timeout: float, stopped: Callable[[], bool] | None
+    ) -> bool:
+        while self.available < stop_position:
+            writer = self._arrived % self._shape.writers
+            left = deadline - time.monotonic()
+            if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK)):
+                self._arrived += 1
+                continue
+            if stopped is not None and stopped():
+                return False
+            if self._ring.writer_is_dead(writer):
+                self._take_last_token(writer)
+            elif left <= 0:
+                raise RingTimeout(f"{self._awaited(writer)} for {timeout:.3g} s{self._held_up()}")
+        return True
+
+    def _take_last_token(self, writer: int) -> None:
+        """Take what a dead writer published before its end, if this slot is part of it."""
+        if not self._control.filled.try_wait(self._reader, writer):
+            raise WriterLost(f"{self._awaited(writer)}, which is dead; start the run again, it goes on where it was")
+        self._arrived += 1
+
+    def _awaited(self, writer: int) -> str:
+        start = self.available
+        return (
+            f"reader {self._reader} of lane {self._number} waited for its positions {start} to "
+            f"{start + self._shape.slot_samples - 1} (slot {self._arrived}) from {self._ring.writer_name(writer)}"
+        )
+
+    def _held_up(self) -> str:
+        """Name the rearmost reader if the writers wait for it."""
+        active = np.flatnonzero(self._control.active)
+        rearmost = int(active[np.argmin(self._control.cursors[active])]) if active.size else self._reader
+        place = int(self._control.cursors[rearmost])
+        if rearmost == self._reader or self.available - place < self.samples:
+            return ""
+        return f"; that one waits for {self._ring.reader_name(rearmost)}, which has read up to position {place}"
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise LaneError(f"reader {self._reader} has left lane {self._number}")

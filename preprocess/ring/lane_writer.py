@@ -1,0 +1,217 @@
+"""The writing end of a lane."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from preprocess.ring.control import LaneControl, RingControl, RingShape, each
+from preprocess.ring.semaphore import fence
+from preprocess.samples.errors import LaneClosed, LaneError, RingTimeout
+from preprocess.samples.layout import Array, SampleLayout
+
+__all__ = ["Holder", "LaneWriter", "Slot"]
+
+#: Seconds between two looks whether the readers that hold a slot still live.
+_LIVENESS_INTERVAL = 0.25
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A place for consecutive samples of a lane.
+
+    Attributes:
+        sequence: number of the slot in the lane; slot s is filled by preprocessor s % P.
+        start: lane position of its first sample.
+        inputs: (slot_samples, ...), to be written.
+        targets: (slot_samples, ...), to be written.
+    """
+
+    sequence: int
+    start: int
+    inputs: Array
+    targets: Array
+
+    @property
+    def stop(self) -> int:
+        """Lane position after its last sample."""
+        return self.start + len(self.inputs)
+
+
+class Holder(Protocol):
+    """Somebody who needs each published slot for a while: a reader of this node, or another node."""
+
+    @property
+    def name(self) -> str:
+        """How an error names it."""
+        ...
+
+    def publish(self, slot: Slot) -> None:
+        """Tell it that a slot is filled."""
+        ...
+
+    def has_released(self, slots: int) -> bool:
+        """Say whether it has given back that many of the slots that were published to it."""
+        ...
+
+    def has_left(self) -> bool:
+        """Say whether it needs none of the slots any more."""
+        ...
+
+    def is_dead(self) -> bool:
+        """Say whether it is known to be dead; asked seldom."""
+        ...
+
+
+class _LocalReader:
+    """A reader of this node as a holder of one writer's slots."""
+
+    def __init__(self, reader: int, writer: int, ring: RingControl, control: LaneControl) -> None:
+        self._pair = (reader, writer)
+        self._ring, self._control = ring, control
+        self._released = 0
+
+    @property
+    def name(self) -> str:
+        return self._ring.reader_name(self._pair[0])
+
+    def publish(self, slot: Slot) -> None:
+        self._control.filled.post(*self._pair)
+
+    def has_released(self, slots: int) -> bool:
+        while self._released < slots and self._control.freed.try_wait(*self._pair):
+            self._released += 1
+        return self._released >= slots
+
+    def has_left(self) -> bool:
+        return self._control.left.try_wait(*self._pair)
+
+    def is_dead(self) -> bool:
+        if not self._ring.reader_is_dead(self._pair[0]):
+            return False
+        self._control.active[self._pair[0]] = 0
+        return True
+
+
+class LaneWriter:
+    """One writer of a lane; made by `Lane.writer`. It fills the slots writer, writer + P, writer + 2 P ...
+
+    The number of slots of a lane is a multiple of P, so that each place in memory has one writer for ever.
+
+    Attributes:
+        holders: who must release a slot before it is filled again.
+        samples: how many samples the lane holds at once.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        writer: int,
+        layout: SampleLayout,
+        shape: RingShape,
+        ring: RingControl,
+        control: LaneControl,
+    ) -> None:
+        self._number, self._writer, self._shape = number, writer, shape
+        self._ring, self._control = ring, control
+        self._slots = int(control.words[1])
+        self.samples = self._slots * shape.slot_samples
+        self._inputs, self._targets = control.blocks(layout, self.samples)
+        self.holders: list[Holder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
+        self._turn = 0  # slots published
+        self._looked = time.monotonic()
+        self._open = True
+
+    @property
+    def deserted(self) -> bool:
+        """Nobody needs what is written any more."""
+        self.holders = [holder for holder in self.holders if not holder.has_left()]
+        return not self.holders
+
+    @property
+    def next_slot(self) -> Slot:
+        """The slot that is to be filled next; to be touched only once `has_space` has said yes."""
+        sequence = self._writer + self._turn * self._shape.writers
+        size = self._shape.slot_samples
+        start = sequence % self._slots * size
+        return Slot(sequence, sequence * size, self._inputs[start : start + size], self._targets[start : start + size])
+
+    def add_holder(self, holder: Holder) -> None:
+        """Let somebody else hold the slots too; before the first is published."""
+        if self._turn:
+            raise LaneError(f"lane {self._number} already has published slots, a new holder would miss them")
+        self.holders.append(holder)
+
+    def has_space(self) -> bool:
+        """Say whether the next slot may be filled; False also when nobody reads. Does not wait."""
+        self._check_open()
+        if self.deserted:
+            return False
+        late = self._late()
+        if late and time.monotonic() - self._looked >= _LIVENESS_INTERVAL:
+            self._looked = time.monotonic()
+            self.holders = [holder for holder in self.holders if not holder.is_dead()]
+            late = self._late()
+        return not late and bool(self.holders)
+
+    def publish(self) -> None:
+        """Hand the next slot, which was filled, to all holders."""
+        slot = self.next_slot
+        for holder in self.holders:
+            holder.publish(slot)
+        self._turn += 1
+
+    @contextmanager
+    def slot(self, timeout: float) -> Iterator[Slot]:
+        """Wait until the next slot may be filled, give it, and publish it afterwards unless an exception came.
+
+        Args:
+            timeout: seconds to wait for the slot.
+
+        Raises:
+            LaneClosed: nobody reads the lane any more.
+            RingTimeout: the time is over; the text names the readers that hold the slot.
+        """
+        deadline = time.monotonic() + timeout
+        while not self.has_space():
+            if not self.holders:
+                raise LaneClosed(f"nobody reads lane {self._number} any more")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise RingTimeout(self._timed_out(timeout))
+            self._ring.bells.wait(self._writer, seconds=min(left, _LIVENESS_INTERVAL))
+            self._ring.bells.drain(self._writer)
+        yield self.next_slot
+        self.publish()
+
+    def close(self) -> None:
+        """Write no more; nothing that was published is lost. May be called twice."""
+        if not self._open:
+            return
+        self._open = False
+        del self._inputs, self._targets
+        fence()
+        self._control.writing[self._writer] = 0
+        self._control.detached.ring(0)
+
+    def late_holders(self) -> Iterable[str]:
+        """Return the names of those on whom the next slot waits."""
+        return [holder.name for holder in self._late()]
+
+    def _late(self) -> list[Holder]:
+        needed = self._turn + 1 - self._slots // self._shape.writers
+        return [holder for holder in self.holders if not holder.has_released(needed)]
+
+    def _timed_out(self, timeout: float) -> str:
+        slot = self.next_slot
+        return (
+            f"preprocessor {self._writer} waited {timeout:g} s for room in lane {self._number} for the positions "
+            f"{slot.start} to {slot.stop - 1}: not released by {', '.join(self.late_holders())}"
+        )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise LaneError(f"preprocessor {self._writer} has closed lane {self._number}")

@@ -1,0 +1,38 @@
+"""Objects that people name in a spec as `module:Name`."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from preprocess.samples.errors import SpecError, nearest
+
+__all__ = ["load_object"]
+
+
+def load_object(name: str, error: type[SpecError]) -> Any:
+    """Import `module:Name` and return the object; dots in Name reach into it.
+
+    Raises:
+        error: the text has no colon, the module does not import, or it has no such name.
+    """
+    module_name, colon, path = name.partition(":")
+    if not (colon and module_name and path):
+        raise error(name, "a name of your own is written module:Name", "write for example mypackage.data:Digits")
+    found: Any = _import(module_name, name, error)
+    for part in path.split("."):
+        if not hasattr(found, part):
+            public = (key for key in dir(found) if not key.startswith("_"))
+            raise error(name, f"{module_name!r} imports, but has no {part!r}", nearest(part, public))
+        found = getattr(found, part)
+    return found
+
+
+def _import(module_name: str, name: str, error: type[SpecError]) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except Exception as cause:  # a user's module may raise anything while it is imported
+        reason = f"importing {module_name!r} raised {type(cause).__name__}: {cause}"
+        mend = "mend the module, run from the folder that holds it, or put that folder on PYTHONPATH"
+        raise error(name, reason, mend) from cause

@@ -1,0 +1,178 @@
+"""What travels in control messages: data sets, streams and lanes, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from preprocess.samples.errors import SpecError, nearest
+from preprocess.samples.itinerary import Itinerary
+from preprocess.samples.layout import SampleLayout
+
+__all__ = ["DatasetSpec", "LaneSpec", "OnCorrupt", "SourceSpec", "StreamKey"]
+
+OnCorrupt = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source, see `open_source`: by name, or inside one process a map-style data set itself."""
+
+    source: str | Any
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    subset: int | Sequence[int] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of plain JSON values."""
+        subset = self.subset if self.subset is None or isinstance(self.subset, int) else list(self.subset)
+        return {"source": self.source, "arguments": dict(self.arguments), "subset": subset}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SourceSpec:
+        """Return the source that a spec, or `to_json`, describes.
+
+        Raises:
+            SpecError: a key is missing or unknown.
+        """
+        _check_keys(values, ("source", "arguments", "subset"), ("source",), "a source")
+        return cls(values["source"], values.get("arguments") or {}, values.get("subset"))
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A data set: its name, its two sources and their transforms, see `build_transforms`.
+
+    Attributes:
+        on_corrupt: what happens when the source or a transform raises: "raise", or "skip" the sample and take another.
+        corrupt_limit: how many different samples may be skipped.
+
+    Raises:
+        SpecError: one of these two is none of what it can be.
+    """
+
+    name: str
+    train: SourceSpec
+    held_out: SourceSpec | None = None
+    transforms: Sequence[Any] = ()
+    held_out_transforms: Sequence[Any] = ()
+    on_corrupt: OnCorrupt = "raise"
+    corrupt_limit: int = 100
+
+    def __post_init__(self) -> None:
+        known = get_args(OnCorrupt)
+        if self.on_corrupt not in known:
+            raise SpecError(self.on_corrupt, "on_corrupt is raise or skip", nearest(str(self.on_corrupt), known))
+        if type(self.corrupt_limit) is not int or self.corrupt_limit < 1:
+            rule = "corrupt_limit is a whole number of samples, at least 1"
+            raise SpecError(self.corrupt_limit, rule, "write on_corrupt: raise to allow none")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of plain JSON values."""
+        return {
+            "name": self.name,
+            "train": self.train.to_json(),
+            "held_out": None if self.held_out is None else self.held_out.to_json(),
+            "transforms": list(self.transforms),
+            "held_out_transforms": list(self.held_out_transforms),
+            "on_corrupt": self.on_corrupt,
+            "corrupt_limit": self.corrupt_limit,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> DatasetSpec:
+        """Return the data set that `to_json` described.
+
+        Raises:
+            SpecError: a key is missing or unknown.
+        """
+        known = tuple(field.name for field in fields(cls))
+        _check_keys(values, known, ("name", "train"), "a data set")
+        held_out = values.get("held_out")
+        return cls(
+            values["name"],
+            SourceSpec.from_json(values["train"]),
+            None if held_out is None else SourceSpec.from_json(held_out),
+            tuple(values.get("transforms") or ()),
+            tuple(values.get("held_out_transforms") or ()),
+            values.get("on_corrupt", "raise"),
+            values.get("corrupt_limit", 100),
+        )
+
+
+@dataclass(frozen=True)
+class StreamKey:
+    """What two jobs must have in common to share a lane from there on: data set (with its transforms), seed, epoch."""
+
+    data: str
+    seed: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.data}/seed {self.seed}/epoch {self.epoch}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of plain JSON values."""
+        return {"data": self.data, "seed": self.seed, "epoch": self.epoch}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> StreamKey:
+        """Return the key that `to_json` described."""
+        return cls(values["data"], int(values["seed"]), int(values["epoch"]))
+
+
+@dataclass(frozen=True)
+class LaneSpec:
+    """One opening of a lane: which stream it carries, and for whom.
+
+    Attributes:
+        lane: number of the lane, the same on every node.
+        generation: number of the opening, larger than all before in this lane.
+        stream: what it carries, from `stream.epoch` on.
+        itinerary: which sample lies where.
+        layout: shape and dtype of the samples, transforms applied.
+        readers: for each node, the readers there (ranks of the node's communicator).
+        samples: how many samples the lane may hold at once on a node, or None for as many as fit.
+    """
+
+    lane: int
+    generation: int
+    stream: StreamKey
+    itinerary: Itinerary
+    layout: SampleLayout
+    readers: tuple[tuple[int, ...], ...]
+    samples: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a dictionary of plain JSON values."""
+        return {
+            "lane": self.lane,
+            "generation": self.generation,
+            "stream": self.stream.to_json(),
+            "itinerary": self.itinerary.to_json(),
+            "layout": self.layout.to_json(),
+            "readers": [list(readers) for readers in self.readers],
+            "samples": self.samples,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> LaneSpec:
+        """Return the opening that `to_json` described."""
+        return cls(
+            values["lane"],
+            values["generation"],
+            StreamKey.from_json(values["stream"]),
+            Itinerary(**values["itinerary"]),
+            SampleLayout.from_json(values["layout"]),
+            tuple(tuple(readers) for readers in values["readers"]),
+            values["samples"],
+        )
+
+
+def _check_keys(values: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], what: str) -> None:
+    for key in values:
+        if key not in known:
+            raise SpecError(key, f"{what} has no such key", nearest(str(key), known))
+    for key in needed:
+        if key not in values:
+            raise SpecError(dict(values), f"{what} needs the key {key!r}", f"add {key}: ...")

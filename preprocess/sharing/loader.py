@@ -1,0 +1,266 @@
+"""`SharedLoader`: in the place of torch's DataLoader, for independent processes of one node that read the same data."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from preprocess.making.dataset import Dataset
+from preprocess.samples.corrupt import SkippedSample
+from preprocess.samples.errors import RingTimeout, SpecError
+from preprocess.samples.layout import Array
+from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.stream import DatasetSpec, SourceSpec
+from preprocess.samples.tensors import tensor_in_place
+from preprocess.sharing.launch import COPY_ADVICE
+from preprocess.sharing.messages import Channel, Hello, Read
+from preprocess.sharing.place import ServicePlace
+from preprocess.sharing.settings import ServiceSettings, digest_of
+from preprocess.sharing.shared_stream import SharedStream
+from preprocess.sharing.start import find_or_start
+
+__all__ = ["SharedLoader"]
+
+_MOST_SLOT_SAMPLES = 128
+
+
+class SharedLoader:
+    """Batches of an epoch, prepared once for all processes of this node that ask for them.
+
+    The first loader of a name starts a service in the background; the others of that name find it. All that are at the
+    same epoch read the same memory, paced by the slowest as far as the buffer does not even it out. The service ends
+    by itself when nobody has used it for a while.
+
+    The order is that of torch's DistributedSampler for (seed, epoch), and every random draw is a function of
+    (seed, epoch, sample): the batches are the same bytes whoever else reads, however many workers there are, and after
+    a restart.
+
+        loader = SharedLoader({"name": "digits", "train": {"source": "hdf5", "arguments": {"path": "digits.h5"}}}, 32)
+        for epoch in range(10):
+            for inputs, targets in loader:
+                ...
+
+    Args:
+        data: a `DatasetSpec`, or the mapping that a spec's data section is; or a map-style data set, an object with
+            len and [index] -> (input, target), of which the service gets a copy by fork: make the loader before
+            threads of this process hold locks that the samples need.
+        batch_size: B, samples of one batch.
+        held_out: read the held-out samples, in their own order, the same in every epoch; they are dealt to ranks
+            without padding, so that the last batch of a rank may be smaller, or empty.
+        seed: of the order and of the transforms.
+        replicas: R, over how many ranks an epoch is dealt, as by DistributedSampler.
+        ranks: which of them this process is: with one, each item is a batch (inputs, targets); with several (the
+            virtual workers of one trainer) it is a tuple of batches, in their order.
+        drop_last: leave out a last batch that is smaller than B.
+        prepare: called with (inputs, targets), tensors that lie in shared memory, must not be written to, and are
+            others' as soon as it returns; what it returns is the batch. Without it a batch is a copy of one's own.
+        workers: preprocessors of the service, if this loader is the one that starts it.
+        buffer: batches that are prepared ahead, likewise.
+        readers: how many processes are expected to read: the first epoch starts when they are there.
+        name: loaders of the same name share; by default those of the same data.
+        patience: seconds that a loader waits at an epoch's start for those that it shared the last one with.
+        linger: seconds for which the service stays when the last loader has gone.
+        timeout: seconds that a batch may take.
+
+    Attributes:
+        skipped: samples for which others were taken while this loader read, where the data say `on_corrupt: skip`;
+            a warning tells of each.
+
+    Raises:
+        SpecError: something of the above is not usable.
+        ServiceError: the service could not start; the text says why.
+    """
+
+    def __init__(
+        self,
+        data: DatasetSpec | Mapping[str, Any] | Any,
+        batch_size: int = 1,
+        *,
+        held_out: bool = False,
+        seed: int = 0,
+        replicas: int = 1,
+        ranks: Sequence[int] = (0,),
+        drop_last: bool = False,
+        prepare: Callable[[Any, Any], Any] | None = None,
+        workers: int = 1,
+        buffer: int = 4,
+        readers: int = 1,
+        name: str | None = None,
+        patience: float = 30.0,
+        linger: float = 5.0,
+        timeout: float = 300.0,
+    ) -> None:
+        _check(batch_size=batch_size, replicas=replicas, workers=workers, buffer=buffer, readers=readers)
+        if not ranks or not all(0 <= rank < replicas for rank in ranks):
+            raise SpecError(list(ranks), f"ranks are among 0 to {replicas - 1}", "mend ranks or replicas")
+        self.batch_size, self.replicas, self.ranks, self.seed = batch_size, replicas, tuple(ranks), seed
+        self.drop_last = drop_last
+        self._kind = HELD_OUT if held_out else TRAIN
+        self._prepare = prepare
+        self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
+        settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger)
+        dataset = None if settings.data else _opened(data)
+        self._handed_over = dataset is not None
+        place = ServicePlace.of(name or (settings.digest if settings.data else f"{os.getpid()}-{id(data)}"))
+
+        def connect() -> Channel:
+            return find_or_start(place, settings, dataset, timeout)
+
+        self.skipped: list[SkippedSample] = []
+        self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
+        if held_out and not self._stream.held_out:
+            raise SpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch."""
+        whole, part = divmod(self._per_rank, self.batch_size)
+        return whole if self.drop_last or not part else whole + 1
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return an iterator over the batches of the next epoch, or the rest of it after `load_state_dict`.
+
+        They are prepared from now on. Another iterator of this loader ends this one.
+        """
+        epoch, start = self._now = self._next
+        self._next = (epoch + 1, 0)
+        width = self.batch_size * self.replicas
+        tail = self._per_rank * self.replicas - self._samples if self._kind == TRAIN else 0
+        self._stream.read(Read(self._kind, self.seed, epoch, start * width, tail))
+        return self._batches(epoch, start, width, self._samples + tail)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration reads."""
+        return self._next[0]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration read this epoch from its start."""
+        self._next = (epoch, 0)
+
+    @property
+    def sharers(self) -> int:
+        """How many loaders read what this one reads, itself among them."""
+        return self._stream.readers
+
+    @property
+    def seconds_waited(self) -> float:
+        """Seconds that this loader has waited for samples and for other loaders."""
+        return self._stream.seconds_waited
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where this loader is: after the batches that were yielded, whatever was prepared beyond them."""
+        epoch, batches = self._now
+        if batches >= len(self):
+            epoch, batches = self._next
+        return {
+            "epoch": epoch,
+            "batches": batches,
+            "batch_size": self.batch_size,
+            "replicas": self.replicas,
+            "seed": self.seed,
+        }
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Let the next iteration go on where `state_dict` was taken.
+
+        Raises:
+            SpecError: it is of a loader with other batches.
+        """
+        for key in ("batch_size", "replicas", "seed"):
+            if state[key] != getattr(self, key):
+                rule = f"the state is of a loader with {key} {state[key]}, this one has {getattr(self, key)}"
+                raise SpecError(state[key], rule, f"make the loader with {key}={state[key]}")
+        self._next = self._now = (state["epoch"], state["batches"])
+
+    def close(self) -> None:
+        """Leave the service; the loader is of no use afterwards."""
+        self._stream.close()
+
+    def __enter__(self) -> SharedLoader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _note_skip(self, sample: SkippedSample) -> None:
+        self.skipped.append(sample)
+        warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
+
+    @property
+    def _samples(self) -> int:
+        return self._stream.held_out if self._kind == HELD_OUT else self._stream.length
+
+    @property
+    def _per_rank(self) -> int:
+        return -(-self._samples // self.replicas)
+
+    def _batches(self, epoch: int, start: int, width: int, end: int) -> Iterator[Any]:
+        try:
+            for batch in range(start, len(self)):
+                if self._now[0] != epoch:
+                    raise RuntimeError(f"epoch {epoch} is over: this loader has begun epoch {self._now[0]} since")
+                item = self._batch(batch * width, min((batch + 1) * width, end))
+                self._now = (epoch, batch + 1)
+                yield item
+        finally:
+            if self._now[0] == epoch:
+                self._stream.rest()
+        self._stream.check()
+
+    def _batch(self, start: int, stop: int) -> Any:
+        """Return the item for the places start to stop - 1 of the epoch."""
+        import torch
+
+        inputs, targets = self._samples_at(start, stop)
+        items = []
+        for rank in self.ranks:
+            pair = inputs[rank :: self.replicas], targets[rank :: self.replicas]
+            if self._prepare is None:
+                items.append(tuple(torch.from_numpy(part.copy()) for part in pair))
+            else:
+                items.append(self._prepare(*(tensor_in_place(part) for part in pair)))
+        self._stream.release(stop)
+        return items[0] if len(items) == 1 else tuple(items)
+
+    def _samples_at(self, start: int, stop: int) -> tuple[Array, Array]:
+        try:
+            return self._stream.samples(start, stop)
+        except RingTimeout as error:
+            if not self._handed_over:
+                raise
+            raise RingTimeout(f"{error}; if it is the service that stands still: {COPY_ADVICE}") from error
+
+
+def _settings(data: Any, width: int, workers: int, buffer: int, patience: float, linger: float) -> ServiceSettings:
+    """Return what a service for this loader is started with."""
+    slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
+    spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
+    named = isinstance(spec, DatasetSpec)
+    return ServiceSettings(
+        data=spec if named else None,
+        digest=digest_of(spec.to_json() if named else {"object": type(data).__qualname__, "length": len(data)}),
+        workers=workers,
+        lane_samples=buffer * width + slot_samples,
+        slot_samples=slot_samples,
+        patience=patience,
+        linger=linger,
+        paths=tuple(path or os.getcwd() for path in sys.path),
+    )
+
+
+def _opened(data: Any) -> Dataset:
+    """Return a data set whose samples, of both kinds, are those of an object."""
+    source = SourceSpec(data)
+    return Dataset(DatasetSpec(type(data).__qualname__, source, source))
+
+
+def _check(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise SpecError(value, f"{name} is a whole number of at least 1", f"mend {name}")

@@ -1,0 +1,122 @@
+"""Where samples come from: the protocol of a source, and the function that opens one by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any, Protocol, runtime_checkable
+
+from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.layout import Array, SampleLayout
+from preprocess.sources.arrays import open_numpy
+from preprocess.sources.hdf5 import open_hdf5
+from preprocess.sources.idx import open_idx
+from preprocess.sources.image_folder import open_image_folder
+from preprocess.sources.map_style import MapStyleSource, open_map_style
+from preprocess.sources.tar_shards import open_tar
+
+__all__ = ["Source", "Subset", "built_in_sources", "open_source"]
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A sized collection of (input, target), read by index.
+
+    A source of encoded images has the class attribute `encoded = True`: `read` gives the bytes of an image file, uint8
+    (size,), and `layout` describes what they decode to, with -1 for a height or width that differs between samples.
+
+    Attributes:
+        layout: shape and dtype of every sample, before any transform.
+    """
+
+    @property
+    def layout(self) -> SampleLayout: ...
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        """Return the input and the target of one sample; the input may be a view that is not to be written to."""
+        ...
+
+
+class Subset:
+    """A slice of another source."""
+
+    def __init__(self, source: Source, indices: range) -> None:
+        self._source, self._indices = source, indices
+        self.layout = source.layout
+        self.encoded = bool(getattr(source, "encoded", False))
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        return self._source.read(self._indices[index])
+
+
+def built_in_sources() -> dict[str, Callable[..., Source]]:
+    """Return the built-in sources: name -> function that opens one."""
+    return {
+        "idx": open_idx,
+        "numpy": open_numpy,
+        "hdf5": open_hdf5,
+        "image_folder": open_image_folder,
+        "tar": open_tar,
+    }
+
+
+def open_source(
+    name: str | Any,
+    arguments: Mapping[str, Any] | None = None,
+    subset: int | Sequence[int] | None = None,
+    looks: int = 1,
+) -> Source:
+    """Open a source of samples.
+
+    Args:
+        name: that of a built-in source, or `module:Name` of a class or function that gives a map-style data set, or
+            such a data set itself.
+        arguments: keyword arguments of the source.
+        subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
+        looks: of a map-style data set, how many samples may be tried until one shows the layout of all.
+
+    Raises:
+        SourceError: anything that a person can have got wrong: name, arguments, files, module, subset.
+    """
+    given = dict(arguments or {})
+    source = _open(name, given, looks)
+    if len(source) == 0:
+        raise SourceError(name, "a source needs at least one sample", "give one that is not empty")
+    return source if subset is None else _take_subset(source, subset)
+
+
+def _open(name: str | Any, arguments: dict[str, Any], looks: int) -> Source:
+    if not isinstance(name, str):
+        return MapStyleSource(name, type(name).__qualname__, looks)
+    return open_map_style(name, arguments, looks) if ":" in name else _open_built_in(name, arguments)
+
+
+def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:
+    built_in = built_in_sources()
+    if name not in built_in:
+        advice = f"{nearest(name, built_in)}; or module:Name of a map-style data set"
+        raise SourceError(name, "no source has this name", advice)
+    parameters = signature(built_in[name]).parameters
+    for key in arguments:
+        if key not in parameters:
+            raise SourceError(key, f"source {name!r} has no such argument", nearest(key, parameters))
+    for key, parameter in parameters.items():
+        if parameter.default is parameter.empty and key not in arguments:
+            raise SourceError(arguments, f"source {name!r} needs the argument {key!r}", f"add {key}: ...")
+    return built_in[name](**arguments)
+
+
+def _take_subset(source: Source, subset: int | Sequence[int]) -> Subset:
+    parts = [subset] if isinstance(subset, int) else list(subset)
+    whole = all(isinstance(part, int) for part in parts)
+    if not whole or not 1 <= len(parts) <= 3 or (len(parts) == 3 and parts[2] == 0):
+        raise SourceError(subset, "a subset is a number, [start, stop] or [start, stop, step]", "write subset: 1000")
+    indices = range(len(source))[slice(*parts)]
+    if not indices:
+        raise SourceError(subset, f"it selects none of the source's {len(source)} samples", "select at least one")
+    return Subset(source, indices)

@@ -1,0 +1,1 @@
+"""What a device's memory needs: copies and its allocator."""

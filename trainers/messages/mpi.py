@@ -1,0 +1,196 @@
+"""Messages between the members of a group over an mpi4py communicator.
+
+MPI's own blocking calls spin at full speed and cannot be bounded, so every transfer here is an Isend or Irecv that is
+tested: at once, then for some 50 us with the processor offered to others in between, then with naps that grow to
+200 us. While it waits, a member looks for a peer's abort message. Where MPI tells of lost processes (ULFM: Bland et
+al., Post-failure recovery of MPI communication capability, IJHPCA 2013), a lost peer has failed as well. Importing
+this module starts MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from mpi4py import MPI
+
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
+
+__all__ = ["MpiTransport"]
+
+_EAGER_SECONDS = 50e-6
+_LONGEST_NAP = 200e-6
+_DRAIN_SECONDS = 1.0
+"""How long a member that gives up lets transfers that are already under way finish."""
+_LARGEST_MESSAGE = 1 << 29
+"""Bytes; MPI counts elements in a C int."""
+_LONGEST_TEXT = 1024
+"""Bytes of an abort message; small enough that MPI sends it without waiting for the receiver."""
+
+
+@dataclass(frozen=True)
+class _Transfer:
+    peer: int
+    requests: list[MPI.Request]
+    memory: np.ndarray  # MPI reads or writes it until the requests are complete
+    receives: bool
+    lost: Callable[[int, MPI.Exception], Exception]
+
+    @property
+    def done(self) -> bool:
+        try:
+            return all(request.Test() for request in self.requests)
+        except MPI.Exception as error:
+            raise self.lost(self.peer, error) from error
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is over, for good or ill."""
+        try:
+            return self.done
+        except PeerFailed:
+            return True
+
+
+class MpiTransport:
+    """Messages among `ranks` of `comm`, with tags `tag` and `tag + 1` (aborts).
+
+    No communicator is made of them: that could not be bounded, nor done once a rank of `comm` is lost.
+    ranks: the members' ranks in `comm`, in the group's order; all of `comm` if None.
+    names: what to call the members in errors, such as their ranks in the job; `ranks` if None.
+    timeout: seconds after which a wait gives up.
+    any_thread: whether MPI was started for threads that call it as they like (MPI_THREAD_MULTIPLE).
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        ranks: Sequence[int] | None = None,
+        *,
+        tag: int = 0,
+        names: Sequence[int] | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        self._comm = comm
+        self._ranks = list(range(comm.Get_size()) if ranks is None else ranks)
+        self._names = list(self._ranks if names is None else names)
+        self._tag, self._abort_tag = tag, tag + 1
+        self.timeout = timeout
+        self.index = self._ranks.index(comm.Get_rank())
+        self.size = len(self._ranks)
+        self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._interrupted = threading.Event()
+        self._keep_alive: list[_Transfer] = []
+
+    def communicator(self) -> MPI.Intracomm:
+        """Return a new communicator of the members, to be freed; all make it at once, in a wait without a bound."""
+        everyone = self._comm.Get_group()
+        members = everyone.Incl(self._ranks)
+        made = self._comm.Create_group(members, self._tag)
+        members.Free()
+        everyone.Free()
+        return made
+
+    def send(self, peer: int, memory: np.ndarray) -> Pending:
+        """Begin to send; an empty array is not sent."""
+        return self._begin(self._comm.Isend, peer, memory, False)
+
+    def receive(self, peer: int, memory: np.ndarray) -> Pending:
+        """Begin to fill `memory`, whose size both sides know."""
+        return self._begin(self._comm.Irecv, peer, memory, True)
+
+    def _begin(self, call: Callable[..., MPI.Request], peer: int, memory: np.ndarray, receives: bool) -> _Transfer:
+        try:
+            requests = [call([piece, MPI.BYTE], self._ranks[peer], self._tag) for piece in _pieces(memory)]
+        except MPI.Exception as error:
+            raise self._lost(peer, error) from error
+        return _Transfer(peer, requests, memory, receives, self._lost)
+
+    def wait(self, pending: Sequence[Pending]) -> float:
+        """Return, once all are complete, the seconds that it took.
+
+        PeerSilent names the ranks that did not answer in time; PeerFailed the one that aborted.
+        """
+        begin = time.perf_counter()
+        transfers = cast("list[_Transfer]", pending)
+        try:
+            while transfers := [transfer for transfer in transfers if not transfer.done]:
+                elapsed = time.perf_counter() - begin
+                self._look_around(elapsed, transfers)
+                if elapsed > _EAGER_SECONDS:
+                    time.sleep(min(elapsed / 4, _LONGEST_NAP))
+                else:
+                    os.sched_yield()
+        except (PeerFailed, PeerSilent, Interrupted):
+            self._give_up(transfers)
+            raise
+        return time.perf_counter() - begin
+
+    def interrupt(self) -> None:
+        """Make every wait raise Interrupted, now and from now on."""
+        self._interrupted.set()
+
+    def check(self) -> None:
+        """Raise PeerFailed if a peer has aborted, or is lost."""
+        status = MPI.Status()
+        for peer, rank in enumerate(self._ranks):
+            try:
+                if peer == self.index or not self._comm.Iprobe(rank, self._abort_tag, status):
+                    continue
+                text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+                self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
+            except MPI.Exception as error:
+                raise self._lost(peer, error) from error
+            raise PeerFailed(self._names[peer], text.tobytes().decode(errors="replace"))
+
+    def abort(self, text: str) -> None:
+        """Tell every peer that this member gave up and why; the group is of no use afterwards."""
+        message = np.frombuffer(text.encode()[:_LONGEST_TEXT], dtype=np.uint8)
+        transfers = []
+        for peer, rank in enumerate(self._ranks):
+            if peer != self.index:
+                with suppress(MPI.Exception):  # lost itself
+                    request = self._comm.Isend([message, MPI.BYTE], rank, self._abort_tag)
+                    transfers.append(_Transfer(peer, [request], message, False, self._lost))
+        self._give_up(transfers)
+
+    def close(self) -> None:
+        """Nothing is to be freed; call it after a common barrier, so that no message is left."""
+
+    def _lost(self, peer: int, error: MPI.Exception) -> Exception:
+        """Return what an error of MPI means: that a process is gone, or what MPI says."""
+        if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
+            return PeerFailed(self._names[peer], "its process was lost")
+        return error
+
+    def _look_around(self, elapsed: float, transfers: Sequence[_Transfer]) -> None:
+        self.check()
+        if self._interrupted.is_set():
+            raise Interrupted("this member gives up")
+        if elapsed > self.timeout:
+            raise PeerSilent(sorted({self._names[transfer.peer] for transfer in transfers}), self.timeout)
+
+    def _give_up(self, transfers: list[_Transfer]) -> None:
+        """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it."""
+        for transfer in transfers:
+            if transfer.receives:
+                for request in transfer.requests:
+                    request.Cancel()
+        begin = time.perf_counter()
+        while (transfers := [transfer for transfer in transfers if not transfer.settled]) and (
+            time.perf_counter() - begin < _DRAIN_SECONDS
+        ):
+            time.sleep(_LONGEST_NAP)
+        if transfers:
+            self._keep_alive += transfers
+            self._comm.Set_attr(MPI.Comm.Create_keyval(), self._keep_alive)
+
+
+def _pieces(memory: np.ndarray) -> list[np.ndarray]:
+    return [memory[start : start + _LARGEST_MESSAGE] for start in range(0, memory.size, _LARGEST_MESSAGE)]

@@ -1,0 +1,224 @@
+"""The yardstick: a task under torch's own DistributedDataParallel over gloo, DistributedSampler and DataLoader.
+
+Nothing here uses virtual workers, ordered reduction or this package's loader. What comes out has a checkpoint's form,
+so that it can be held against an elastic run tensor by tensor.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+
+from trainers import task as tasks
+from trainers.checkpoint import Checkpoint
+from trainers.proof.tensor_trace import Recorder
+from trainers.reduce.buckets import Layout
+from trainers.repeatable import determinism
+from trainers.repeatable.random_state import RandomState, seed_everything
+from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskData
+from trainers.step_options import StepOptions
+from trainers.task import Batch, Sums, Task
+from trainers.tree import on_host
+from trainers.virtual_worker import VirtualWorker
+
+__all__ = ["DdpRank", "assemble"]
+
+
+class DdpRank:
+    """One rank's process of a DDP job. torch.distributed's default group has to be there.
+
+    model, optimizer, schedule: as the task built them.
+    """
+
+    def __init__(self, task: Task, rank: int, ranks: int, device: torch.device, tell: Callable[[News], None]) -> None:
+        """Seed Python, NumPy and torch with the task's seed to build all, then with seed + 1 + rank.
+
+        tell: takes the news on rank 0.
+        """
+        self._task, self._rank, self._ranks, self._device, self._tell = task, rank, ranks, device, tell
+        self._options = StepOptions.of(task)
+        self._data = TaskData(task)
+        self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
+        seed_everything(self._seed)
+        self.model = task.model().to(device)
+        self.optimizer = task.optimizer(self.model)
+        self.schedule = tasks.scheduler_of(task, self.optimizer)
+        self._parallel = DistributedDataParallel(self.model)
+        self._callable = _Wrapped(self._parallel)
+        seed_everything(self._seed + 1 + rank)
+        self._sampler: DistributedSampler[Any] = DistributedSampler(self._data.train, ranks, rank, seed=self._seed)
+        self._loader: DataLoader[Any] = DataLoader(self._data.train, self._batch_size, sampler=self._sampler)
+        self._layout: Layout | None = None
+        self._pace = Pace()
+        self.steps = self.epoch = self.step_in_epoch = 0
+        self.loss_sum, self.samples = 0.0, 0
+        self._epochs: list[dict[str, Any]] = []
+
+    def train(
+        self, until: int, recorder: Recorder | None = None, after_step: Callable[[], None] = lambda: None
+    ) -> None:
+        """Train from the first step up to step `until`."""
+        while self.steps < until:
+            self._sampler.set_epoch(self.epoch)
+            for batch in self._loader:
+                begin = time.perf_counter()
+                with recorder.turn(self._rank) if recorder else nullcontext():
+                    loss, count = self._gradients(batch)
+                self._options.before_update(self._task, self.model)
+                self.optimizer.step()
+                if self.schedule is not None:
+                    self.schedule.step()
+                after_step()
+                self._count(loss, count, time.perf_counter() - begin)
+                if self.steps == until:
+                    break
+            if self.step_in_epoch == len(self._loader):
+                self._end_epoch()
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return this rank's context as a virtual worker's, and on rank 0 what all ranks share."""
+        random = RandomState.now(self._device)
+        context = VirtualWorker(self._rank, self._seed, self.model, self._device)
+        context.random, context.loss_sum, context.samples = random, self.loss_sum, self.samples
+        tree: dict[str, Any] = {"worker": context.as_tree(), "epochs": self._epochs}
+        if self._rank == 0:
+            tree["shared"] = self._shared()
+        return tree
+
+    def _gradients(self, batch: Batch) -> tuple[float, int]:
+        """Forward and backward; return the mean loss and the number of samples."""
+        batch = tasks.move(batch, self._device)
+        self.optimizer.zero_grad()
+        losses = []
+        parts = self._options.parts(batch)
+        for index, (part, divisor) in enumerate(parts):
+            last = index == len(parts) - 1
+            with nullcontext() if last else self._parallel.no_sync(), self._ready_order() as order:
+                with self._options.precision(self._device):
+                    loss = tasks.loss_of(self._task, self._callable, part)
+                loss = loss if len(parts) == 1 else loss / divisor
+                loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        self._learn_layout(order)
+        return torch.stack(losses).sum().item(), tasks.samples_in(batch)
+
+    def _ready_order(self) -> AbstractContextManager[list[int]]:
+        return _recorded_order(self._trainable()) if self._layout is None else nullcontext([])
+
+    def _learn_layout(self, order: Sequence[int]) -> None:
+        """After step 0: the buckets that DDP makes from rank 0's order; its own log tells their sizes alone."""
+        if self._layout is None:
+            used = [parameter.grad is not None for parameter in self._trainable()]
+            self._layout = Layout.rebuilt(self._trainable(), order, used)
+
+    def _trainable(self) -> list[nn.Parameter]:
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def _count(self, loss: float, count: int, seconds: float) -> None:
+        self.steps += 1
+        self.step_in_epoch += 1
+        self.loss_sum += loss * count
+        self.samples += count
+        self._pace.count(seconds)
+        if self._rank == 0 and self._pace.is_time_for_news():
+            rate = self._ranks * self._batch_size / self._pace.seconds_a_step
+            self._tell(StepsDone(self.steps, self.epoch, self.step_in_epoch, len(self._loader), loss, rate))
+
+    def _end_epoch(self) -> None:
+        """Rank 0 measures the held-out samples, unseen by its random state."""
+        self._epochs.append({"loss": (self.loss_sum, float(self.samples)), "metrics": self._evaluated()})
+        self.loss_sum, self.samples = 0.0, 0
+        self.epoch += 1
+        self.step_in_epoch = 0
+        if self._rank == 0:
+            self._tell(EpochDone(self.epoch, self.steps, self._epochs[-1]["metrics"]))
+
+    def _evaluated(self) -> dict[str, float]:
+        if self._rank != 0 or self._data.held_out is None:
+            return {}
+        random = RandomState.now(self._device)
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        totals: Sums = {}
+        with torch.no_grad():
+            for _, batch in self._data.held_out_batches():
+                seed_everything(self._seed)
+                _add(totals, tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
+            for buffer, before in zip(self.model.buffers(), buffers):
+                buffer.copy_(before)
+        for module, mode in modes:
+            module.training = mode
+        random.set(self._device)
+        return {name: total / count for name, (total, count) in totals.items() if count}
+
+    def _shared(self) -> dict[str, Any]:
+        if self._layout is None:
+            raise ValueError("there is nothing to save before the first step")
+        return {
+            "job": tasks.name_of(self._task),
+            "seed": self._seed,
+            "virtual_workers": self._ranks,
+            "batch_size": self._batch_size,
+            "epoch": self.epoch,
+            "step": self.step_in_epoch,
+            "steps": self.steps,
+            "parameters": on_host(dict(self.model.named_parameters())),
+            "optimizer": on_host(self.optimizer.state_dict()),
+            "schedule": None if self.schedule is None else on_host(self.schedule.state_dict()),
+            "layout": self._layout.as_tree(),
+            "pins": determinism.pins(self._device),
+        }
+
+
+def assemble(trees: Sequence[Mapping[str, Any]]) -> Checkpoint:
+    """Return the checkpoint of a job from what all its ranks gave, in rank order (see `DdpRank.as_tree`)."""
+    history = []
+    for entries in zip(*(tree["epochs"] for tree in trees)):
+        totals: Sums = {}
+        for entry in entries:
+            _add(totals, {"loss": tuple(entry["loss"])})
+        history.append({"loss": totals["loss"][0] / totals["loss"][1], **entries[0]["metrics"]})
+    return Checkpoint(**trees[0]["shared"], workers=[tree["worker"] for tree in trees], history=history)
+
+
+class _Wrapped(nn.Module):
+    """Calls DDP's module; whatever else a task's loss asks of its model comes from the network itself."""
+
+    def __init__(self, parallel: DistributedDataParallel) -> None:
+        super().__init__()
+        self.__dict__["_parallel"] = parallel  # no submodule: names stay those of the network
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        return self._parallel(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_parallel"].module, name)
+
+
+@contextmanager
+def _recorded_order(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
+    """Give a list that fills with the parameters' indices as their gradients become ready."""
+    order: list[int] = []
+    hooks = [
+        parameter.register_post_accumulate_grad_hook(lambda _, index=index: order.append(index))
+        for index, parameter in enumerate(parameters)
+    ]
+    try:
+        yield order
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _add(totals: Sums, sums: Sums) -> None:
+    for name, (total, count) in sums.items():
+        before = totals.get(name, (0.0, 0.0))
+        totals[name] = (before[0] + total, before[1] + count)

@@ -1,0 +1,252 @@
+"""Starts the yardstick's processes, one a rank, and sees them to their end; see `trainers.proof.ddp`.
+
+They meet over a file in a temporary folder, so no port is chosen, and talk over loopback. A process whose standard
+input ends knows that its parent is gone, and ends. What they made comes back in files of that folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.checkpoint import Checkpoint
+from trainers.proof.ddp import DdpRank, assemble
+from trainers.proof.tensor_trace import Event, Recorder, TraceFile, merged, read_trace
+from trainers.repeatable import determinism
+from trainers.single_job import EpochDone, News, StepsDone
+from trainers.tree import decode, encode
+
+__all__ = ["DdpJob", "ProcessFailed", "Stopped", "train_with_ddp"]
+
+_POLL_SECONDS = 0.05
+_END_SECONDS = 10.0
+_LOOPBACK = ("lo", "lo0")
+
+
+class ProcessFailed(RuntimeError):
+    """A process of the job failed; `rank` says which, the text holds its traceback or what ended it."""
+
+    def __init__(self, rank: int, text: str) -> None:
+        super().__init__(f"rank {rank} of the DDP job failed:\n{text}")
+        self.rank = rank
+
+
+class Stopped(Exception):
+    """The job was asked to stop. Stock DDP cannot go on with the same bits, so nothing is kept."""
+
+
+@dataclass(frozen=True)
+class DdpJob:
+    """What the processes are told.
+
+    task: module:Name of the task's class. ranks: processes. steps: how many to train. device: "cpu", or a kind of
+    accelerator, on which ranks take turns. threads: of each process. level: of determinism. traced: whether to record
+    hashes of all tensors. timeout: seconds that a rank waits for the others in any one step.
+    """
+
+    task: str
+    ranks: int
+    steps: int
+    device: str = "cpu"
+    threads: int = 1
+    level: str = "D1"
+    traced: bool = False
+    timeout: float = 1800.0
+
+
+def train_with_ddp(
+    job: DdpJob,
+    tell: Callable[[News], None] = lambda _: None,
+    is_asked_to_stop: Callable[[], bool] = lambda: False,
+    trace: Callable[[Iterator[Event]], None] = lambda _: None,
+) -> Checkpoint:
+    """Train a task under stock DDP in processes of its own; return the job's state after its last step.
+
+    trace: takes the events if the job is traced. ProcessFailed, with all processes ended; Stopped.
+    """
+    with tempfile.TemporaryDirectory(prefix="fleet-ddp-") as name:
+        folder = Path(name)
+        processes = _Processes(job, folder)
+        try:
+            processes.watch(_NewsReader(folder / "news", tell), is_asked_to_stop)
+        finally:
+            processes.end()
+        if job.traced:
+            trace(merged([read_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
+        return assemble([decode(_file(folder, rank, "state").read_bytes()) for rank in range(job.ranks)])
+
+
+class _Processes:
+    """The processes of one job."""
+
+    def __init__(self, job: DdpJob, folder: Path) -> None:
+        self._folder = folder
+        command = [sys.executable, "-m", "trainers.proof.ddp_processes", json.dumps(asdict(job)), str(folder)]
+        environment = {**os.environ, **_loopback(), "PYTHONUNBUFFERED": "1"}
+        self._processes = [
+            subprocess.Popen([*command, str(rank)], stdin=subprocess.PIPE, env=environment, start_new_session=True)
+            for rank in range(job.ranks)
+        ]
+
+    def watch(self, look_for_news: Callable[[], None], is_asked_to_stop: Callable[[], bool]) -> None:
+        """Return once all have ended well. ProcessFailed as soon as one did not; Stopped."""
+        while any(process.poll() is None for process in self._processes):
+            self._check()
+            look_for_news()
+            if is_asked_to_stop():
+                raise Stopped
+            time.sleep(_POLL_SECONDS)
+        self._check()
+        look_for_news()
+
+    def end(self) -> None:
+        """End those that still run."""
+        for process in self._processes:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.wait(_END_SECONDS)
+            if process.stdin is not None:
+                process.stdin.close()
+
+    def _check(self) -> None:
+        """Raise ProcessFailed for the rank that failed first: the others only lost their connection to it."""
+        failed = [rank for rank, process in enumerate(self._processes) if process.poll() not in (None, 0)]
+        killed = [rank for rank in failed if (self._processes[rank].returncode or 0) < 0]
+        if killed:
+            number = -(self._processes[killed[0]].returncode or 0)
+            raise ProcessFailed(killed[0], f"killed by signal {number} ({signal.Signals(number).name})")
+        if failed:
+            told = [rank for rank in failed if _file(self._folder, rank, "error").exists()]
+            if not told:
+                code = self._processes[failed[0]].returncode
+                raise ProcessFailed(failed[0], f"it ended with exit code {code} without a word")
+            first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
+            raise ProcessFailed(first, _file(self._folder, first, "error").read_text())
+
+
+class _NewsReader:
+    """Passes on the lines that rank 0 has appended to a file since the last call."""
+
+    def __init__(self, path: Path, tell: Callable[[News], None]) -> None:
+        self._path, self._tell, self._read = path, tell, 0
+
+    def __call__(self) -> None:
+        if not self._path.exists():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                kind, values = json.loads(line)
+                self._tell({"steps": StepsDone, "epoch": EpochDone}[kind](**values))
+
+
+def _loopback() -> dict[str, str]:
+    """Tell gloo which interface leads to this machine itself; its guess by host name fails where that is unknown."""
+    names = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    return {"GLOO_SOCKET_IFNAME": names[0]} if names and "GLOO_SOCKET_IFNAME" not in os.environ else {}
+
+
+def _file(folder: Path, rank: int, what: str) -> Path:
+    return folder / f"rank-{rank}.{what}"
+
+
+def _put(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_bytes(content)
+    temporary.rename(path)
+
+
+# From here on: inside a process.
+
+
+def main(job: DdpJob, folder: Path, rank: int) -> int:
+    """Be rank `rank` of a job; return the exit code."""
+    _end_with_parent()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)  # the parent decides
+    try:
+        _train(job, folder, rank)
+    except Exception:
+        _put(_file(folder, rank, "error"), traceback.format_exc().encode())
+        return 1
+    return 0
+
+
+def _train(job: DdpJob, folder: Path, rank: int) -> None:
+    device = _device(job.device, rank)
+    determinism.pin(job.threads, job.level, device)
+    module, _, path = job.task.partition(":")
+    made: Any = importlib.import_module(module)
+    for part in path.split("."):
+        made = getattr(made, part)
+    torch.distributed.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=rank,
+        world_size=job.ranks,
+        timeout=timedelta(seconds=job.timeout),
+    )
+    trained = DdpRank(made(), rank, job.ranks, device, lambda news: _append_news(folder / "news", news))
+    if job.traced:
+        recorder = Recorder(trained.model, trained.optimizer)
+        trace = TraceFile(_file(folder, rank, "trace"))
+        trained.train(job.steps, recorder, lambda: trace.add(recorder.take()))
+        trace.close()
+    else:
+        trained.train(job.steps)
+    _put(_file(folder, rank, "state"), encode(trained.as_tree()))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _device(kind: str, rank: int) -> torch.device:
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device(kind, rank % torch.get_device_module(kind).device_count())
+    torch.get_device_module(device).set_device(device)
+    return device
+
+
+def _append_news(path: Path, news: News) -> None:
+    kind = "epoch" if isinstance(news, EpochDone) else "steps"
+    values: Mapping[str, Any] = asdict(news)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps([kind, values]) + "\n")
+
+
+def _end_with_parent() -> None:
+    """End this process when its standard input does: the parent holds the other end and writes nothing."""
+    source = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a task that reads input finds none
+
+    def wait() -> None:
+        os.read(source, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main(DdpJob(**json.loads(sys.argv[1])), Path(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,143 @@
+"""Which gradients are summed together: the buckets of torch.nn.parallel.DistributedDataParallel.
+
+A bucket is one vector to the reduction, so its make-up decides where gloo's chunks begin and with it the bits of every
+sum. DDP starts with one bucket a (dtype, device) and rebuilds before the second forward, in the order in which rank 0's
+gradients became ready (torch/csrc/distributed/c10d/reducer.cpp). Not that order but the layout goes into a checkpoint:
+EasyScale, SC'23, 3.3 found that rebuilding after a restart changes results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.device.device_copies import DeviceCopies
+
+__all__ = ["Buckets", "Layout", "assign"]
+
+FIRST_LIMIT = 1 << 20
+LATER_LIMIT = 25 << 20
+"""Bytes; DDP's defaults for the first bucket and for those after it."""
+
+
+def assign(parameters: Sequence[Tensor], order: Sequence[int], limits: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return buckets of parameter indices, filled in `order`.
+
+    A bucket that has reached its limit (bytes) is closed, so the parameter that crosses the limit is inside. Each
+    (dtype, device) has buckets of its own and moves through `limits`, staying at the last.
+    """
+    closed: list[tuple[int, ...]] = []
+    open_buckets: dict[Any, list[int]] = {}
+    passed: dict[Any, int] = {}
+    for index in order:
+        parameter = parameters[index]
+        key = (parameter.dtype, parameter.device)
+        bucket = open_buckets.setdefault(key, [])
+        bucket.append(index)
+        limit = limits[min(passed.setdefault(key, 0), len(limits) - 1)]
+        if sum(parameters[i].numel() * parameters[i].element_size() for i in bucket) >= limit:
+            closed.append(tuple(open_buckets.pop(key)))
+            passed[key] += 1
+    return (*closed, *map(tuple, open_buckets.values()))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The make-up of the buckets.
+
+    buckets: parameter indices of each; a parameter is in exactly one.
+    used: for each parameter, whether the virtual workers give it a gradient; None before the first step has shown it.
+    """
+
+    buckets: tuple[tuple[int, ...], ...]
+    used: tuple[bool, ...] | None = None
+
+    @classmethod
+    def first(cls, parameters: Sequence[Tensor]) -> Layout:
+        """Return the layout of step 0: definition order, no limit."""
+        total = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        return cls(assign(parameters, range(len(parameters)), [total + 1]))
+
+    @classmethod
+    def rebuilt(cls, parameters: Sequence[Tensor], ready: Sequence[int], used: Sequence[bool]) -> Layout:
+        """Return the layout of all later steps, from virtual rank 0's gradient-ready order in step 0.
+
+        Parameters that nobody uses follow in definition order; stock DDP refuses to train a model that has any.
+        """
+        order = [*ready, *sorted(set(range(len(parameters))) - set(ready))]
+        return cls(assign(parameters, order, [FIRST_LIMIT, LATER_LIMIT]), tuple(used))
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Whether this is the layout of the steps after step 0."""
+        return self.used is not None
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return plain values for a checkpoint."""
+        return {
+            "buckets": [list(bucket) for bucket in self.buckets],
+            "used": None if self.used is None else list(self.used),
+        }
+
+    @classmethod
+    def from_tree(cls, tree: dict[str, Any]) -> Layout:
+        """Return the layout that `as_tree` described."""
+        used = tree["used"]
+        return cls(tuple(tuple(bucket) for bucket in tree["buckets"]), None if used is None else tuple(used))
+
+
+class Buckets:
+    """Flat vectors with all parameters' gradients in them, one a bucket.
+
+    A dense parameter lies in its bucket in its own memory order (so channels_last stays what it is), as in DDP. The
+    vectors are on the host, pinned where the parameters are on a device.
+
+    copies: moves gradients between device and host; None where the parameters are on the CPU.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], layout: Layout) -> None:
+        self.layout = layout
+        self._parameters = list(parameters)
+        device = self._parameters[0].device
+        self.copies = None if device.type == "cpu" else DeviceCopies(device)
+
+    def empty(self) -> list[Tensor]:
+        """Return uninitialised flat vectors, one a bucket."""
+        return [
+            torch.empty(
+                sum(self._parameters[index].numel() for index in bucket),
+                dtype=self._parameters[bucket[0]].dtype,
+                pin_memory=self.copies is not None,
+            )
+            for bucket in self.layout.buckets
+        ]
+
+    def views(self, vectors: Sequence[Tensor]) -> list[Tensor]:
+        """Return each parameter's part of the vectors, in the parameters' order and with their shapes."""
+        by_index = dict(self._views(vectors))
+        return [by_index[index] for index in range(len(self._parameters))]
+
+    def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
+        """Make the vectors' parts the gradients of the used parameters."""
+        if self.copies is not None:
+            vectors = self.copies.give(vectors)
+        for index, view in self._views(vectors):
+            self._parameters[index].grad = view if used[index] else None
+
+    def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
+        for bucket, vector in zip(self.layout.buckets, vectors):
+            offset = 0
+            for index in bucket:
+                parameter = self._parameters[index]
+                yield index, _view(vector, offset, parameter)
+                offset += parameter.numel()
+
+
+def _view(vector: Tensor, offset: int, parameter: Tensor) -> Tensor:
+    if torch.ops.aten.is_non_overlapping_and_dense(parameter):
+        return vector.as_strided(parameter.size(), parameter.stride(), offset)
+    return vector.narrow(0, offset, parameter.numel()).view(parameter.size())

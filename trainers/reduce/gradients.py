@@ -1,0 +1,163 @@
+"""Gradients on their way from the backward pass into a virtual worker's buckets.
+
+Hooks on the parameters move each gradient as soon as it is whole and still in the cache, and let go of its memory: so a
+job holds one copy of its gradients a virtual worker and no other. When a bucket of a trainer's last worker is full, its
+reduction begins, while backward goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from trainers.device.device_copies import DeviceCopies
+
+__all__ = ["GradientTwice", "Gradients", "SparseGradient", "Turn", "scale"]
+
+
+class SparseGradient(TypeError):
+    """A parameter's gradient is sparse."""
+
+
+class GradientTwice(RuntimeError):
+    """One backward pass gave a parameter its gradient in two parts."""
+
+
+def scale(gradient: Tensor, factor: float, out: Tensor) -> None:
+    """Write a gradient, scaled, to its place in a bucket. DDP scales before it sums, by a multiplication with 1/N."""
+    torch.mul(gradient, factor, out=out)
+
+
+class Turn:
+    """One worker's turn.
+
+    used: for each parameter, whether it had a gradient. order: their indices, in the order in which backward made them.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        parameters: Sequence[nn.Parameter],
+        views: Sequence[Tensor],
+        factor: float,
+        copies: DeviceCopies | None,
+        filling: Filling | None,
+    ) -> None:
+        self._names, self._parameters = names, parameters
+        self._views, self._factor = views, factor
+        self._copies = copies
+        self._filling = filling
+        self.used = [False] * len(parameters)
+        self.order: list[int] = []
+
+    def take(self, index: int, parameter: Tensor) -> None:
+        """Move a gradient that is whole into its bucket."""
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.is_sparse:
+            raise SparseGradient(
+                f"{self._names[index]} has a sparse gradient, which cannot be summed in order; build its layer with "
+                "sparse=False"
+            )
+        if self.used[index]:
+            raise GradientTwice(
+                f"{self._names[index]} got its gradient in two parts in one backward pass, of which a sum would see "
+                "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"
+            )
+        if self._copies is None:
+            scale(gradient, self._factor, self._views[index])
+        else:
+            self._copies.take(self._factor, gradient, self._views[index])
+        parameter.grad = None
+        self.used[index] = True
+        self.order.append(index)
+        if self._filling is not None:
+            self._filling.took(index)
+
+    def close(self) -> None:
+        """Move what no hook has seen; missing gradients count as zero.
+
+        Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
+        """
+        for index, parameter in enumerate(self._parameters):
+            if parameter.grad is not None:
+                self.take(index, parameter)
+            elif not self.used[index] and self._filling is None:
+                self._zero(self._views[index])
+
+    def _zero(self, view: Tensor) -> None:
+        if self._copies is None:
+            view.zero_()
+        else:
+            self._copies.zero(view)
+
+
+class Filling:
+    """Calls `full(bucket)` for each bucket that is complete, in the buckets' order, which is the same on all trainers.
+
+    expected: for each parameter, whether it will have a gradient.
+    """
+
+    def __init__(self, buckets: Sequence[Sequence[int]], expected: Sequence[bool], full: Callable[[int], None]) -> None:
+        self._bucket_of = {index: number for number, bucket in enumerate(buckets) for index in bucket}
+        self._missing = [sum(expected[index] for index in bucket) for bucket in buckets]
+        self._expected = expected
+        self._full = full
+        self._begun = 0
+
+    def took(self, index: int) -> None:
+        """Note a gradient."""
+        if not self._expected[index]:
+            return  # an error, which the end of the turn names
+        self._missing[self._bucket_of[index]] -= 1
+        while self._begun < len(self._missing) and not self._missing[self._begun]:
+            self._begun += 1
+            self._full(self._begun - 1)
+
+    def finish(self) -> None:
+        """Call `full` for the buckets whose parameters have no gradients."""
+        for number in range(self._begun, len(self._missing)):
+            self._full(number)
+        self._begun = len(self._missing)
+
+
+class Gradients:
+    """The hooks on a model's parameters.
+
+    accumulating: while True, gradients stay where they are, as more will be added to them.
+    """
+
+    def __init__(
+        self, names: Sequence[str], parameters: Sequence[nn.Parameter], accumulating: Callable[[], bool]
+    ) -> None:
+        self._names, self._parameters = names, parameters
+        self._accumulating = accumulating
+        self._turn: Turn | None = None
+        for index, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(partial(self._arrived, index))
+
+    @contextmanager
+    def turn(
+        self,
+        views: Sequence[Tensor],
+        factor: float,
+        copies: DeviceCopies | None = None,
+        filling: Filling | None = None,
+    ) -> Iterator[Turn]:
+        """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        self._turn = turn = Turn(self._names, self._parameters, views, factor, copies, filling)
+        try:
+            yield turn
+            turn.close()
+        finally:
+            self._turn = None
+
+    def _arrived(self, index: int, parameter: Tensor) -> None:
+        if self._turn is not None and not self._accumulating():
+            self._turn.take(index, parameter)

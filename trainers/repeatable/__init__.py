@@ -1,0 +1,1 @@
+"""The same bits again: levels of determinism, instruction sets, operators, random states."""

@@ -1,0 +1,247 @@
+"""What a process must hold still for its results to repeat, set and described in one place.
+
+The levels are EasyScale's (SC'23, 3.3). D0: the same trainers with the same history repeat. D1, the default: any number
+of trainers gives the same bits, moved and restarted at will, since virtual ranks, the order of sums and the layout of
+buckets are kept. D2: so do devices of different kinds, since kernels are limited to those that all of them have.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from trainers.group import Group
+from trainers.repeatable.instruction_sets import (
+    INSTRUCTION_SETS,
+    PinsTooLate,
+    lacking,
+    mend,
+    pinned,
+    processor,
+    started_with,
+)
+
+__all__ = [
+    "LEVELS",
+    "ConsistencyWarning",
+    "Level",
+    "PinsDiffer",
+    "check_group",
+    "check_members",
+    "compare_pins",
+    "level_of",
+    "pin",
+    "pins",
+]
+
+_ENVIRONMENT = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "CUBLAS_WORKSPACE_CONFIG",
+)
+_CHOSEN = ("threads", "deterministic", "cudnn_benchmark", "tf32", "agnostic_kernels", *_ENVIRONMENT)
+"""Pins that a run can set; the others describe the machine and its software."""
+_COVERED = ("processor", "cpu_capability")
+"""What may differ between machines that are limited to the same instruction set."""
+
+
+class PinsDiffer(ValueError):
+    """A checkpoint was made under settings that this process does not have, though it could."""
+
+
+class ConsistencyWarning(UserWarning):
+    """Results from here on may differ in their last bits from those of an uninterrupted run."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of determinism.
+
+    keeps_layout: whether bits survive another number of trainers and a restart (D1): the layout of buckets is restored.
+    mixed_kinds: whether bits survive another kind of device (D2): kernels are limited to hardware-agnostic ones.
+    """
+
+    name: str
+    keeps_layout: bool
+    mixed_kinds: bool
+
+
+LEVELS: Mapping[str, Level] = {
+    level.name: level
+    for level in (
+        Level("D0", False, False),
+        Level("D1", True, False),
+        Level("D2", True, True),
+        Level("D0+D2", False, True),
+    )
+}
+"""By name. D2 holds D1; D0+D2, which EasyScale (5.1.1) compares with, mixes kinds but not numbers of devices."""
+
+
+def level_of(name: str) -> Level:
+    """Return the level of this name; D1+D2 is another name of D2. ValueError names the choices."""
+    level = LEVELS.get("D2" if name == "D1+D2" else name)
+    if level is None:
+        raise ValueError(f"determinism level {name!r} is unknown; choose one of {', '.join(LEVELS)}")
+    return level
+
+
+def pin(threads: int | None = None, level: str = "D1", device: torch.device | str = "cpu") -> Level:
+    """Hold this process's arithmetic still: deterministic algorithms, no trial of kernels, no TF32, fixed CPU threads.
+
+    Call it before the first work on a GPU, as cuBLAS reads its workspace setting when it starts.
+    threads: None leaves torch's number; it changes results and must be the same for a whole job.
+    level: at D2 the process must have been started with the pins of an instruction set (see
+    `trainers.repeatable.instruction_sets`); PinsTooLate says how if it was not. ConsistencyWarning for a GPU, where
+    D2 does all that torch allows but was not tried on different kinds.
+    """
+    chosen, device = level_of(level), torch.device(device)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # It costs time, and nothing here reads uninitialised memory.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    _choose_gpu_kernels(agnostic=chosen.mixed_kinds and device.type != "cpu")
+    if threads is not None:
+        torch.set_num_threads(threads)
+    if chosen.mixed_kinds:
+        _check_instruction_set()
+        _warn_of_gpu(device)
+    return chosen
+
+
+def pins(device: torch.device) -> dict[str, str]:
+    """Return everything outside the job that its bits depend on, by name, as it is in this process."""
+    return {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "processor": processor(),
+        "device": _device_name(device),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "onednn": str(torch.backends.mkldnn.is_available()),
+        "threads": str(torch.get_num_threads()),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
+        "tf32": str(torch.backends.cuda.matmul.allow_tf32),
+        "agnostic_kernels": str(not torch.backends.cudnn.enabled),
+        **{name: os.environ.get(name, "") for name in _ENVIRONMENT},
+    }
+
+
+def compare_pins(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
+    """Hold a checkpoint's pins against this process's.
+
+    PinsDiffer where a setting differs, with the mend; ConsistencyWarning where the machine or its software does, unless
+    both are limited to one instruction set and only the processor differs (D2).
+    """
+    differing = _differing(saved, current)
+    settings = [_sentence(name, saved, current) for name in differing if name in _CHOSEN]
+    if settings:
+        raise PinsDiffer(
+            "the checkpoint was made under other settings: "
+            + "; ".join(settings)
+            + ". Start with the checkpoint's settings to go on with the same bits"
+        )
+    if differing:
+        warnings.warn(
+            "the checkpoint was made on another system: "
+            + "; ".join(_sentence(n, saved, current) for n in differing)
+            + ". Training goes on, but its last bits may differ from an uninterrupted run's",
+            ConsistencyWarning,
+            stacklevel=2,
+        )
+
+
+def check_members(members: Sequence[Mapping[str, str]], names: Sequence[object]) -> None:
+    """Hold the pins of a group's members against those of its master, the first; `names` say who they are.
+
+    PinsDiffer where a setting differs. ConsistencyWarning where a device is of another kind, unless D2 covers it: the
+    job's bits then depend on which worker runs where.
+    """
+    for name, pins_of_member in zip(names[1:], members[1:]):
+        differing = _differing(members[0], pins_of_member)
+        if not differing:
+            continue
+        first = members[0]
+        what = "; ".join(
+            f"{key} is {first.get(key) or 'unset'} on {names[0]} and {pins_of_member.get(key) or 'unset'} on {name}"
+            for key in differing
+        )
+        if any(key in _CHOSEN for key in differing):
+            raise PinsDiffer(f"the trainers of a job run under different settings: {what}; give all of them the same")
+        warnings.warn(
+            f"the trainers of a job are of different kinds: {what}. Its last bits depend on who computes what; use "
+            "devices of one kind, or determinism D2 where it covers them",
+            ConsistencyWarning,
+            stacklevel=2,
+        )
+
+
+def check_group(group: Group, names: Sequence[object], device: torch.device) -> None:
+    """Hold the pins of a group's members against each other, on the master; all members call it.
+
+    names: who they are, in the group's order. PinsDiffer, ConsistencyWarning: see `check_members`.
+    """
+    everyone = group.gather_trees(pins(device))
+    if everyone:
+        check_members(everyone, names)
+
+
+def _differing(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    covered = _COVERED if pinned(saved) is not None and pinned(saved) == pinned(current) else ()
+    return [name for name in saved if saved[name] != current.get(name) and name not in covered]
+
+
+def _sentence(name: str, saved: Mapping[str, str], current: Mapping[str, str]) -> str:
+    return f"{name} was {saved[name] or 'unset'} and is {current.get(name) or 'unset'}"
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cpu":
+        return "cpu"
+    return str(torch.get_device_module(device).get_device_name(device))
+
+
+def _choose_gpu_kernels(agnostic: bool) -> None:
+    """Leave out, or take back in, kernels that are written for one kind of GPU: cuDNN's, and fused attention."""
+    if torch.backends.cudnn.enabled is not agnostic:
+        return
+    torch.backends.cudnn.enabled = not agnostic
+    for choose in (
+        torch.backends.cuda.enable_flash_sdp,
+        torch.backends.cuda.enable_mem_efficient_sdp,
+        torch.backends.cuda.enable_cudnn_sdp,
+    ):
+        choose(not agnostic)
+
+
+def _check_instruction_set() -> None:
+    """The variables must have been there when torch's libraries were loaded; those set later change nothing."""
+    if pinned(started_with()) is not None:
+        return
+    closest = min(INSTRUCTION_SETS.values(), key=lambda each: len(lacking(each, os.environ)))
+    later = pinned(os.environ)
+    what = f"the variables for {later.name} were set after it had started" if later else "the variables are not set"
+    rule = "D2 needs CPU kernels limited to one instruction set"
+    raise PinsTooLate(f"{rule}, but in this process {what}; {mend(closest)}")
+
+
+def _warn_of_gpu(device: torch.device) -> None:
+    if device.type == "cpu":
+        return
+    warnings.warn(
+        f"D2 was not tried on {_device_name(device)} together with other kinds: cuDNN and fused attention are off, but "
+        "cuBLAS still chooses its kernels by the device. Bits repeat on devices of this kind; do not count on more",
+        ConsistencyWarning,
+        stacklevel=3,
+    )
