@@ -112,7 +112,8 @@ class Trainer:
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
         Every member of `group` does the same. Sets the process's determinism to `level` (see
-        `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see `trainers.device.allocator`).
+        `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
+        `trainers.device.allocator`).
 
         adder: what adds gradients; with any but the ring, steps are taken inside `adding()`, and have not DDP's bits.
         """
