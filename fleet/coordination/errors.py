@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fleet.machine.launch.exit_codes import FAILED
+
 
 class RunError(RuntimeError):
     """The run cannot go on, through no fault of the program; the text is all that a person needs.
@@ -10,4 +12,4 @@ class RunError(RuntimeError):
         code: what the run ends with.
     """
 
-    code = 1
+    code = FAILED

@@ -15,7 +15,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fleet.coordination.errors import RunError
-from fleet.machine.launch.launched import ABORTED, LOST, leave_first
+from fleet.machine.launch.exit_codes import FAILED, LOST
+from fleet.machine.launch.launched import ABORTED, leave_first
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -96,7 +97,7 @@ def abort_because(comm: MPI.Intracomm) -> None:
     if isinstance(error, RanksLost):
         abort(comm, error.code)
     print(f"fleet: rank {comm.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    abort(comm, 1)
+    abort(comm, FAILED)
 
 
 def _ranks_in(comm: MPI.Intracomm, group: MPI.Group) -> frozenset[int]:

@@ -19,8 +19,8 @@ from fleet.coordination.protocol import (
     Pulse,
     Shutdown,
 )
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
 from fleet.run.main import (
-    BAD_INPUT,
     MENDABLE,
     THREAD_END_SECONDS,
     preprocessor_rank,
@@ -38,7 +38,7 @@ def coordinate(rank: Rank) -> int:
     """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
     mailbox = rank.mailbox(TO_COORDINATOR)
     preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
-    code = 1
+    code: int = FAILED
     try:
         with _pulse(rank):
             code = Session(rank, mailbox, lambda: preprocessing.failure).run()
@@ -48,7 +48,7 @@ def coordinate(rank: Rank) -> int:
     except (RunError, SilentGroupError, CorruptLimitError) as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
         print(f"fleet: {error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}", file=sys.stderr, flush=True)
-        abort(rank.world, error.code if isinstance(error, RunError) else 1)
+        abort(rank.world, error.code if isinstance(error, RunError) else FAILED)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
         if place.rank == rank.cluster.lowest_rank(place.node):

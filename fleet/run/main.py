@@ -21,7 +21,8 @@ from fleet.machine.binding_checks import check_binding
 from fleet.machine.binding_facts import gather_facts
 from fleet.machine.cluster_map import COORDINATOR, ClusterError, ClusterMap, Place, discover, gather
 from fleet.machine.horovod import HorovodMissing, load_horovod
-from fleet.machine.launch.launched import LOST, launch_folder, launched_by_us, leave, leave_code, tell_up
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
+from fleet.machine.launch.launched import launch_folder, launched_by_us, leave, leave_code, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.signals import StopFlag
 from fleet.profiling import ProfileError
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
     from trainers.reduce.adder import AdderOf
 
-BAD_INPUT = 2
-STOPPED = 75
 THREAD_END_SECONDS = 10.0
 GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
 
@@ -289,7 +288,7 @@ def _part(rank: Rank, code: int) -> None:
                 late = f"the run is over, but not all ranks have ended within {rank.runtime.timeout:g} s"
                 print(f"fleet: rank {rank.number}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
                 leave_code(rank.number, code)
-                abort(rank.world, code or 1)
+                abort(rank.world, code or FAILED)
             time.sleep(0.002)
     except MPI.Exception as error:
         if not is_loss(error):

@@ -29,6 +29,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
+from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Profiler
@@ -42,7 +43,6 @@ from fleet.run.console import rank_console, show_result
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates, Rates
 from fleet.run.lanes import LaneBook, ring_plan
-from fleet.run.main import STOPPED
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.newcomers import Newcomers
 from fleet.run.ranks.rank import Rank
@@ -366,7 +366,7 @@ class Session:
         view.close()
         if self.rank.options.profile is None:
             show_result(directory.path, sum(self._skipped.counts.values()))
-        return {"done": 0, "failed": 1}.get(status, STOPPED)
+        return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
 
 
 def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:

@@ -23,7 +23,6 @@ UP = "up-"  # and its number, left there by each rank once MPI has started
 ABORTED = "aborted"  # and a code, left there by a rank that ends all others
 CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
-LOST = 70  # exit code: ranks or a node were lost; the same command goes on
 
 
 def inside_launcher(environment: Mapping[str, str] = os.environ) -> bool:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, LOST, TERMINAL
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
+from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import STOPPING
@@ -25,7 +26,7 @@ from fleet.machine.signals import STOPPING
 STOP_GRACE_SECONDS = 120.0
 END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
-OWN_CODES = (1, 2, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
+OWN_CODES = (FAILED, BAD_INPUT, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
 
 
 class LaunchError(RuntimeError):
@@ -166,7 +167,7 @@ class LocalLaunch:
             if attempt < ATTEMPTS:
                 _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
         _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
-        return 1
+        return FAILED
 
     def _attempt(self) -> int | None:
         """One start of the launcher: the run's exit code, or None if no rank began and nobody asked to stop."""
@@ -198,7 +199,7 @@ class LocalLaunch:
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
         if self._signals or code in OWN_CODES:
-            return code or 1
+            return code or FAILED
         _say(
             f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "
             "took too much memory, the system's log says so"

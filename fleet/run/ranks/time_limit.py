@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import abort
+from fleet.machine.launch.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,4 +29,4 @@ def time_limit(world: MPI.Intracomm, seconds: float, text: str) -> Iterator[None
 
 def _end_all(world: MPI.Intracomm, text: str) -> None:
     print(f"fleet: {text}", file=sys.stderr, flush=True)
-    abort(world, 1)
+    abort(world, FAILED)
