@@ -107,7 +107,7 @@ class Coordinator:
 
     def _charge(self, begin: float) -> None:
         """Book the coordinator's own work, in CPU seconds: the trainers go on meanwhile."""
-        self.ledger.overhead["scheduling"] += thread_time() - begin
+        self.ledger.charged("scheduling", thread_time() - begin)
 
     def _is_due(self) -> bool:
         """Whether the policy is to be asked now."""
@@ -140,7 +140,7 @@ class Coordinator:
         validate(plan.whole_of(state.running), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
-        self.ledger.overhead["scheduling"] += max(0.0, self._plan_seconds - (thread_time() - cpu))
+        self.ledger.charged("scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._changed, self._events, self._memo = [], 0, plan.memo
         self._due, self._wake = math.inf, plan.wake
         return plan
@@ -164,9 +164,9 @@ class Coordinator:
         """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
             job = self.ledger.jobs[name]
-            job.admitted = True
+            self.ledger.admitted(name)
             self.journal.write("admitted", job=name, deadline=job.deadline if job.deadline < math.inf else None)
-        self.ledger.promises.update(plan.promises)
+        self.ledger.promised(plan.promises)
         for name in plan.promoted:
             self.ledger.pardoned(name, self.journal.seconds())
         for name, why in plan.dropped.items():
@@ -263,10 +263,10 @@ class Coordinator:
                 self._record_epoch(event)
         elif isinstance(event, CheckpointWritten):
             self.ledger.saved(event)
-            self.ledger.overhead["checkpoint"] += event.seconds * self._share(event.job)
+            self.ledger.charged("checkpoint", event.seconds * self._share(event.job))
             self.journal.write("checkpoint", **_keys(event))
         elif isinstance(event, Formed):
-            self.ledger.overhead["reforming"] += event.seconds * self._share(event.job)
+            self.ledger.charged("reforming", event.seconds * self._share(event.job))
             self.ledger.formed(event.seconds)
             self.journal.write("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:

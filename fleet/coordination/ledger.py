@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fleet.coordination.checkpointed import Standing
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Progress
 from fleet.scheduling.model.rates import RateCurve
@@ -237,6 +238,45 @@ class Ledger:
         record.status, record.since, record.reported = "running", now, now
         record.starts += 1
 
+    def rated(self, job: str, curve: RateCurve) -> None:
+        """A job's rates are known, so that policies see it."""
+        self.jobs[job].curve = curve
+
+    def rated_with(self, job: str, batch: int, rate: float) -> None:
+        """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""
+        self.jobs[job].alone[batch] = rate
+
+    def range_cut(self, job: str, least: int, most: int) -> None:
+        """A job's batch can be chosen between these alone."""
+        record = self.jobs[job]
+        if record.batches is not None:
+            record.batches = record.batches.within(least, most)
+
+    def failed_to_measure(self, job: str, error: str) -> None:
+        """A job's code raised while its rates were measured."""
+        self.jobs[job].status, self.jobs[job].error = "failed", error
+
+    def stands_at(self, job: str, found: Standing) -> None:
+        """A job goes on from where its checkpoints say, whatever the journal had time to say."""
+        record = self.jobs[job]
+        record.epoch, record.step = found.epoch, found.step
+        if found.epoch or found.step:
+            record.batches = None
+        if found.ended:
+            record.metrics, record.checkpoint = dict(found.metrics), found.path
+
+    def admitted(self, job: str) -> None:
+        """A job's deadline is promised."""
+        self.jobs[job].admitted = True
+
+    def promised(self, promises: Mapping[str, Any]) -> None:
+        """The policy wants to see these again, by job."""
+        self.promises.update(promises)
+
+    def charged(self, kind: str, seconds: float) -> None:
+        """The run spent so many seconds on what is not training."""
+        self.overhead[kind] += seconds
+
     def batch_fixed(self, job: str, batch: int) -> None:
         """A job that is about to start for the first time has this batch for good."""
         record = self.jobs[job]
@@ -256,7 +296,8 @@ class Ledger:
 
     def found_done(self, name: str, metrics: Mapping[str, float], checkpoint: str | None) -> None:
         """A job's last checkpoint says that it is done, though nobody said so."""
-        self.jobs[name].metrics, self.jobs[name].checkpoint = dict(metrics), checkpoint
+        job = self.jobs[name]
+        job.status, job.metrics, job.checkpoint = "done", dict(metrics), checkpoint
 
     def devices_lost(self, devices: Iterable[int]) -> None:
         """Nobody can be given them any more."""

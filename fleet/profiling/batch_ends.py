@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fleet.coordination.ledger import JobRecord
+from fleet.coordination.ledger import JobRecord, Ledger
 from fleet.profiling.plan import Measurement
 from fleet.profiling.profiler import Profiler, Result
 from fleet.run_directory.journal import Journal
@@ -21,21 +21,24 @@ class BatchEnds:
     Args:
         profiler: measures; None: there is nothing to measure with, and times of steps are taken to be proportional.
         journal: measurements are written there.
+        ledger: the books.
         known: job, samples of a virtual worker -> samples/s, where an earlier session has measured it.
     """
 
     profiler: Profiler | None
     journal: Journal
+    ledger: Ledger
     known: Callable[[str, int], float | None]
     measured: dict[tuple[str, int], float] = field(default_factory=dict)
 
-    def rate(self, jobs: list[JobRecord]) -> None:
-        """Fill in `alone` of the jobs that have a rate curve and may still choose."""
+    def rate(self) -> None:
+        """Rate the jobs that have a rate curve and may still choose."""
         if self.profiler is None:
             return
-        books = {job.name: job for job in jobs if job.batches is not None and job.curve is not None}
         wanted = []
-        for job in books.values():
+        for job in self.ledger.unfinished:
+            if job.batches is None or job.curve is None:
+                continue
             for size in _ends(job):
                 rate = self.known(job.name, size)
                 if rate is None:
@@ -43,7 +46,7 @@ class BatchEnds:
                 else:
                     self._take(job, size, rate)
         for result in self.profiler.measure(wanted):
-            self._book(books[result.measurement.job], result)
+            self._book(self.ledger.jobs[result.measurement.job], result)
 
     def _book(self, job: JobRecord, result: Result) -> None:
         size = result.measurement.batch_size
@@ -58,13 +61,13 @@ class BatchEnds:
 
     def _take(self, job: JobRecord, size: int, rate: float) -> None:
         self.measured[job.name, size] = rate
-        job.alone[size * job.limit] = rate
+        self.ledger.rated_with(job.name, size * job.limit, rate)
 
     def _cut(self, job: JobRecord, size: int, error: str) -> None:
         assert job.batches is not None and job.batch is not None
         batch = size * job.limit
         least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-        job.batches = job.batches.within(least, most)
+        self.ledger.range_cut(job.name, least, most)
         text = f"a step of {batch} samples cannot be trained on a device ({error}); its batch_range is cut there"
         self.journal.write("warning", text=text, job=job.name)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.coordination.ledger import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.profiling.profiler import Profiler, Result
 from fleet.profiling.store import Profile
@@ -24,26 +24,26 @@ class ProfilingSession:
     Args:
         profiler: measures; None if measuring is not to be done (a rehearsal brings all rates).
         journal: measurements are written there.
+        ledger: its unfinished jobs are rated.
         known: rates in samples/s by job name, from files or an earlier session.
-        per_node, devices: of the machine.
         begun: rates of jobs that a session measured which was stopped before it had all of them.
     """
 
     profiler: Profiler | None
     journal: Journal
+    ledger: Ledger
     known: Mapping[str, Mapping[int, float]]
-    per_node: int
-    devices: int
     begun: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
     forming: float = 0.0  # seconds that a group took to form at most
 
-    def rate(self, jobs: list[JobRecord]) -> None:
-        """Fill in `curve` of each of `jobs`; a job whose code fails while it is measured gets none, and is in
+    def rate(self) -> None:
+        """Tell the books each job's rate curve; a job whose code fails while it is measured gets none, and is in
         `failures`.
         """
+        jobs, per_node = self.ledger.unfinished, max(self.ledger.cluster.devices_per_node)
         self.measured = {job.name: dict(self.known.get(job.name, {})) for job in jobs}
         unknown = [job.name for job in jobs if not self.measured[job.name]]
         if self.profiler is not None and unknown:
@@ -53,9 +53,10 @@ class ProfilingSession:
         for job in jobs:
             rates = self.measured[job.name]
             if rates:
-                job.curve = RateCurve(rates, per_node=self.per_node, workers=job.limit)
+                curve = RateCurve(rates, per_node=per_node, workers=job.limit)
+                self.ledger.rated(job.name, curve)
                 source = "profile" if job.name in unknown else "file"
-                fitted = [float(job.curve(m)) for m in range(1, min(job.limit, self.devices) + 1)]
+                fitted = [float(rate) for rate in curve.rates(min(job.limit, self.ledger.cluster.size))]
                 self.journal.write("rates", job=job.name, source=source, measured=rates, fitted=fitted)
 
     @property
@@ -71,7 +72,8 @@ class ProfilingSession:
         self._take(self.profiler.measure(self._missing(first_pass(unknown))))
         single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
         if single:
-            wanted = second_pass(single, limits, self.per_node, self.devices)
+            cluster = self.ledger.cluster
+            wanted = second_pass(single, limits, max(cluster.devices_per_node), cluster.size)
             self._take(self.profiler.measure(self._missing(wanted)))
 
     def _missing(self, wanted: Iterable[Measurement]) -> list[Measurement]:
@@ -98,7 +100,7 @@ class ProfilingSession:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
         self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
-        wanted = demand(single, streams, self.devices, share)
+        wanted = demand(single, streams, self.ledger.cluster.size, share)
         chosen = preprocessors_needed(self.throughput, wanted)
         self.journal.write("preprocessors", counts=self.throughput, demand=wanted, chosen=chosen or available)
         if chosen is None:

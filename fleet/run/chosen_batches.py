@@ -35,10 +35,8 @@ class Batches:
         return BatchRange(job.batch_range[0], min(job.batch_range[1], samples), job.virtual_workers)
 
     def restore(self, ledger: Ledger) -> None:
-        """What an earlier session chose stays; so does the batch of a job that has trained with it."""
+        """What an earlier session chose stays."""
         for record in ledger.jobs.values():
-            if record.epoch or record.step:
-                record.batches = None
             if record.batch is not None and record.batch != self.rank.runtime.job(record.name).global_batch:
                 self.set(record.name, record.batch)
 

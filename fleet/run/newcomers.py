@@ -99,7 +99,6 @@ class Newcomers:
         record = self.record(runtime, job)
         rates = self.known(runtime, name)
         curve = self._curve(job, rates or {1: self._guess(size)})
-        record.curve = curve
         return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
 
     def _take_in(self, new: _Newcomer) -> None:
@@ -110,6 +109,7 @@ class Newcomers:
         self.sizes[job.name] = new.size
         self.tell(AddJob(mapping))
         self.ledger.add(new.record)
+        self.ledger.rated(job.name, new.curve)
         self.write(new.runtime, job, new.size)
         fitted = [float(rate) for rate in new.curve.rates(min(job.virtual_workers, self.ledger.cluster.size))]
         self.journal.write("rates", job=job.name, source=new.source, measured=dict(new.curve.measured), fitted=fitted)

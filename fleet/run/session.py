@@ -137,7 +137,7 @@ class Session:
             self._walltime = Walltime(self.rank.stop, find_allocation(), self.spec.checkpoints.margin, ledger, journal)
             self._walltime.announce()
             writers = self._rate(directory, journal, ledger, plan, known)
-            ledger.overhead["profiling"] += perf_counter() - begin
+            ledger.charged("profiling", perf_counter() - begin)
             if self.rank.options.profile is None:
                 self._run_jobs(directory, journal, ledger, plan, writers, sizes)
         except Exception:
@@ -165,9 +165,8 @@ class Session:
             found = self._stands(job.name)
             if found.rejected and found.path is None:
                 self._lost[job.name] = "; ".join(map(str, found.rejected))
-            job.epoch, job.step = found.epoch, found.step
+            ledger.stands_at(job.name, found)
             if found.ended:
-                job.metrics, job.checkpoint = dict(found.metrics), found.path
                 self._ended[job.name] = found.ended
         self._batches.restore(ledger)
         return ledger
@@ -209,7 +208,7 @@ class Session:
             journal.write("warning", text=text, job=job.name)
         for name, why in self._ended.items():
             record = ledger.jobs[name]
-            record.status = "done"
+            ledger.found_done(name, record.metrics, record.checkpoint)
             journal.write(
                 "done", round=None, job=name, devices=[], epoch=record.epoch, why=why, metrics=record.metrics,
                 checkpoint=record.checkpoint,
@@ -245,12 +244,11 @@ class Session:
                 self._walltime,
                 self._skipped.take,
             )
-        per_node = max(ledger.cluster.devices_per_node)
-        session = ProfilingSession(profiler, journal, known, per_node, ledger.cluster.size, self._known.begun())
-        session.rate(ledger.unfinished)
+        session = ProfilingSession(profiler, journal, ledger, known, self._known.begun())
+        session.rate()
         ledger.formed(session.forming)
-        ends = BatchEnds(profiler, journal, partial(self._known.alone, runtime))
-        ends.rate(ledger.unfinished)
+        ends = BatchEnds(profiler, journal, ledger, partial(self._known.alone, runtime))
+        ends.rate()
         self._fail_unmeasured(session, ledger, journal)
         streams = {job.name: job.stream for job in ledger.jobs.values()}
         chosen = session.choose_preprocessors(
@@ -275,14 +273,13 @@ class Session:
         for name, result in session.failures.items():
             left = result.failure
             assert left is not None
-            job = ledger.jobs[name]
-            job.status, job.error = "failed", left.traceback or left.error
+            ledger.failed_to_measure(name, left.traceback or left.error)
             journal.write(
                 "failed",
                 round=None,
                 job=name,
                 devices=result.devices,
-                epoch=job.epoch,
+                epoch=ledger.jobs[name].epoch,
                 error=left.error,
                 traceback=left.traceback,
             )
