@@ -1,0 +1,50 @@
+"""Run directories that earlier versions left: this one goes on with them, to the bits that they would have had."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+from pathlib import Path
+
+import pytest
+from ensembles import RunFolder
+from processes import FLEET, run
+
+import trainers
+
+KEPT = Path(__file__).parent / "old_runs" / "first"
+WEIGHTS = {  # SHA-256, as the version that wrote the directory trained them to the end
+    "short": "6336c4128e3d870299a930531b6645e1846457682e7579a48a5200501e07dbab",
+    "long": "b9cf5f1da0224e265d7418a498a3b509e1b27bb14e35aa6f2692d49152559021",
+    "late": "d1a2435054a397bb8769ca606e5b46df7829e0be54dde2f304ddff7a6b036f95",
+}
+
+
+def digest(path: Path) -> str:
+    """Of the parameters' bytes, in the order of their sorted names."""
+    parameters = trainers.read(path).parameters
+    return hashlib.sha256(b"".join(parameters[name].numpy().tobytes() for name in sorted(parameters))).hexdigest()
+
+
+def finished_epochs(lines: list[str], job: str) -> list[int]:
+    events = map(json.loads, lines)
+    return [event["epoch"] for event in events if event["event"] == "epoch" and event["job"] == job]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="its bits are those of x86-64 processors")
+def test_a_run_that_an_earlier_version_stopped_ends_with_the_weights_of_that_version(tmp_path: Path) -> None:
+    shutil.copytree(KEPT, tmp_path, dirs_exist_ok=True)
+    left = RunFolder(tmp_path / "stopped")
+    before = (left.path / "journal.jsonl").read_text().splitlines()
+    assert left.summary["status"] == "stopped", "else there is nothing to go on with"
+    ended = run([*FLEET, "run", "ensemble.yaml", "--out", "stopped"], tmp_path)
+    assert ended.code == 0, ended.output
+    assert {name: job["status"] for name, job in left.summary["jobs"].items()} == dict.fromkeys(WEIGHTS, "done")
+    newest = {name: max((left.path / "checkpoints" / name).glob("*.h5")) for name in WEIGHTS}
+    assert {name: digest(path) for name, path in newest.items()} == WEIGHTS
+    after = (left.path / "journal.jsonl").read_text().splitlines()
+    assert after[: len(before)] == before, "what the first session wrote stays as it is"
+    assert finished_epochs(after, "long") == list(range(1, 61)), "the later session begins where the first ended"
+    assert finished_epochs(after, "short") == [1, 2]
