@@ -20,12 +20,9 @@ from fleet.coordination.protocol import (
     Shutdown,
 )
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
-from fleet.run.main import (
-    MENDABLE,
-    THREAD_END_SECONDS,
-    preprocessor_rank,
-)
+from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.ranks.guarded_thread import GuardedThread
+from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.session import Session
@@ -56,14 +53,14 @@ def coordinate(rank: Rank) -> int:
         for inbox in inboxes:
             mailbox.send(place.rank, inbox, Shutdown(code))
     mailbox.flush()
-    preprocessing.join(10.0)
+    preprocessing.join(THREAD_END_SECONDS)
     return code
 
 
 def _preprocess(rank: Rank) -> int:
     """Rank 0's part as a preprocessor, in a thread."""
     with rank.watchdog() as watchdog:
-        return preprocessor_rank(rank, lambda: None, watchdog.moves).run()
+        return PreprocessorRank(rank, watchdog.moves).run()
 
 
 def _who_is_stuck(rank: Rank) -> str:

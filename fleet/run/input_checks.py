@@ -6,13 +6,10 @@ from collections.abc import Mapping
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import Size, memory_problem, readable, size_of
+from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec, SpecError, check
-
-
-class BadInput(ValueError):
-    """A person can mend this; the text is all they need."""
 
 
 def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fleet.profiling.store import Profile
-from fleet.run.input_checks import BadInput
+from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal

@@ -11,7 +11,8 @@ from statistics import median
 from fleet.coordination.ledger import JobRecord, Ledger
 from fleet.coordination.protocol import AddJob
 from fleet.profiling.sizing import Size, assumed_rate, size_of
-from fleet.run.input_checks import BadInput, check_memory
+from fleet.run.bad_input import BadInput
+from fleet.run.input_checks import check_memory
 from fleet.run.lanes import LaneBook, largest_batch
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key

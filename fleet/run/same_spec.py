@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from fleet.run.input_checks import BadInput
+from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory, write_whole

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from fleet.coordination.lost_ranks import abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, Mailbox, MakeRing, StopRequested
@@ -23,40 +23,90 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-@dataclass
-class Rank:
-    """This rank, from inside."""
+@dataclass(frozen=True)
+class Ties:
+    """How a rank reaches the others.
 
-    options: RunOptions
+    Attributes:
+        world: all ranks of the run.
+        node: those that share its node's memory.
+        slots: all ranks, for samples between nodes and nothing else.
+        board: the node's.
+    """
+
     world: MPI.Intracomm
-    node_comm: MPI.Intracomm
-    cluster: ClusterMap
-    runtime: Runtime
-    stop: StopFlag
-    slots: MPI.Intracomm  # for samples between nodes, and nothing else
-    datasets: dict[str, Dataset] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()  # of how the ranks were put
-    threads: list[GuardedThread] = field(default_factory=list)
-    board: Board = field(default_factory=Board.alone)  # of the node, once `_play_role` has made it
-    _told: bool = False
+    node: MPI.Intracomm
+    slots: MPI.Intracomm
+    board: Board
+
+    @classmethod
+    def tie(cls, world: MPI.Intracomm, cluster: ClusterMap) -> Ties:
+        """Collective over all ranks.
+
+        Raises:
+            SharedMemoryError: too little is free for the board; on the ranks of that node alone.
+        """
+        here = cluster.places[world.rank].node
+        node = cast("MPI.Intracomm", world.Split(color=cluster.nodes.index(here), key=world.rank))
+        return cls(world, node, world.Dup(), Board.create(node))
+
+
+class Rank:
+    """This rank, from inside.
+
+    Args:
+        options: of the command line.
+        ties: to the other ranks.
+        cluster: the cluster map.
+        runtime: what is known of jobs and data; replaced where jobs are added or get other batches.
+        stop: raised by signals.
+        datasets: opened, where this rank makes samples.
+        warnings: of how the ranks were put.
+    """
+
+    def __init__(
+        self, options: RunOptions, ties: Ties, cluster: ClusterMap, runtime: Runtime, stop: StopFlag,
+        datasets: dict[str, Dataset], warnings: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.options, self.ties, self.cluster, self.runtime, self.stop = options, ties, cluster, runtime, stop
+        self.datasets, self.warnings = datasets, warnings
+        self.threads: list[GuardedThread] = []
+        self._mailboxes: list[Mailbox] = []
+        self._told = False
+
+    @property
+    def world(self) -> MPI.Intracomm:
+        return self.ties.world
 
     @property
     def number(self) -> int:
         return int(self.world.rank)
 
     @property
-    def node(self) -> int:
-        """This rank's node among all, counted from 0."""
-        return self.cluster.nodes.index(self.cluster.places[self.number].node)
+    def seat(self) -> int:
+        """This rank's number among those of its node."""
+        return int(self.ties.node.rank)
+
+    @property
+    def directory(self) -> RunDirectory:
+        return RunDirectory(self.options.directory(self.runtime.spec))
 
     def mailbox(self, inbox: int) -> Mailbox:
-        return Mailbox(self.world, inbox)
+        """A new one, for one thread. It is kept until `flush`, with all that was sent through it."""
+        self._mailboxes.append(Mailbox(self.world, inbox))
+        return self._mailboxes[-1]
+
+    def flush(self) -> None:
+        """Wait until what this rank has sent has gone. Call it once no other thread sends."""
+        for mailbox in self._mailboxes:
+            mailbox.flush()
 
     def make_ring(self, order: MakeRing) -> Ring:
         """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
-        ring = Ring.create(self.node_comm, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
-        if self.node_comm.rank == 0:
-            receiver = SlotReceiver(ring, self.node, self.nodes(order), self.slots, self.runtime.timeout)
+        ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+        if self.seat == 0:
+            node = self.cluster.nodes.index(self.cluster.places[self.number].node)
+            receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
             keeper = Keeper(self.mailbox(TO_KEEPER), receiver)
             self.threads.append(GuardedThread(keeper.run, "keeper", partial(abort_because, self.world)))
         return ring
@@ -68,13 +118,9 @@ class Rank:
         receivers = tuple(self.cluster.lowest_rank(node) for node in self.cluster.nodes)
         return NodeMap(tuple(place.rank for place in makers), places, receivers)
 
-    @property
-    def directory(self) -> RunDirectory:
-        return RunDirectory(self.options.directory(self.runtime.spec))
-
     def watchdog(self) -> Watchdog:
         """Of the thread that enters it."""
-        seat = self.board.seat(self.node_comm.rank, self.number)
+        seat = self.ties.board.seat(self.seat, self.number)
         return Watchdog(self.number, self.directory.stacks, self.runtime.timeout, seat)
 
     def report_signal(self) -> None:

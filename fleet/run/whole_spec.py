@@ -1,0 +1,50 @@
+"""The spec of a run as rank 0 finds it: the file's jobs, and those that `fleet add` brought."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from fleet.run.bad_input import BadInput
+from fleet.run.ranks.options import RunOptions
+from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.journal import last_second
+from fleet.spec import Job, load
+
+
+def whole_spec(options: RunOptions) -> dict[str, Any]:
+    """The spec's values, with the jobs that were added to the run or are on offer.
+
+    Raises:
+        SpecError, BadInput: with what is wrong.
+    """
+    spec = load(options.spec, options.overrides)
+    directory = RunDirectory(options.directory(spec))
+    values, own = spec.to_mapping(), {job.name for job in spec.jobs}
+    added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
+    for job in added:
+        if job["name"] in own:
+            raise BadInput(
+                f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
+                f"{directory.path}; give yours another name"
+            )
+    return {**values, "jobs": _part_of([*values["jobs"], *added], options.part)}
+
+
+def _part_of(jobs: list[Any], part: tuple[int, int] | None) -> list[Any]:
+    """Every so many-th of the jobs, where a part of them is profiled."""
+    if part is None:
+        return jobs
+    number, parts = part
+    if parts > len(jobs):
+        raise BadInput(f"--part {number}/{parts}: the spec has {len(jobs)} jobs; make at most {len(jobs)} parts")
+    return jobs[number - 1 :: parts]
+
+
+def _can_begin(job: Mapping[str, Any], own: Collection[str]) -> bool:
+    """Whether an offer can be trained from the start on; rank 0 refuses others, with a reason, when the run goes on."""
+    try:
+        return Job.model_validate(job).name not in own
+    except ValueError:
+        return False
