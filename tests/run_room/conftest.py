@@ -1,0 +1,88 @@
+"""The rooms of a run, part by part: real files, and one rank that is a whole MPI world where ranks are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.machine.cluster_map import ClusterMap, Place
+from fleet.machine.signals import StopFlag
+from fleet.run.ranks.options import RunOptions
+from fleet.run.ranks.rank import Rank, Ties
+from fleet.run.ranks.runtime import DataFacts, Runtime
+from fleet.run.ranks.stack_board import Board
+from fleet.spec import EnsembleSpec
+from preprocess import Dataset, SampleLayout
+
+SAMPLES, HELD_OUT = 50, 10
+LAYOUT = SampleLayout((3, 4, 4), "uint8", (), "int64")
+DEFAULTS = {
+    "data": "numbers",
+    "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 48, "widths": [4]}},
+    "optimizer": {"name": "SGD", "arguments": {"lr": 0.1}},
+    "virtual_workers": 2,
+    "batch_size": 4,
+    "stop": {"epochs": 3},
+}
+
+Specs = Callable[..., EnsembleSpec]
+Runtimes = Callable[..., Runtime]
+
+
+def a_spec(*jobs: Mapping[str, Any], **sections: Any) -> EnsembleSpec:
+    """A spec of these jobs, by default of one called `net`."""
+    values = {"name": "some", "data": {"numbers": {"train": "nowhere:Numbers"}}, "defaults": DEFAULTS, **sections}
+    return EnsembleSpec.from_mapping({**values, "jobs": list(jobs) or [{"name": "net"}]})
+
+
+def a_cluster(trainers: int = 1, preprocessors: int = 1, nodes: int = 1) -> ClusterMap:
+    """Ranks on nodes in turn, the preprocessors first; each node has 1 GiB of memory and of shared memory."""
+    places = []
+    for rank in range(preprocessors + trainers):
+        device = rank - preprocessors if rank >= preprocessors else None
+        role = "trainer" if device is not None else "preprocessor" if rank else "coordinator+preprocessor"
+        node, name = rank % nodes, None if device is None else "cpu"
+        places.append(Place(rank, node, f"node-{node}", role, device, name, (0,), 2**30, 2**30, None))
+    return ClusterMap(tuple(places))
+
+
+@pytest.fixture
+def spec() -> Specs:
+    return a_spec
+
+
+@pytest.fixture
+def runtime() -> Runtimes:
+    """Of a spec's jobs and sections; the data set need not be there."""
+
+    def make(*jobs: Mapping[str, Any], **sections: Any) -> Runtime:
+        made = a_spec(*jobs, **sections)
+        return Runtime(made, {"numbers": DataFacts(SAMPLES, HELD_OUT, LAYOUT)}, timeout=made.resources.timeout)
+
+    return make
+
+
+@pytest.fixture
+def cluster() -> Callable[..., ClusterMap]:
+    return a_cluster
+
+
+@pytest.fixture
+def rank(runtime: Runtimes, tmp_path: Path) -> Iterator[Callable[..., Rank]]:
+    """Rank 0 of a world of its own, whatever the cluster map says of others."""
+    MPI = pytest.importorskip("mpi4py.MPI")
+    world = MPI.COMM_SELF.Dup()
+
+    def make(
+        runtime_: Runtime | None = None, cluster: ClusterMap | None = None, datasets: dict[str, Dataset] | None = None,
+        **options: Any,
+    ) -> Rank:  # fmt: skip
+        chosen = RunOptions(tmp_path / "spec.yaml", out=tmp_path / "run", **options)
+        ties = Ties(world, world, world, Board.alone())
+        return Rank(chosen, ties, cluster or a_cluster(), runtime_ or runtime(), StopFlag(), datasets or {})
+
+    yield make
+    world.Free()
