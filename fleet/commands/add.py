@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from fleet.commands.arguments import RunFolder
+from fleet.commands.ending import end, mendable
+from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 
@@ -18,7 +20,7 @@ _POLL_SECONDS = 0.1
 
 
 def add(
-    directory: Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)],
+    directory: RunFolder,
     job: Annotated[
         Path,
         typer.Argument(help="YAML: a job as in a spec, or jobs: and defaults:", metavar="JOB", show_default=False),
@@ -32,12 +34,10 @@ def add(
 
     known = EnsembleFile.read(directory)
     if known is None:
-        _bad_input(f"{directory} holds no run that was started: there is no ensemble.json in it; name its --out")
+        end(BAD_INPUT, f"{directory} holds no run that was started: there is no ensemble.json in it; name its --out")
     added = AddedJobs(directory)
-    try:
+    with mendable(SpecError):
         jobs = _read(job, known, added)
-    except SpecError as error:
-        _bad_input(str(error))
     for entry in jobs:
         added.offer(entry)
     names = [entry["name"] for entry in jobs]
@@ -109,9 +109,4 @@ def _await(added: AddedJobs, names: list[str], directory: Path) -> None:
     if taken:
         print(f"{', '.join(taken)}: taken in")
     if refused:
-        _bad_input("; ".join(f"job {name} was refused: {why}" for name, why in refused.items()))
-
-
-def _bad_input(text: str) -> NoReturn:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
-    sys.exit(2)
+        end(BAD_INPUT, "; ".join(f"job {name} was refused: {why}" for name, why in refused.items()))

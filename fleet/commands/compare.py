@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleet.commands.arguments import AsJson
+from fleet.commands.ending import mendable, tell
+from fleet.machine.launch.exit_codes import DONE, FAILED
+from fleet.machine.terminal import plain_table
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from trainers import Checkpoint
     from trainers.proof.comparison import Comparison, TraceDifference
 
-EQUAL, DIFFERENT, BAD_INPUT = 0, 1, 2
+EQUAL, DIFFERENT = DONE, FAILED
 _MOST_DIFFERENCES = 1000  # of a JSON object's
 
 
@@ -28,7 +33,7 @@ class CompareError(ValueError):
 def compare(
     left: Annotated[Path, typer.Argument(help="a checkpoint, a run directory or a trace", metavar="A")],
     right: Annotated[Path, typer.Argument(help="another", metavar="B")],
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say whether every bit of two checkpoints, two runs or two traces agrees; if not, which is the first that differs.
 
@@ -37,11 +42,8 @@ def compare(
     from trainers import CheckpointError
     from trainers.proof.tensor_trace import TraceError
 
-    try:
+    with mendable(CompareError, CheckpointError, TraceError):
         sys.exit(_compare(left, right, as_json))
-    except (CompareError, CheckpointError, TraceError) as error:
-        print(f"fleet: {error}", file=sys.stderr, flush=True)
-        sys.exit(BAD_INPUT)
 
 
 def _compare(left: Path, right: Path, as_json: bool) -> int:
@@ -97,7 +99,7 @@ def _latest(folder: Path) -> _State:
 
     checkpoint, rejected = latest_good(folder)
     for error in rejected:
-        print(f"fleet: passed over: {error}", file=sys.stderr, flush=True)
+        tell(f"passed over: {error}")
     if checkpoint is None:
         raise CompareError(f"{folder}: holds no checkpoint that is whole")
     return _State(folder / file_name(checkpoint), checkpoint)
@@ -172,9 +174,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _table(result: Comparison) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    table = plain_table()
     table.add_column("")
     for title in ("tensors", "differ", "elements", "differ", "largest ULPs"):
         table.add_column(title, justify="right")

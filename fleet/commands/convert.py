@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fleet.commands.ending import end, mendable
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+
 if TYPE_CHECKING:
     from preprocess.conversion.convert import Conversion, ConversionProgress
-
-_FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
 
 
 class _Stopped(Exception):
@@ -54,11 +54,11 @@ def convert(
     """Convert data into one HDF5 file that is read fast; after a stop or a crash, the same command goes on."""
     if verify is not None:
         if source is not None:
-            _end(_BAD_INPUT, f"--verify looks at one file and converts nothing: leave out {source}")
+            end(BAD_INPUT, f"--verify looks at one file and converts nothing: leave out {source}")
         _verify(verify)
         return
     if source is None or destination is None:
-        _end(_BAD_INPUT, "convert needs SRC and DST: fleet convert FOLDER data.h5")
+        end(BAD_INPUT, "convert needs SRC and DST: fleet convert FOLDER data.h5")
     options: dict[str, Any] = {
         "held_out": held_out,
         "arguments": _arguments(arguments, images, labels),
@@ -82,14 +82,12 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
     stop = StopFlag()
     stop.install()
     try:
-        with importable([Path.cwd()]), _progress(stop) as progress:
+        with mendable(SpecError), importable([Path.cwd()]), _progress(stop) as progress:
             return convert_data(source, destination, progress=progress, **options)
-    except SpecError as error:
-        _end(_BAD_INPUT, str(error))
     except ConversionFailure as error:
-        _end(_FAILED, str(error))
+        end(FAILED, str(error))
     except _Stopped:
-        _end(_STOPPED, f"stopped; what was done is kept in {destination}.partial: the same command goes on")
+        end(STOPPED, f"stopped; what was done is kept in {destination}.partial: the same command goes on")
 
 
 def _verify(path: Path) -> None:
@@ -100,14 +98,14 @@ def _verify(path: Path) -> None:
     try:
         with _bar("checking") as show:
             found = verify(path, lambda done, total: show(done, total, ""))
-    except DamageError as error:
-        _end(_FAILED, str(error))
+    except DamageError as error:  # a SpecError, too
+        end(FAILED, str(error))
     except SpecError as error:
-        _end(_BAD_INPUT, str(error))
+        end(BAD_INPUT, str(error))
     for line in found.damage:
         print(line)
     if found.damage:
-        _end(_FAILED, f"{path} is damaged in {len(found.damage)} places; convert it anew")
+        end(FAILED, f"{path} is damaged in {len(found.damage)} places; convert it anew")
     print(f"{path}: all {found.samples} samples are as they were written")
 
 
@@ -143,11 +141,10 @@ def _progress(stop: Callable[[], bool]) -> Iterator[Callable[[ConversionProgress
 def _bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress bar on standard error if it is a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-    console = Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
+    from fleet.machine.terminal import progress_bar
+
+    with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(what, total=None, note="")
         yield lambda done, total, note: bar.update(task, completed=done, total=total, note=note)
 
@@ -160,22 +157,17 @@ def _arguments(given: list[str] | None, images: str | None, labels: str | None) 
     for text in given or []:
         key, equals, value = text.partition("=")
         if not (key and equals):
-            _end(_BAD_INPUT, f"--argument {text}: an argument is written KEY=VALUE, such as root=data")
+            end(BAD_INPUT, f"--argument {text}: an argument is written KEY=VALUE, such as root=data")
         try:
             arguments[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            _end(_BAD_INPUT, f"--argument {text}: the value is not YAML; put it into quotes")
+            end(BAD_INPUT, f"--argument {text}: the value is not YAML; put it into quotes")
     return arguments | {key: value for key, value in (("images", images), ("labels", labels)) if value is not None}
 
 
 def _encoding(encoded: str | None, decoded: bool) -> str | None:
     if encoded is not None and decoded:
-        _end(_BAD_INPUT, "--encoded and --decoded contradict each other; leave one out")
+        end(BAD_INPUT, "--encoded and --decoded contradict each other; leave one out")
     if encoded not in (None, "png", "jpeg"):
-        _end(_BAD_INPUT, f"--encoded {encoded}: the formats are png and jpeg")
+        end(BAD_INPUT, f"--encoded {encoded}: the formats are png and jpeg")
     return "decoded" if decoded else encoded
-
-
-def _end(code: int, text: str) -> NoReturn:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
-    sys.exit(code)

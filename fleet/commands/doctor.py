@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleet.commands.arguments import AsJson
+from fleet.commands.ending import tell
+from fleet.machine.launch.exit_codes import DONE, FAILED
+
 if TYPE_CHECKING:
     from fleet.machine.doctor import Check
 
@@ -17,7 +21,7 @@ def doctor(
     preprocessors: Annotated[int, typer.Option(help="under a launcher: ranks that prepare samples")] = 1,
     device: Annotated[str, typer.Option(help="of trainers: auto, cpu, or torch's name of a kind")] = "auto",
     threads: Annotated[int, typer.Option(help="of each trainer, as resources.threads")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say what works here and the mend for what does not; under mpirun, srun or jsrun, check how the ranks were put.
 
@@ -32,24 +36,21 @@ def doctor(
     checks = list(examine())
     broken = any(check.verdict is Verdict.BROKEN for check in checks)
     if as_json:
-        print(
-            json.dumps(
-                {"ok": not broken, "checks": [{**asdict(c), "verdict": c.verdict.value} for c in checks]}, indent=1
-            )
-        )
+        told = [{**asdict(check), "verdict": check.verdict.value} for check in checks]
+        print(json.dumps({"ok": not broken, "checks": told}, indent=1))
     else:
         _show(checks)
-    sys.exit(int(broken))
+    sys.exit(FAILED if broken else DONE)
 
 
 def _show(checks: list[Check]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from fleet.machine.doctor import Verdict
+    from fleet.machine.terminal import plain_table
 
     styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "red"}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table = plain_table(show_header=False)
     for check in checks:
         mend = f"\n{check.mend}" if check.mend else ""
         table.add_row(check.name, f"[{styles[check.verdict]}]{check.verdict.value}[/]", f"{check.text}[dim]{mend}[/]")
@@ -74,8 +75,8 @@ def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
         cluster = discover(world, preprocessors, device)
     except ClusterError as error:
         if world.rank == 0:
-            print(f"fleet: {error}", file=sys.stderr, flush=True)
-        return 1
+            tell(str(error))
+        return FAILED
     findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
     if world.rank == 0:
         console = rank_console()
@@ -84,4 +85,4 @@ def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
             console.print(f"{'refused' if finding.refuses else 'warning'}: {finding.text}", soft_wrap=True)
         if not findings:
             console.print("each rank has what it needs")
-    return int(any(finding.refuses for finding in findings))
+    return FAILED if any(finding.refuses for finding in findings) else DONE

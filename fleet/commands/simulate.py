@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fleet.commands.arguments import AsJson
+from fleet.commands.ending import end, mendable
+from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
 if TYPE_CHECKING:
     from fleet.scheduling.model.cluster import Cluster
@@ -21,7 +25,6 @@ if TYPE_CHECKING:
     from fleet.simulator.outcome import Outcome
     from fleet.simulator.workload import Workload
 
-_FAILED, _BAD_INPUT, _STOPPED = 1, 2, 75
 WIDE = 200
 """Characters of a line that goes to no terminal."""
 
@@ -71,7 +74,6 @@ Guaranteed = Annotated[
     int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
 ]
 Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line a job")]
 Out = Annotated[
     Path | None,
@@ -110,7 +112,7 @@ def simulate(
     from fleet.simulator.comparison import Comparison
     from fleet.simulator.failures import failures_of
 
-    with _people():
+    with mendable():
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges)
         comparison = Comparison(
             workload,
@@ -223,9 +225,9 @@ def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
         with _Ending() as ending, _progress(len(comparison.cases) * jobs) as progress:
             return compare(comparison, processes, progress, ending.check)
     except SimulationFailed as error:
-        _end(_FAILED, str(error))
+        end(FAILED, str(error))
     except KeyboardInterrupt:
-        _end(_STOPPED, "stopped; nothing was written: run the same command again")
+        end(STOPPED, "stopped; nothing was written: run the same command again")
 
 
 class _Ending:
@@ -256,13 +258,12 @@ class _Ending:
 def _progress(total: int) -> Iterator[Callable[[int], object]]:
     """A progress bar on standard error if it is a terminal; it counts jobs that are done, of all policies."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("simulating", total=total)
-        yield _Steps(lambda done: bar.advance(task, done)) if console.is_terminal else lambda done: None
+    from fleet.machine.terminal import progress_bar
+
+    with progress_bar(Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("simulating", total=total, note="")
+        yield (lambda done: None) if bar.disable else _Steps(lambda done: bar.advance(task, done))
 
 
 class _Steps:
@@ -290,7 +291,7 @@ def _write(
         if out is not None:
             write_folder(out, comparison, outcomes, notes)
     except OSError as error:
-        _end(_FAILED, f"{error.filename or out or csv}: it cannot be written: {error.strerror or error}")
+        end(FAILED, f"{error.filename or out or csv}: it cannot be written: {error.strerror or error}")
 
 
 def _tell(
@@ -344,17 +345,3 @@ def _parts(widest: Sequence[int], room: int) -> Iterator[range]:
             first, taken = i, 0
         taken += width + 3
     yield range(first, len(widest))
-
-
-@contextmanager
-def _people() -> Iterator[None]:
-    """Errors that a person can mend end the program with exit code 2 and their text alone."""
-    try:
-        yield
-    except ValueError as error:
-        _end(_BAD_INPUT, str(error))
-
-
-def _end(code: int, text: str) -> NoReturn:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
-    sys.exit(code)

@@ -8,9 +8,15 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fleet.commands.arguments import SpecFile
+from fleet.commands.ending import end, mendable
+from fleet.commands.profile import profile as profile_command
+from fleet.commands.run import run as run_command
+from fleet.machine.launch.exit_codes import FAILED
 
 if TYPE_CHECKING:
     from fleet.machine.submit import NodeShape, Script, Site
@@ -19,40 +25,55 @@ if TYPE_CHECKING:
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
+_Site = Annotated[
+    str, typer.Option(help="slurm, lsf, pbs, flux, a site such as frontier, or a YAML file", show_default=False)
+]
+_Nodes = Annotated[int, typer.Option(help="how many", show_default=False)]
+_GpusPerNode = Annotated[int | None, typer.Option(help="default: what the site has; 0 trains on CPUs")]
+_TrainersPerNode = Annotated[int | None, typer.Option(help="default: one a GPU, or 1")]
+_PreprocessorsPerNode = Annotated[int, typer.Option(help="CPU ranks of each node that prepare samples")]
+_CoresPerRank = Annotated[int | None, typer.Option(help="default: the node's, shared out")]
+_Time = Annotated[str, typer.Option(help="of the allocation: HH:MM:SS, or 90m, 4h, 1d")]
+_Account = Annotated[str, typer.Option(help="the project that pays", show_default=False)]
+_Queue = Annotated[str, typer.Option(help="the queue or partition", show_default=False)]
+_Out = Annotated[Path | None, typer.Option(help="the run directory; default: runs/NAME")]
+_Setup = Annotated[
+    list[str] | None,
+    typer.Option(help="a line before the run, such as 'module load cuda'; default: what makes this Python work"),
+]
+_Environment = Annotated[list[str] | None, typer.Option("--env", help="a variable of the run", metavar="NAME=VALUE")]
+_Warn = Annotated[str, typer.Option(help="how long before the end the ranks are told to stop")]
+_Profile = Annotated[Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")]
+_Array = Annotated[
+    int, typer.Option(min=0, help="with --profile: a job array of so many tasks, each for a part of the jobs")
+]
+_Template = Annotated[Path | None, typer.Option(help="your own template in place of the scheduler's")]
+_ScriptFile = Annotated[Path | None, typer.Option(help="where the script is written; default: NAME.sh here")]
+_DryRun = Annotated[bool, typer.Option("--dry-run", help="print the script, and do nothing else")]
+_RunOptions = Annotated[list[str] | None, typer.Argument(help="options of `fleet run`, after --", metavar="OPTIONS")]
+
+
 def submit(
-    spec: Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)],
-    site: Annotated[
-        str, typer.Option(help="slurm, lsf, pbs, flux, a site such as frontier, or a YAML file", show_default=False)
-    ],
-    nodes: Annotated[int, typer.Option(help="how many", show_default=False)],
-    gpus_per_node: Annotated[int | None, typer.Option(help="default: what the site has; 0 trains on CPUs")] = None,
-    trainers_per_node: Annotated[int | None, typer.Option(help="default: one a GPU, or 1")] = None,
-    preprocessors_per_node: Annotated[int, typer.Option(help="CPU ranks of each node that prepare samples")] = 1,
-    cores_per_rank: Annotated[int | None, typer.Option(help="default: the node's, shared out")] = None,
-    time: Annotated[str, typer.Option(help="of the allocation: HH:MM:SS, or 90m, 4h, 1d")] = "04:00:00",
-    account: Annotated[str, typer.Option(help="the project that pays", show_default=False)] = "",
-    queue: Annotated[str, typer.Option(help="the queue or partition", show_default=False)] = "",
-    out: Annotated[Path | None, typer.Option(help="the run directory; default: runs/NAME")] = None,
-    setup: Annotated[
-        list[str] | None,
-        typer.Option(help="a line before the run, such as 'module load cuda'; default: what makes this Python work"),
-    ] = None,
-    environment: Annotated[
-        list[str] | None, typer.Option("--env", help="a variable of the run", metavar="NAME=VALUE")
-    ] = None,
-    warn: Annotated[str, typer.Option(help="how long before the end the ranks are told to stop")] = "180s",
-    profile: Annotated[
-        Path | None, typer.Option(help="an offline profiling run instead: where the rates are written")
-    ] = None,
-    array: Annotated[
-        int, typer.Option(min=0, help="with --profile: a job array of so many tasks, each for a part of the jobs")
-    ] = 0,
-    template: Annotated[Path | None, typer.Option(help="your own template in place of the scheduler's")] = None,
-    script: Annotated[Path | None, typer.Option(help="where the script is written; default: NAME.sh here")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the script, and do nothing else")] = False,
-    options: Annotated[
-        list[str] | None, typer.Argument(help="options of `fleet run`, after --", metavar="OPTIONS")
-    ] = None,
+    spec: SpecFile,
+    site: _Site,
+    nodes: _Nodes,
+    gpus_per_node: _GpusPerNode = None,
+    trainers_per_node: _TrainersPerNode = None,
+    preprocessors_per_node: _PreprocessorsPerNode = 1,
+    cores_per_rank: _CoresPerRank = None,
+    time: _Time = "04:00:00",
+    account: _Account = "",
+    queue: _Queue = "",
+    out: _Out = None,
+    setup: _Setup = None,
+    environment: _Environment = None,
+    warn: _Warn = "180s",
+    profile: _Profile = None,
+    array: _Array = 0,
+    template: _Template = None,
+    script: _ScriptFile = None,
+    dry_run: _DryRun = False,
+    options: _RunOptions = None,
 ) -> None:
     """Write the batch script of a run and submit it: one rank a GPU, and CPU ranks that prepare samples on each node.
 
@@ -61,7 +82,7 @@ def submit(
     from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, read_site, render
     from fleet.spec import SpecError
 
-    try:
+    with mendable(SpecError, SiteError):
         loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
@@ -82,8 +103,6 @@ def submit(
             parts=array,
         )
         text = render(made, template)
-    except (SpecError, SiteError) as error:
-        _end(2, str(error))
     print(text, end="", flush=True)
     if not dry_run:
         _hand_in(made, text)
@@ -101,7 +120,7 @@ def _hand_in(script: Script, text: str) -> None:
     try:
         print(f"submitted: job {to_scheduler(script.site.scheduler, script.path)}, from {script.path}")
     except SubmissionError as error:
-        _end(1, str(error))
+        end(FAILED, str(error))
 
 
 def _command(spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]) -> list[str]:
@@ -135,12 +154,13 @@ def _checked_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
     """Options of `fleet run`; SiteError for those that it does not have."""
     from typer.main import get_command
 
-    from fleet.commands.cli import app
     from fleet.machine.submit import SiteError
 
-    command: Any = get_command(app)
+    asked = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
+    asked.command()(run_command if words[0] == "run" else profile_command)
+    command: Any = get_command(asked)
     try:
-        command.commands[words[0]].make_context(words[0], [*words[1:], *options])
+        command.make_context(words[0], [*words[1:], *options])
     except Exception as error:
         if not hasattr(error, "format_message"):  # no usage error; typer may bring a click of its own
             raise
@@ -192,8 +212,3 @@ def _warning(seconds: int, whole: int) -> int:
     if seconds >= whole:
         raise SiteError(f"--warn {seconds} s: an allocation of {whole} s would be told to stop at once; give less")
     return seconds
-
-
-def _end(code: int, text: str) -> NoReturn:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
-    sys.exit(code)

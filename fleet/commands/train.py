@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fleet.commands.ending import tell
 from fleet.commands.one_job.options import TrainError, TrainOptions
 from fleet.commands.one_job.torch_world import inside_torchrun
+from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 from fleet.machine.signals import StopFlag
+from fleet.machine.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 
 if TYPE_CHECKING:
     from trainers.proof.tensor_trace import Event
-
-DONE, FAILED, BAD_INPUT, STOPPED = 0, 1, 2, 75
 
 TaskArgument = Annotated[
     str, typer.Argument(help="the task's class, module:Name", metavar="MODULE:TASK", show_default=False)
@@ -82,7 +81,7 @@ def run_job(options: TrainOptions) -> int:
                 restart(options.instruction_set, options.threads)
             return _run(options)
     except (TrainError, ReferenceProblem, LaunchError, InstructionSetError, PinsTooLate, CheckpointError) as error:
-        print(f"fleet: {error}", file=sys.stderr, flush=True)
+        tell(str(error))
         return BAD_INPUT
 
 
@@ -99,9 +98,7 @@ def _run(options: TrainOptions) -> int:
         return train_in_torchrun(options)
     trainers = options.trainers or _devices(options)
     if trainers > 1:
-        size = shutil.get_terminal_size() if sys.stdout.isatty() else None
-        terminal = (size.columns, size.lines) if size else None
-        return LocalLaunch(trainers, options.arguments(trainers), terminal).run()
+        return LocalLaunch(trainers, options.arguments(trainers), terminal_size()).run()
     from fleet.commands.one_job.rank import train_alone
 
     return train_alone(options)
@@ -142,7 +139,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
         try:
             state = train_with_ddp(job, view, stop, lambda events: _write_trace(options, events))
         except ProcessFailed as error:
-            print(f"fleet: {error}", file=sys.stderr, flush=True)
+            tell(str(error))
             return FAILED
         except Stopped:
             view.say("stopped; stock DDP cannot go on with the same bits, so nothing is kept")
@@ -165,17 +162,6 @@ def _write_trace(options: TrainOptions, events: Iterator[Event]) -> None:
     from trainers.proof.tensor_trace import TraceFile
 
     assert options.trace is not None
-    file = TraceFile(options.trace, **trace_header(options))
+    file = TraceFile(options.trace, **options.trace_header())
     file.add(events)
     file.close()
-
-
-def trace_header(options: TrainOptions) -> dict[str, Any]:
-    """What a trace says of itself; the number of trainers is not among it."""
-    return {"task": options.task, "virtual_workers": options.virtual_workers, "steps": options.steps}
-
-
-def failed() -> int:
-    """Tell of the error that is being handled, with its traceback."""
-    print(f"fleet: the job failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
-    return FAILED

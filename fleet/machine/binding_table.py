@@ -5,13 +5,12 @@ from __future__ import annotations
 from rich.table import Table
 
 from fleet.machine.cluster_map import ClusterMap, Place
+from fleet.machine.terminal import plain_table
 
 
 def binding_table(cluster: ClusterMap) -> Table:
     """One row a rank: node, host, role, device, cores."""
-    table = Table(
-        title="binding", title_justify="left", box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    table = plain_table("binding")
     for column in ("rank", "node", "host", "role", "device", "cores"):
         table.add_column(column, no_wrap=True)
     for place in cluster.places:

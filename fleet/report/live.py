@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fleet.machine.terminal import plain_table
 from fleet.report import wording
 from fleet.report.colours import network_colours
 from fleet.report.messages import epochs_text, message
@@ -95,7 +96,7 @@ class LiveView:
     def _table(self) -> Table:
         networks = sorted(self._progress.networks.values(), key=lambda network: _ORDER.index(network.status))
         room = max(3, self._console.size.height - _MESSAGES - _AROUND)
-        table = Table(expand=False, box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+        table = plain_table()
         table.add_column("network", overflow="ellipsis", no_wrap=True)
         table.add_column("status", no_wrap=True)
         for title in ("devices", "epoch", "accuracy", "loss", "samples/s"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fleet.commands.one_job.torch_world import inside_torchrun
 from fleet.machine.horovod import HorovodMissing, check_horovod
@@ -90,6 +91,10 @@ class TrainOptions:
         for option, path in (("--checkpoint", self.checkpoint), ("--resume", self.resume), ("--out", self.trace)):
             words += [option, str(path)] if path is not None else []
         return words
+
+    def trace_header(self) -> dict[str, Any]:
+        """What a trace says of its job; the number of trainers is not among it."""
+        return {"task": self.task, "virtual_workers": self.virtual_workers, "steps": self.steps}
 
     def _check_horovod(self) -> None:
         if self.ddp:

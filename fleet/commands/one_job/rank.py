@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
+from fleet.commands.ending import failed, tell
 from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.view import TrainView
-from fleet.commands.train import BAD_INPUT, DONE, FAILED, STOPPED, failed, trace_header
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
+from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.signals import StopFlag
@@ -146,15 +146,15 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
             return _train(options, stop, group, local)
     except MENDABLE as error:
         if speaks:
-            print(f"fleet: {error}", file=sys.stderr, flush=True)
+            tell(str(error))
         return BAD_INPUT
     except TOLD as error:
         if speaks or not isinstance(error, PeerFailed):
-            print(f"fleet: {error}", file=sys.stderr, flush=True)
+            tell(str(error))
         return FAILED
     except HorovodHangs as error:
         before = f"{error.__context__}; then " if isinstance(error.__context__, TOLD) else ""
-        print(f"fleet: rank {rank}: {before}{error}", file=sys.stderr, flush=True)
+        tell(f"rank {rank}: {before}{error}")
         raise
     except Exception:
         return failed()
@@ -215,7 +215,7 @@ def _saved(options: TrainOptions, trainer: Trainer) -> Checkpoint:
 def _trace(options: TrainOptions, trainer: Trainer, compute: TracedCompute | None) -> GroupTrace | None:
     if options.trace is None or compute is None:
         return None
-    file = TraceFile(options.trace, **trace_header(options)) if trainer.group.is_master else None
+    file = TraceFile(options.trace, **options.trace_header()) if trainer.group.is_master else None
     return GroupTrace(trainer, compute, file)
 
 

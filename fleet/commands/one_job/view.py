@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fleet.machine.launch.launched import launched_by_us
+from fleet.machine.terminal import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,18 +19,9 @@ class TrainView:
     """Shows news of a job that is to do `steps` steps. A context: the bar goes away at its end."""
 
     def __init__(self, name: str, steps: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
         self._console = _console()
         self._steps = steps
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-        )
-        capable = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, disable=not capable)
+        self._bar = progress_bar(self._console)
         self._task = self._bar.add_task(name, total=steps, note="")
 
     def __enter__(self) -> TrainView:

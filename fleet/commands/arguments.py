@@ -1,0 +1,57 @@
+"""The arguments that several commands take, and what their texts mean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SpecFile = Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)]
+RunFolder = Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)]
+Trainers = Annotated[
+    int | None, typer.Option(help="trainer ranks, one a device; default: as many as there are devices")
+]
+Preprocessors = Annotated[int | None, typer.Option(help="preprocessor ranks")]
+PolicyName = Annotated[
+    str | None, typer.Option(help="who gets which devices: flotilla, elasticflow, deadline ...; a wrong name lists all")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")
+]
+ClusterShape = Annotated[str | None, typer.Option("--cluster", help="nodes x devices, such as 3x4")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+def changes_of(
+    trainers: int | None, preprocessors: int | None, policy: str | None, settings: list[str] | None
+) -> tuple[str, ...]:
+    """All options that change the spec, as `--set` texts; explicit ones come last and win."""
+    changes = []
+    if trainers is not None:
+        changes.append(f"resources.trainers={trainers}")
+    if preprocessors is not None:
+        changes.append(f"resources.preprocessors={preprocessors}")
+    if policy is not None:
+        changes += [f"policy.name={json.dumps(policy)}", "policy.parameters={}"]  # restart and margin stay
+    return (*changes, *(settings or []))
+
+
+def cluster_shape(text: str | None) -> tuple[int, ...] | None:
+    """The devices of each node: `3x4` is three nodes of four, `4,4,2` names each node's. ValueError for other texts."""
+    if text is None:
+        return None
+    try:
+        if "x" in text:
+            nodes, devices = (int(part) for part in text.split("x"))
+            shape = (devices,) * nodes
+        else:
+            shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if not shape or min(shape) < 1:
+        raise ValueError(
+            f"--cluster {text}: nodes x devices of each, such as 3x4, or the devices of each node, such as 4,4,2"
+        )
+    return shape

@@ -1,0 +1,41 @@
+"""How a command ends where it cannot go on: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+
+
+def tell(text: str) -> None:
+    """Print `text` on standard error, as fleet's own word."""
+    print(f"fleet: {text}", file=sys.stderr, flush=True)
+
+
+def end(code: int, text: str) -> NoReturn:
+    """Tell why, and end the program with `code`."""
+    tell(text)
+    sys.exit(code)
+
+
+@contextmanager
+def mendable(*kinds: type[Exception]) -> Iterator[None]:
+    """End the program where an error of these kinds leaves the context: a person can mend it, its text says how.
+
+    Without kinds it is every ValueError; other errors pass.
+    """
+    caught = kinds or (ValueError,)
+    try:
+        yield
+    except caught as error:
+        end(BAD_INPUT, str(error))
+
+
+def failed() -> int:
+    """Tell of the error that is being handled, with its traceback; return the exit code."""
+    tell(f"the job failed:\n{traceback.format_exc()}")
+    return FAILED

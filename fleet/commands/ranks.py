@@ -1,0 +1,50 @@
+"""The ranks of a run: this process joins those that a launcher started, or starts local ones."""
+
+from __future__ import annotations
+
+from fleet.commands.ending import mendable
+from fleet.machine.launch.launched import inside_launcher
+from fleet.run.ranks.options import RunOptions
+
+
+def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False) -> int:
+    """Run what the options ask for; return the exit code.
+
+    Args:
+        restarts: starts in a row without a new checkpoint between, after ranks were lost.
+        in_place: let the others go on when a trainer is lost, where this MPI can.
+    """
+    with mendable():
+        options.check()
+    return _join(options) if inside_launcher() else _start(options, restarts, in_place)
+
+
+def _join(options: RunOptions) -> int:
+    from fleet.run.pinning import pin_rank
+
+    with mendable():
+        pin_rank(options)
+    from fleet.run.main import run_rank
+
+    return run_rank(options)
+
+
+def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
+    """Check what can be checked without ranks, then start them."""
+    from fleet.machine.devices import local_trainers
+    from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
+    from fleet.machine.terminal import terminal_size
+    from fleet.run.pinning import variables_of
+    from fleet.run_directory.directory import RunDirectory
+    from fleet.spec import load
+
+    with mendable():
+        spec = load(options.spec, options.overrides)
+        variables = variables_of(spec)
+    resources = spec.resources
+    trainers = resources.trainers if resources.trainers is not None else local_trainers(resources.device)
+    ranks = trainers + resources.preprocessors
+    with mendable(LaunchError):
+        again = Restarts(restarts, RunDirectory(options.directory(spec)).saved)
+        launch = LocalLaunch(ranks, options.arguments(trainers), terminal_size(), variables, again, in_place)
+    return launch.run()
