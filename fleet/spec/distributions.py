@@ -22,25 +22,27 @@ class Blocks(Section):
     """A list of random length, each element of which is drawn by itself."""
 
     count: CountRange = Field(
-        description="The length, or the least and the greatest length, both possible.", examples=[[3, 6]]
+        description="The length, or the least and the greatest length; both are possible.", examples=[[3, 6]]
     )
-    each: Distribution = Field(description="What each element is drawn from.", examples=[{"choice": [16, 32]}])
+    each: Distribution = Field(
+        description="The distribution from which each element is drawn.", examples=[{"choice": [16, 32]}]
+    )
 
 
 class Distribution(Section):
     """What a key is drawn from: exactly one of these keys."""
 
     choice: tuple[Plain, ...] | None = Field(
-        default=None, min_length=1, description="One of these values, each as likely.", examples=[[8, 16]]
+        default=None, min_length=1, description="One of these values, all equally likely.", examples=[[8, 16]]
     )
-    uniform: RealRange | None = Field(default=None, description="A number of [low, high).", examples=[[0.0, 0.5]])
+    uniform: RealRange | None = Field(default=None, description="A number in [low, high).", examples=[[0.0, 0.5]])
     log_uniform: PositiveRange | None = Field(
         default=None,
-        description="A number of [low, high] whose logarithm is uniform, to 12 digits.",
+        description="A number in [low, high] whose logarithm is uniform, to 12 digits.",
         examples=[[0.001, 0.1]],
     )
     integer: IntegerRange | None = Field(
-        default=None, description="A whole number of [low, high], both ends possible.", examples=[[1, 4]]
+        default=None, description="A whole number in [low, high]; both ends are possible.", examples=[[1, 4]]
     )
     blocks: Blocks | None = Field(
         default=None,

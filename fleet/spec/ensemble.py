@@ -24,37 +24,41 @@ class EnsembleSpec(Section):
     """
 
     name: Name = Field(
-        description="Name of the ensemble; without --out the run is kept in runs/NAME.", examples=["digits"]
+        description="Name of the ensemble; without --out the run directory is runs/NAME.", examples=["digits"]
     )
     seed: Seed = Field(
         default=0,
-        description="Seed of the jobs and samples that have none of their own, and of policies that draw.",
+        description="Seed of the jobs and samples that have no seed of their own, and of policies that draw.",
         examples=[0],
     )
     data: Mapping[Name, Data] = Field(
         default_factory=dict, description="The data sets, by the name that jobs use.", examples=[{"digits": "..."}]
     )
     jobs: tuple[Job, ...] = Field(
-        min_length=1, description="What to train: a list of jobs, grids and samples.", examples=[[{"name": "mlp-1"}]]
+        min_length=1,
+        description="The jobs to train: a list of jobs, grids and samples.",
+        examples=[[{"name": "mlp-1"}]],
     )
     resources: Resources = Field(
         default_factory=Resources, description="What the run may use of the machine.", examples=[{"trainers": 3}]
     )
     determinism: Determinism = Field(
-        default_factory=Determinism, description="What results do not depend on.", examples=["D2"]
+        default_factory=Determinism, description="On which changes of devices results do not depend.", examples=["D2"]
     )
     policy: Policy = Field(
         default_factory=Policy, description="Who gets which devices, and when.", examples=[{"name": "flotilla"}]
     )
     checkpoints: Checkpoints = Field(
-        default_factory=Checkpoints, description="How often a job is saved.", examples=[{"every": 1, "keep": 2}]
+        default_factory=Checkpoints,
+        description="How often a job writes a checkpoint, and how many are kept.",
+        examples=[{"every": 1, "keep": 2}],
     )
     profile: Profile = Field(
         default_factory=Profile, description="How training rates are measured.", examples=[{"batches": 48, "timed": 20}]
     )
     rehearse: Rehearse | None = Field(
         default=None,
-        description="Rates for a run that only waits in place of training; null: none given.",
+        description="Rates for a rehearsal, which waits instead of computing; null: none given.",
         examples=[{"time_scale": 0.1}],
     )
     _origins: Origins = PrivateAttr(default_factory=Origins)

@@ -24,7 +24,7 @@ _NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
 
 
 class Grid(Section):
-    """One job for each combination of the values in ``over``; the other keys are those of a job."""
+    """One job for each combination of the values in ``over``; the other keys are a job's keys."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,18 +40,18 @@ class Grid(Section):
 
 
 class Sample(Section):
-    """``count`` jobs with drawn values; the other keys are those of a job.
+    """``count`` jobs with drawn values; the other keys are a job's keys.
 
-    ``seed`` is that of the draws; the jobs' own is written in ``over`` or ``defaults``.
+    ``seed`` seeds the draws; the jobs' own seed is written in ``over`` or ``defaults``.
     """
 
     model_config = ConfigDict(extra="allow")
 
     name: Text = Field(description="Template of the names, as for a grid.", examples=["net-{index}"])
-    count: Jobs = Field(description="How many jobs.", examples=[4])
+    count: Jobs = Field(description="The number of jobs.", examples=[4])
     seed: Seed | None = Field(default=None, description="Seed of the draws; null: the ensemble's `seed`.", examples=[1])
     over: Mapping[Text, Distribution] = Field(
-        description="Dotted path of a job's key -> what it is drawn from.",
+        description="Dotted path of a job's key -> the distribution from which its value is drawn.",
         examples=[{"optimizer.arguments.lr": {"log_uniform": [0.001, 0.1]}}],
     )
 

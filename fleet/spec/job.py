@@ -32,16 +32,16 @@ NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics", *STEP_OPTI
 class Stop(Section):
     """When a job is done: at the first of these conditions, looked at after each epoch."""
 
-    epochs: Count = Field(description="The most epochs to train, 1 or more.", examples=[8])
+    epochs: Count = Field(description="The largest number of epochs to train, 1 or more.", examples=[8])
     target: Mapping[Text, Real] = Field(
         default_factory=dict,
-        description="Metrics and values at which the job is done, all of them together: at most the value for a loss "
-        "or an error, at least the value for any other metric.",
+        description="Metrics and the values that all of them must reach for the job to be done: at most the value for "
+        "a loss or an error, at least the value for any other metric.",
         examples=[{"accuracy": 0.985}],
     )
     patience: Count | None = Field(
         default=None,
-        description="Epochs without improvement of `monitor` after which the job is done; null: no limit.",
+        description="The job is done after so many epochs in which `monitor` did not improve; null: no limit.",
         examples=[3],
     )
     minimum_improvement: NotNegative = Field(
@@ -65,7 +65,7 @@ class Job(Section):
     """One network to train. Its weights depend on these keys and its data alone, never on the machine."""
 
     name: Name = Field(
-        description="Unique in the ensemble; also the name of its folder of checkpoints.", examples=["mlp-1"]
+        description="The job's name, unique in the ensemble; its folder of checkpoints has it, too.", examples=["mlp-1"]
     )
     model: Named | None = Field(
         default=None,
@@ -106,19 +106,19 @@ class Job(Section):
     )
     seed: Seed = Field(
         default=0,
-        description="Seeds the weights, the order, the augmentation. Not given: the ensemble's `seed`.",
+        description="Seeds weights, order and augmentation. Not given: the ensemble's `seed`.",
         examples=[0],
     )
     virtual_workers: Workers = Field(
         default=1,
-        description="Logical data-parallel workers, fixed for the job; also the most devices it can use.",
+        description="Logical data-parallel workers, fixed for the job; it can use at most as many devices.",
         examples=[2],
     )
     batch_size: Count = Field(default=32, description="Samples of one virtual worker in a step.", examples=[32])
     accumulate: Count | None = Field(
         default=None,
-        description="Parts in which a virtual worker's batch is worked on, one after the other; gradients add up, so "
-        "less memory is needed. null: the whole batch at once.",
+        description="Parts into which a virtual worker's batch is cut; the worker computes them one after the other "
+        "and adds their gradients up, which needs less memory. null: the whole batch at once.",
         examples=[4],
     )
     autocast: Literal["bfloat16"] | None = Field(
@@ -144,7 +144,7 @@ class Job(Section):
         examples=[3600],
     )
     priority: Integer = Field(
-        default=0, description="Higher is more urgent; for policies that know priorities.", examples=[1]
+        default=0, description="A higher priority is more urgent; for policies that know priorities.", examples=[1]
     )
     guaranteed: StrictBool = Field(
         default=False,
@@ -155,7 +155,7 @@ class Job(Section):
     batch_range: CountRange | None = Field(
         default=None,
         description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose, "
-        "once, when the job first starts; null: it is fixed.",
+        "once, when the job first starts; null: the batch is fixed.",
         examples=[[32, 512]],
     )
     arrival: NotNegative = Field(

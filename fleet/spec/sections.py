@@ -44,7 +44,7 @@ class Source(Section):
         examples=["examples.digits:Digits"],
     )
     arguments: Arguments = Field(
-        default_factory=dict, description="The keyword arguments that it is made with.", examples=[{"train": True}]
+        default_factory=dict, description="The keyword arguments with which it is made.", examples=[{"train": True}]
     )
 
     subset: tuple[Integer, ...] | None = Field(
@@ -102,7 +102,7 @@ class Normalise(Section):
     )
     dtype: Literal["float32", "float16", "bfloat16"] = Field(
         default="float32",
-        description="What the network is given; all is computed in float32 and rounded once.",
+        description="The dtype that the network gets; all is computed in float32 and rounded once.",
         examples=["bfloat16"],
     )
 
@@ -126,7 +126,7 @@ class Normalise(Section):
 
 
 class Data(Section):
-    """One data set: what to train on, what is held out, and what is done to each sample."""
+    """One data set: its training and held-out samples, and what preprocessors and trainers do to each of them."""
 
     train: Source = Field(description="The samples to train on.", examples=[{"source": "examples.digits:Digits"}])
     held_out: Source | None = Field(
@@ -136,27 +136,27 @@ class Data(Section):
     )
     transforms: tuple[Transform, ...] = Field(
         default=(),
-        description="Done to each training sample, in this order, by the preprocessors.",
+        description="What preprocessors do to each training sample, in this order.",
         examples=[[{"random_crop": {"size": 28}}]],
     )
     held_out_transforms: tuple[Transform, ...] = Field(
-        default=(), description="Done to each held-out sample.", examples=[[]]
+        default=(), description="What preprocessors do to each held-out sample.", examples=[[]]
     )
     normalise: Normalise | None = Field(
         default=None,
-        description="Done by the trainer, on its device; null: images of bytes are scaled to 0..1, all else stays as "
-        "it is.",
+        description="How the trainer normalises inputs, on its device; null: images of bytes are scaled to 0..1, all "
+        "else stays as it is.",
         examples=[{"mean": [0.1307], "std": [0.3081]}],
     )
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
         description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
-        "`skip` takes another sample in its place and writes that down. Nothing here changes any other sample.",
+        "`skip` takes another sample in its place and writes that down. All other samples stay the same.",
         examples=["skip"],
     )
     corrupt_limit: Count = Field(
         default=100,
-        description="How many different samples may be skipped in a run, all its sessions together; one more ends it.",
+        description="How many different samples a run may skip, all its sessions together; one more ends it.",
         examples=[100],
     )
 
@@ -165,15 +165,17 @@ class Resources(Section):
     """What a run may use of the machine. Nothing here changes a result."""
 
     trainers: Count | None = Field(
-        default=None, description="Trainer ranks, one a device; null: as many as there are devices.", examples=[3]
+        default=None,
+        description="Trainer ranks, one for each device; null: as many as there are devices.",
+        examples=[3],
     )
     preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
     threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
     ring_samples: Count = Field(
-        default=1024, description="Samples that a node's ring holds of each stream.", examples=[1024]
+        default=1024, description="Samples of each stream that a node's ring holds.", examples=[1024]
     )
     slot_samples: Count = Field(
-        default=32, description="Samples that are handed over together; at most ring_samples.", examples=[32]
+        default=32, description="Samples that preprocessors hand over together; at most ring_samples.", examples=[32]
     )
     device: Annotated[str, Strict(), Field(pattern=r"^[a-z]+$")] = Field(
         default="auto",
@@ -185,8 +187,8 @@ class Resources(Section):
     )
     timeout: Positive = Field(
         default=300.0,
-        description="Seconds that one rank waits for another before the run ends with an error that names it; longer "
-        "than the longest step.",
+        description="Seconds that one rank waits for another before the run ends with an error that names it; must be "
+        "longer than the longest step.",
         examples=[300],
     )
 
@@ -210,15 +212,15 @@ class Determinism(Section):
 
     level: Literal["D0", "D1", "D2"] = Field(
         default="D1",
-        description="`D0`: bits repeat on the same devices with the same history. `D1`: on any number of devices, "
-        "moved and restarted at will. `D2`: on devices of different kinds, too; kernels are then limited to those that "
-        "all have.",
+        description="`D0`: bits repeat on the same devices with the same history. `D1`: bits repeat on any number of "
+        "devices, however often the job is moved and restarted. `D2`: they repeat on devices of different kinds, too; "
+        "kernels are then limited to those that all kinds have.",
         examples=["D2"],
     )
     instruction_set: Literal["avx2", "sse4"] = Field(
         default="avx2",
-        description="Of `D2`: what CPU kernels are limited to. `sse4` is slower, for machines of which some have no "
-        "AVX2.",
+        description="The instruction set to which `D2` limits CPU kernels. `sse4` is slower, and serves where some "
+        "machines have no AVX2.",
         examples=["sse4"],
     )
 
@@ -238,7 +240,7 @@ class Policy(Section):
 
     name: Text = Field(
         default="flotilla",
-        description="`flotilla`, `local`, `homogeneous`, `baseline`, or another known one.",
+        description="The policy: `flotilla`, `local`, `homogeneous`, `baseline` or another of fleet's policies.",
         examples=["flotilla"],
     )
     parameters: Arguments = Field(
@@ -246,14 +248,14 @@ class Policy(Section):
     )
     restart: NonNegative = Field(
         default=1.0,
-        description="Seconds that a job is taken to need from getting devices to its first step there, as long as no "
-        "group of the run took longer; promises of deadlines hold them.",
+        description="Seconds that a job is assumed to need from getting devices to its first step there, as long as no "
+        "group of the run took longer; promises of deadlines include them.",
         examples=[20],
     )
     margin: NonNegative = Field(
         default=1.0,
-        description="Seconds that the policy `deadline` leaves before a deadline that it promises, for what plans, "
-        "messages and steps may be late.",
+        description="Seconds that the policy `deadline` leaves before a deadline that it promises, in case plans, "
+        "messages or steps are late.",
         examples=[5],
     )
 
@@ -267,11 +269,11 @@ class Checkpoints(Section):
     """How often a job is saved."""
 
     every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
-    keep: Count = Field(default=2, description="Checkpoints of a job that are kept, the newest.", examples=[2])
+    keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
     margin: NonNegative = Field(
         default=30.0,
-        description="Seconds to be left when the last checkpoint is written before a scheduler ends the allocation; "
-        "what checkpoints take was measured, and comes on top.",
+        description="Seconds that remain after the last checkpoint until a scheduler ends the allocation; the measured "
+        "time of checkpoints comes on top.",
         examples=[60.0],
     )
 
@@ -282,12 +284,12 @@ class Profile(Section):
     batches: Profiled = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
     timed: Timed = Field(
         default=MOST_TIMED,
-        description="The last ones of them, which are timed; not given: 20, or all if they are fewer.",
+        description="How many of them, the last ones, are timed; not given: 20, or all if they are fewer.",
         examples=[20],
     )
     file: Text | None = Field(
         default=None,
-        description="A file of rates to read in place of measuring; null: measure.",
+        description="A file of rates to read instead of measuring; null: measure.",
         examples=["rates.json"],
     )
 
@@ -328,13 +330,13 @@ class Rehearse(Section):
 
     rates: Annotated[RatesFile | RatesTable, Discriminator(_rates_form)] | None = Field(
         default=None,
-        description="Samples per second by number of devices: a file, or a table of job, then devices; null: those of "
-        "`profile`.",
+        description="Samples per second by number of devices: a file, or a table of job, then devices; null: the "
+        "rates of `profile`.",
         examples=[{"mlp-1": {1: 900.0, 2: 1700.0}}],
     )
     time_scale: Positive = Field(
         default=1.0,
-        description="Seconds rehearsed for one second of a real run: 0.1 is ten times as fast.",
+        description="Seconds that a rehearsal takes for one second of a real run: 0.1 is ten times as fast.",
         examples=[0.1],
     )
 

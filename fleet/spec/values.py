@@ -77,7 +77,7 @@ class Named(Section):
         examples=["trainers.zoo:MLP"],
     )
     arguments: Arguments = Field(
-        default_factory=dict, description="The keyword arguments that it is called with.", examples=[{"widths": [128]}]
+        default_factory=dict, description="The keyword arguments with which it is called.", examples=[{"widths": [128]}]
     )
 
     @model_validator(mode="before")
