@@ -1,34 +1,35 @@
-"""Plain values -> EnsembleSpec, with all structural problems in one report."""
+"""Plain values -> a spec, with all structural problems in one report."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from fleet.spec.document import DEEPEST, Document
-from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Expansion, expand, merged
 from fleet.spec.job import Job, incomplete
 from fleet.spec.origins import Origins
 from fleet.spec.overrides import Override, apply, apply_to_job
 from fleet.spec.problem import ABSENT, Path, Problem, SpecError, shown, written
 from fleet.spec.validation import problems_of
-from fleet.spec.values import LARGEST_SEED
+from fleet.spec.values import LARGEST_SEED, Section
+
+S = TypeVar("S", bound=Section)
 
 _FOREMOST = ("name", "data", "jobs")
 
 
-def build_from_values(mapping: Any, overrides: Sequence[str], folder: pathlib.Path) -> EnsembleSpec:
-    """The spec that plain values say; they are copied first. See ``build``."""
+def document_of(mapping: Any) -> Document:
+    """Plain values as a document; they are copied. SpecError for keys that are no text, and for too many levels."""
     problems: list[Problem] = []
     document = Document(_copied(mapping, (), problems), {})
     if problems:
         raise SpecError(problems)
-    return build(document, overrides, folder, None)
+    return document
 
 
 def _copied(value: Any, path: Path, problems: list[Problem]) -> Any:
@@ -48,8 +49,10 @@ def _copied(value: Any, path: Path, problems: list[Problem]) -> Any:
     return value
 
 
-def build(document: Document, overrides: Sequence[str], folder: pathlib.Path, file: str | None) -> EnsembleSpec:
-    """The spec that a document says, after its overrides.
+def build(
+    kind: type[S], document: Document, overrides: Sequence[str], folder: pathlib.Path, file: str | None
+) -> tuple[S, Origins]:
+    """The spec of this kind that a document says, after its overrides, and where its values were written.
 
     Raises:
         SpecError: with everything that is wrong with its form, in all sections and jobs.
@@ -80,12 +83,12 @@ def build(document: Document, overrides: Sequence[str], folder: pathlib.Path, fi
             {"name": "placeholder", "task": "none:None", "stop": {"epochs": 1}}
         ]  # its problems are known already
     try:
-        spec = EnsembleSpec.model_validate(sections)
+        spec = kind.model_validate(sections)
     except ValidationError as error:
-        problems += problems_of(error, EnsembleSpec, (), origins, also=("defaults",))
+        problems += problems_of(error, kind, (), origins, also=("defaults",))
     if problems:
         raise SpecError(problems, file)
-    return spec.written_at(origins)
+    return spec, origins
 
 
 def _kind(value: Any) -> str:

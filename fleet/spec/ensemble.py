@@ -10,6 +10,8 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.run_directory.profile_parts import profile_files
+from fleet.spec.building import build, document_of
+from fleet.spec.document import Document
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse, Resources
@@ -77,9 +79,15 @@ class EnsembleSpec(Section):
         Raises:
             SpecError: with everything that is wrong.
         """
-        from fleet.spec.building import build_from_values  # building knows this class
+        return cls.from_document(document_of(mapping), overrides, pathlib.Path(folder), None)
 
-        return build_from_values(mapping, overrides, pathlib.Path(folder))
+    @classmethod
+    def from_document(
+        cls, document: Document, overrides: Sequence[str], folder: pathlib.Path, file: str | None
+    ) -> EnsembleSpec:
+        """The spec that a document says, after its overrides; SpecError with everything that is wrong."""
+        spec, origins = build(cls, document, overrides, folder, file)
+        return spec.written_at(origins)
 
     def to_mapping(self) -> dict[str, Any]:
         """The spec as JSON-able values; ``from_mapping`` gives an equal spec back."""

@@ -7,7 +7,6 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fleet.spec.building import build
 from fleet.spec.document import Document, parse
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
@@ -26,12 +25,12 @@ def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> Ensembl
         SpecError: with everything that is wrong; no other error comes out, whatever the file holds.
     """
     name = os.fspath(path)
-    return build(parse(_text(name), name), overrides, pathlib.Path(name).absolute().parent, name)
+    return EnsembleSpec.from_document(parse(_text(name), name), overrides, pathlib.Path(name).absolute().parent, name)
 
 
 def loads(text: str, overrides: Sequence[str] = (), folder: str | os.PathLike[str] = ".") -> EnsembleSpec:
     """Read a spec from YAML text; see ``load``."""
-    return build(parse(text), overrides, pathlib.Path(folder), None)
+    return EnsembleSpec.from_document(parse(text), overrides, pathlib.Path(folder), None)
 
 
 def load_jobs(
@@ -53,7 +52,7 @@ def load_jobs(
     name = os.fspath(path)
     own = _of_jobs(parse(_text(name), name), name)
     values = {key: ensemble[key] for key in ("name", "seed", "data", "determinism") if key in ensemble}
-    return build(Document({**values, **own.value}, own.places), (), pathlib.Path(folder), name)
+    return EnsembleSpec.from_document(Document({**values, **own.value}, own.places), (), pathlib.Path(folder), name)
 
 
 def _of_jobs(document: Document, name: str) -> Document:
