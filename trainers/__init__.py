@@ -9,12 +9,13 @@ from trainers.convergence import Stop, converged
 from trainers.group import Group, blocks_of
 from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.plan import BatchPlan
+from trainers.reduce.first_step import UnevenGradients
 from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
 from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.repeatable.scan import Scan, scan
 from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
-from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer, UnevenGradients
+from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer
 from trainers.virtual_worker import VirtualWorker
 
 __all__ = [

@@ -1,29 +1,42 @@
-"""Whether a checkpoint is a trainer's own job's."""
+"""Whether a checkpoint is that of a given job."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn, optim
 
 from trainers.checkpoint import Checkpoint
 
-if TYPE_CHECKING:
-    from trainers.trainer import Trainer
-
-__all__ = ["misfit"]
+__all__ = ["BuiltJob", "misfit"]
 
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 
 
-def misfit(checkpoint: Checkpoint, trainer: Trainer) -> str | None:
+@dataclass(frozen=True)
+class BuiltJob:
+    """A job as its task builds it."""
+
+    name: str
+    seed: int
+    virtual_workers: int
+    batch_size: int
+    model: nn.Module
+    optimizer: optim.Optimizer
+    has_schedule: bool
+
+
+def misfit(checkpoint: Checkpoint, job: BuiltJob) -> str | None:
     """Say what of a checkpoint is another job's; None if it fits.
 
     What is not found here would be an error inside torch, or none until the first step.
     """
-    saved, own = _of_checkpoint(checkpoint), _of_trainer(trainer)
+    saved, own = _of_checkpoint(checkpoint), _of_job(job)
     different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
     if different is None:
         return None
-    return f"its {different} is {saved[different]}, that of {trainer.name} is {own[different]}"
+    return f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -40,18 +53,18 @@ def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _of_trainer(trainer: Trainer) -> dict[str, Any]:
-    parameters = dict(trainer.model.named_parameters())
+def _of_job(job: BuiltJob) -> dict[str, Any]:
+    parameters = dict(job.model.named_parameters())
     trainable = sum(parameter.requires_grad for parameter in parameters.values())
     return {
-        "seed": trainer.seed,
-        "virtual_workers": trainer.virtual_workers,
-        "batch_size": trainer.batch_size,
+        "seed": job.seed,
+        "virtual_workers": job.virtual_workers,
+        "batch_size": job.batch_size,
         "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
-        "schedule": trainer.schedule is not None,
+        "schedule": job.has_schedule,
         "layout of buckets": _parameters(list(range(trainable))),
-        "set of buffers": sorted(name for name, _ in trainer.model.named_buffers()),
-        "optimizer": _settings(trainer.optimizer.state_dict()),
+        "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
+        "optimizer": _settings(job.optimizer.state_dict()),
     }
 
 

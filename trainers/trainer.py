@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +19,13 @@ from torch import Tensor, nn
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.device.allocator import keep_freed_memory
-from trainers.fit import misfit
+from trainers.fit import BuiltJob, misfit
 from trainers.group import Group
+from trainers.metrics import means
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Buckets, Layout
+from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.gradients import Filling, Gradients
 from trainers.reduce.overlap import Reduction
 from trainers.repeatable import determinism
@@ -36,15 +37,11 @@ from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.virtual_worker import VirtualWorker
 
-__all__ = ["Compute", "Diverged", "ForwardBackward", "Trainer", "UnevenGradients"]
+__all__ = ["Compute", "Diverged", "ForwardBackward", "Trainer"]
 
 
 class Diverged(ArithmeticError):
     """A job's loss is no longer a finite number."""
-
-
-class UnevenGradients(RuntimeError):
-    """Some virtual workers gave a parameter a gradient and others did not."""
 
 
 class Compute(Protocol):
@@ -204,18 +201,7 @@ class Trainer:
         So metrics, too, do not depend on the number of trainers.
         """
         with self._clock():
-            gathered = self.group.gather_trees(dict(sums))
-            if not self.group.is_master:
-                return dict(self.group.bcast_tree())
-            everything = {index: entry for member in gathered for index, entry in member.items()}
-            totals: Sums = {}
-            for _, entry in sorted(everything.items()):
-                for name, (total, count) in entry.items():
-                    before = totals.get(name, (0.0, 0.0))
-                    totals[name] = (before[0] + total, before[1] + count)
-            return dict(
-                self.group.bcast_tree({name: total / count for name, (total, count) in totals.items() if count})
-            )
+            return means(self.group, sums)
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Close the epoch: add the mean training `loss` to `metrics`, append them to the history and return them."""
@@ -322,7 +308,7 @@ class Trainer:
             with named_operators(self.model, self.name):
                 loss = self.compute.gradients(self, worker, batch)
         if layout.used is not None:
-            self._check_use([tuple(turn.used)], layout.used, worker.rank)
+            check_uses(self.name, self._names, [tuple(turn.used)], layout.used, worker.rank, self.steps)
         if filling is not None:
             filling.finish()
         return _Turn(loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
@@ -366,37 +352,8 @@ class Trainer:
         layout = self._buckets.layout
         if layout.used is not None:
             return layout
-        gathered = self.group.gather_trees([list(turn.used) for turn in turns])
-        if not self.group.is_master:
-            return Layout.from_tree(self.group.bcast_tree())
-        self._check_use([tuple(use) for member in gathered for use in member], turns[0].used, 0)
-        self._warn_of_unused(turns[0].used)
-        layout = Layout.rebuilt(self._parameters, turns[0].order, turns[0].used)
-        self.group.bcast_tree(layout.as_tree())
-        return layout
-
-    def _check_use(self, uses: Sequence[tuple[bool, ...]], expected: tuple[bool, ...], first_rank: int) -> None:
-        for rank, use in enumerate(uses, first_rank):
-            if use == expected:
-                continue
-            for name, got, usual in zip(self._names, use, expected):
-                if got != usual:
-                    raise UnevenGradients(
-                        f"job {self.name}: virtual worker {rank} gave {name} {'a' if got else 'no'} gradient at step "
-                        f"{self.steps}, though in step 0 virtual worker 0 gave it {'one' if usual else 'none'}; let "
-                        "every forward pass use the same parameters, as DDP asks by default"
-                    )
-
-    def _warn_of_unused(self, used: Sequence[bool]) -> None:
-        unused = [name for name, has_gradient in zip(self._names, used) if not has_gradient]
-        if unused and any(used):
-            warnings.warn(
-                f"job {self.name}: no virtual worker gives {', '.join(unused)} a gradient, so nothing trains it. Stock "
-                "DDP refuses such a model: there are no bits to agree with; freeze it with requires_grad_(False), or "
-                "use it in the loss",
-                determinism.ConsistencyWarning,
-                stacklevel=2,
-            )
+        uses, order = [turn.used for turn in turns], turns[0].order
+        return agreed_layout(self.name, self.group, self._names, self._parameters, uses, order, self.steps)
 
     def _trainable(self) -> tuple[list[str], list[nn.Parameter]]:
         trainable = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
@@ -423,7 +380,11 @@ class Trainer:
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        found = misfit(checkpoint, self)
+        built = BuiltJob(
+            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.optimizer,
+            has_schedule=self.schedule is not None,
+        )  # fmt: skip
+        found = misfit(checkpoint, built)
         if found is not None:
             mend = "go on with the job as it was, or start this one anew"
             raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, mend)
