@@ -1,7 +1,8 @@
 """Samples for many networks at once: sources, order, transforms, and a ring in shared memory.
 
-A preprocessor reads, decodes and augments each sample once; all trainers of a node read it in place. The order and
-the augmentation of a sample are functions of (seed, epoch, sample) alone, whoever makes it and whoever reads it.
+A preprocessor reads, decodes and augments each sample of a stream once; all trainers of a node read it in place. The
+order and the augmentation of a sample are functions of (seed, epoch, sample) alone, whichever process makes it or reads
+it.
 """
 
 from preprocess.conversion.convert import Conversion, ConversionProgress, convert

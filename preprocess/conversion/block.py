@@ -62,7 +62,7 @@ class MadeBlock:
 
 
 def row_dtype(target_shape: tuple[int, ...], target_dtype: str) -> np.dtype[Any]:
-    """Return the dtype of what is known of a sample besides its bytes."""
+    """Return the dtype of a sample's record, which holds all but its bytes."""
     target = np.dtype(target_dtype).newbyteorder("<")
     fields: list[Any] = [("length", "<i8"), ("crc32", "<u4"), ("height", "<i4"), ("width", "<i4")]
     return np.dtype([*fields, ("target", target, target_shape)])
@@ -124,7 +124,7 @@ class BlockMaker:
         value = np.asarray(target)
         wanted = self._rows["target"]
         if value.shape != wanted.shape or not np.can_cast(value.dtype, wanted.base, "same_kind"):
-            rule = f"its target is {value.shape} of {value.dtype}, that of the first sample {wanted.shape}"
+            rule = f"its target is {value.shape} of {value.dtype}, the first sample's {wanted.shape}"
             raise ValueError(f"{rule} of {wanted.base}")
         content = packed.content
         return content, (len(content), zlib.crc32(content), packed.height, packed.width, value)

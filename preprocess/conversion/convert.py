@@ -30,7 +30,7 @@ class ConversionProgress:
     """How far a conversion is.
 
     Attributes:
-        done: samples that were dealt with, those of an earlier start counted.
+        done: number of samples that were dealt with, an earlier start's included.
         total: samples that there are.
         bytes: written so far.
         skipped: samples that were left out so far.
@@ -49,7 +49,7 @@ class ConvertedSplit:
     Attributes:
         name: "train" or "held_out".
         samples: that it holds.
-        bytes: of its samples.
+        bytes: size of its samples.
         encoding: how they are stored: files, png, jpeg or decoded.
         classes: names of the classes, or None.
     """
@@ -103,12 +103,12 @@ def convert(
             data set.
         destination: the file.
         held_out: where the held-out samples are, if not in `source`.
-        arguments: further ones of the source: images and labels (IDX files or names in an .npz file), extensions (image
-            folder), label (tar), or those of a map-style data set.
+        arguments: further arguments of the source: images and labels (IDX files or names in an .npz file), extensions
+            (image folder), label (tar), or a map-style data set's own.
         encoding: files: image files as they are; png, jpeg: images in that format; decoded: arrays; None: image files
             as they are, tiny images and all that is no image as arrays, other images as PNG.
         channels: 3 or 1, of images that come encoded, once they are decoded.
-        quality: of JPEG, 1 to 100.
+        quality: JPEG's quality, 1 to 100.
         skip_corrupt: leave out samples that cannot be read, rather than raise.
         workers: processes; None for one a core.
         force: write over a file that exists, and begin anew where another conversion was not finished.
@@ -118,7 +118,7 @@ def convert(
 
     Raises:
         SourceError, ConversionError: the data or the arguments are not usable, or a sample cannot be read.
-        ConversionFailure: it cannot go on for another reason, such as a full disk; what is done is kept.
+        ConversionFailure: it cannot go on for another reason, such as a full disk; the finished part is kept.
     """
     path = Path(destination)
     _check_destination(path, force)

@@ -12,4 +12,4 @@ class ConversionError(SpecError):
 
 
 class ConversionFailure(RuntimeError):
-    """A conversion that was begun and could not go on; what was done is kept."""
+    """A conversion that was begun and could not go on; its finished part is kept."""

@@ -29,12 +29,12 @@ class SplitContent:
     """A split of a file.
 
     Attributes:
-        name: of its group.
+        name: the name of its group.
         samples: name of the data set of samples: bytes (of encoded images) or inputs (of arrays).
-        shape, dtype: of that data set: (bytes,) or (n, ...).
+        shape, dtype: shape and dtype of that data set: (bytes,) or (n, ...).
         index: the other data sets: offsets (of encoded images), labels, crc32.
         classes: names of the classes, or None.
-        attributes: of its group.
+        attributes: the attributes of its group.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Placement:
     """Where HDF5 puts the samples of the splits, whatever their sizes.
 
     Attributes:
-        first: where those of the first split begin, in bytes.
+        first: where the first split's samples begin, in bytes.
         gap: bytes between the end of one split's, rounded up to a whole number of 8, and the next one's.
     """
 

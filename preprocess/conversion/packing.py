@@ -1,4 +1,4 @@
-"""How one sample is stored: as the bytes of an image file, or as those of an array."""
+"""How one sample is stored: as the bytes of an image file, or as the bytes of an array."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Packing:
     Attributes:
         encoding: see `Encoding`.
         encoded: the source's samples are encoded images.
-        channels: of the decoded images.
-        quality: of JPEG, 1 to 100.
-        shape, dtype: of every sample that is stored decoded; () and "uint8" for the others.
+        channels: channels of the decoded images.
+        quality: JPEG's quality, 1 to 100.
+        shape, dtype: shape and dtype of every sample that is stored decoded; () and "uint8" for the others.
     """
 
     encoding: Encoding
@@ -58,7 +58,7 @@ class Packing:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize if self.encoding == "decoded" else None
 
     def pack(self, sample: Any) -> Packed:
-        """Return what is stored of an input. An encoded image is decoded, to see that it is whole.
+        """Return the stored form of an input. An encoded image is decoded, to see that it is whole.
 
         Raises:
             ValueError: it cannot be decoded, or is not like the others.

@@ -22,7 +22,7 @@ __all__ = ["Partial"]
 class Partial:
     """DST.partial, to which samples are appended, and DST.partial.progress, which says what of it is on the disk.
 
-    The record is one line of JSON, which says what is converted and how, then one row a sample, each with a checksum
+    The record is one line of JSON on the data and the way they are converted, then one row a sample, with a checksum
     of its own. The samples are fsynced before their rows are written, and the rows are fsynced too: whole rows are
     true, whenever the process or the machine died.
 
@@ -32,7 +32,7 @@ class Partial:
 
     Args:
         destination: DST.
-        header: what is converted and how, plain JSON values: a record of another conversion is not gone on with.
+        header: the data and how they are converted, plain JSON values; a record with another header is not continued.
         row: dtype of a row.
         force: begin anew if there is a record of another conversion.
 
@@ -69,7 +69,7 @@ class Partial:
         self._pending.append(made.rows)
 
     def sync(self) -> None:
-        """Bring what was written to the disk, and note that it is there."""
+        """Bring all that was written to the disk, and note that it is there."""
         if not self._pending:
             return
         os.fsync(self._data.fileno())
@@ -82,7 +82,7 @@ class Partial:
         self._pending = []
 
     def cut(self, end: int) -> None:
-        """Forget what lies behind `end`: what was written and not noted."""
+        """Forget what lies behind `end`, which was written and not noted."""
         self._data.truncate(end)
 
     def finish(self, destination: Path) -> None:
@@ -93,7 +93,7 @@ class Partial:
         self._record_path.unlink()
 
     def close(self) -> None:
-        """Close the files; what is on the disk stays, if it is anything."""
+        """Close the files; whatever is on the disk stays."""
         if not self.done:
             self.path.unlink(missing_ok=True)
             self._record_path.unlink(missing_ok=True)

@@ -31,9 +31,9 @@ class Plan:
         splits: the splits.
         lengths: samples of each.
         classes: names of the classes of each, or None.
-        digest: of the samples' names, so that a conversion does not go on with other data.
+        digest: digest of the samples' names, so that a conversion does not go on with other data.
         packing: how samples are stored.
-        target_shape, target_dtype: of every target.
+        target_shape, target_dtype: shape and dtype of every target.
         placement: where HDF5 will put the samples.
         maker: makes the blocks.
     """
@@ -55,7 +55,7 @@ class Plan:
 
     @property
     def row(self) -> np.dtype[Any]:
-        """The dtype of what is known of a sample besides its bytes."""
+        """The dtype of a sample's record, which holds all but its bytes."""
         return row_dtype(self.target_shape, self.target_dtype)
 
     def header(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def make_plan(splits: Sequence[Split], encoding: Encoding | None, channels: int,
 
     Raises:
         SourceError: one cannot be opened.
-        ConversionError: the samples cannot be stored so, or those of the splits are not alike.
+        ConversionError: the samples cannot be stored so, or the splits' samples are not alike.
     """
     opened: list[Source] = []
     whole: list[Split] = []
@@ -157,7 +157,7 @@ def make_plan(splits: Sequence[Split], encoding: Encoding | None, channels: int,
 
 
 def _target(source: Source) -> tuple[tuple[int, ...], str]:
-    """Shape and dtype of the targets; those of encoded images are classes, and to ask for their layout takes long."""
+    """Shape and dtype of the targets. The targets of encoded images are classes; to ask for their layout takes long."""
     if getattr(source, "encoded", False):
         return (), "int64"
     return source.layout.target_shape, source.layout.target_dtype

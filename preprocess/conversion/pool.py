@@ -25,7 +25,7 @@ _AHEAD = 4
 def made_blocks(
     maker: BlockMaker, blocks: Iterable[Block], workers: int, patience: float
 ) -> Iterator[tuple[Block, MadeBlock] | None]:
-    """Make the blocks and yield each with its block, in their order, whoever makes them and when.
+    """Make the blocks and yield each with its block, in their order, whichever process makes them and when.
 
     Args:
         maker: makes them.

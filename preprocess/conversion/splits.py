@@ -23,7 +23,7 @@ _KINDS = "an image folder, a folder of IDX files, an .npz file, tar shards, or m
 
 @dataclass(frozen=True)
 class Split:
-    """One split of what is converted.
+    """One split of the converted data.
 
     Attributes:
         name: "train" or "held_out".
@@ -46,7 +46,7 @@ def find_splits(source: str, held_out: str | None, arguments: Mapping[str, Any],
         source: a path, a pattern of paths, or module:Name.
         held_out: the same for the held-out samples; if None, they are looked for in `source`.
         arguments: further arguments of the source.
-        channels: of images that are decoded, 1 or 3.
+        channels: channels of images that are decoded, 1 or 3.
 
     Raises:
         ConversionError: it stands for nothing that can be converted.
@@ -153,7 +153,7 @@ def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
 
 
 def _map_style(name: str, arguments: dict[str, Any]) -> list[Split]:
-    """One split, or two if what is called has a parameter `train`, as torchvision's data sets have."""
+    """One split, or two if the class or function has a parameter `train`, as torchvision's data sets have."""
     maker = load_object(name, SourceError)
     try:
         known = inspect.signature(maker).parameters if callable(maker) else {}

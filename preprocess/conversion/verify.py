@@ -18,11 +18,11 @@ __all__ = ["Verification", "verify"]
 
 @dataclass(frozen=True)
 class Verification:
-    """What was found in a file.
+    """The findings in a file.
 
     Attributes:
         samples: that were looked at.
-        damage: what is not as it was written, in words; empty if the file is whole.
+        damage: the parts that are not as they were written, in words; empty if the file is whole.
     """
 
     samples: int
@@ -54,7 +54,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 
 
 def _indices(path: str) -> tuple[list[SplitIndex], list[str]]:
-    """The indices of all splits that have a whole one, and what is wrong with the others."""
+    """The indices of all splits that have a whole one, and the mistakes of the others."""
     indices, damage = [], []
     with damage_named(path, "it"), closing(open_file(path)) as file:
         if file.attrs.get("format") != FORMAT:

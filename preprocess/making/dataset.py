@@ -91,7 +91,7 @@ class Dataset:
 
         Held-out samples are the same in every epoch. With `on_corrupt: skip`, a sample that cannot be made is replaced
         by another one, as that one is in this epoch: the first that can be made of those drawn from (seed, epoch,
-        sample). So all others stay where they are, and whoever makes it takes the same one.
+        sample). So all others stay where they are, and every preprocessor takes the same one.
 
         Raises:
             SampleError: the source or a transform raised, or none of those that were drawn could be made either.

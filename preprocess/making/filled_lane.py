@@ -27,7 +27,7 @@ class FilledLane:
         patience: seconds that the opening on this node may take.
 
     Attributes:
-        closing: to be set when no more is to be filled.
+        closing: set when no more slots should be filled.
         is_over: nothing is left to do.
     """
 
@@ -85,7 +85,7 @@ class FilledLane:
         made = 0
         fill = self._dataset.fill(self.spec.itinerary, self.spec.stream.seed, slot.start, slot.inputs, slot.targets)
         for made in fill:  # noqa: B007 the last number counts
-            if self._remote is not None:  # what was sent before moves on meanwhile
+            if self._remote is not None:  # slots sent before move on meanwhile
                 self._remote.progress()
         self._writer.publish()
         return made

@@ -11,7 +11,7 @@ __all__ = ["NodeMap"]
 
 @dataclass(frozen=True)
 class NodeMap:
-    """Who makes slots and who receives them; ranks are those of the communicator that carries slots between nodes.
+    """Who makes slots and who receives them; ranks are counted in the communicator that carries slots between nodes.
 
     Attributes:
         makers: the rank of each preprocessor.
@@ -54,5 +54,5 @@ class NodeMap:
         return self.makers[maker] if before == chain[0] else self.receivers[before]
 
     def channel(self, maker: int, lane: int) -> int:
-        """Return a number for a preprocessor's slots of a lane, unlike that of any other pair."""
+        """Return a number for a preprocessor's slots of a lane, unlike any other pair's."""
         return lane * len(self.makers) + maker

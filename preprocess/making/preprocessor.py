@@ -33,7 +33,7 @@ class PreprocessorStatistics:
         seconds_busy: time spent making them.
         seconds_waited: time spent in `wait`.
         samples_of_lane: samples made, by lane.
-        sent: what was sent to other nodes, by (lane, node).
+        sent: slots that were sent to other nodes, by (lane, node).
     """
 
     samples: int
@@ -80,7 +80,7 @@ class Preprocessor:
 
     @property
     def statistics(self) -> PreprocessorStatistics:
-        """What was done so far."""
+        """The work so far."""
         by_lane = dict(self._samples_of_lane)
         return PreprocessorStatistics(
             sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane, self._sent.totals
@@ -90,7 +90,7 @@ class Preprocessor:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
 
         Raises:
-            LaneError: it is open and was not told to close, or carries what is not known here.
+            LaneError: it is open and was not told to close, or carries a data set that is not known here.
         """
         waiting = self._lanes.get(spec.lane, [])
         if waiting and not waiting[-1].closing:

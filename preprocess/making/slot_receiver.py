@@ -28,7 +28,7 @@ class ReceiverStatistics:
 
     Attributes:
         received: what came in, by (lane, preprocessor that made it).
-        sent: what was passed on, by (lane, node).
+        sent: slots that were passed on, by (lane, node).
     """
 
     received: Mapping[tuple[int, int], Traffic]
@@ -61,7 +61,7 @@ class SlotReceiver:
 
     @property
     def statistics(self) -> ReceiverStatistics:
-        """What was done so far."""
+        """The work so far."""
         return ReceiverStatistics(self._received.totals, self._sent.totals)
 
     def open_lane(self, spec: LaneSpec) -> None:

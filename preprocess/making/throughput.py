@@ -16,7 +16,7 @@ def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 6
     Args:
         dataset: the data set.
         seconds: how long to measure; at least one sample is made.
-        seed: of the order and the transforms.
+        seed: seed of the order and the transforms.
         samples: as many samples lie in the memory that is written.
     """
     inputs, targets = dataset.layout.empty(samples)

@@ -32,5 +32,5 @@ class TrafficCounter:
 
     @property
     def totals(self) -> Mapping[tuple[int, int], Traffic]:
-        """What was counted so far, by (lane, other side)."""
+        """The counts so far, by (lane, other side)."""
         return dict(self._totals)

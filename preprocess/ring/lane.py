@@ -78,9 +78,9 @@ class Lane:
         waited for. The lane may then be attached to.
 
         Args:
-            layout: of the stream's samples.
+            layout: the layout of the stream's samples.
             readers: the processes of this node that read it; may be none on a node that only makes samples.
-            generation: larger than that of any opening before.
+            generation: its number, larger than at any opening before.
             writers: the writers that will use the lane on this node; by default all.
             samples: how many samples the lane may hold at most; by default as many as fit.
             timeout: seconds to wait for the lane to be idle.
@@ -119,7 +119,7 @@ class Lane:
         """
         self._await_opening(self._control.opened_readers, reader, generation, timeout)
         if not self._control.active[reader]:
-            raise LaneError(f"reader {reader} is not among those of lane {self.number}, generation {generation}")
+            raise LaneError(f"reader {reader} is not among the readers of lane {self.number}, generation {generation}")
         self._ring.register_reader(reader)
         return LaneReader(self.number, reader, layout, self._shape, self._ring, self._control)
 
@@ -132,7 +132,7 @@ class Lane:
         """
         self._await_opening(self._control.opened_writers, writer, generation, timeout)
         if not self._control.writing[writer]:
-            raise LaneError(f"writer {writer} is not among those of lane {self.number}, generation {generation}")
+            raise LaneError(f"writer {writer} is not among the writers of lane {self.number}, generation {generation}")
         self._ring.register_writer(writer)
         return LaneWriter(self.number, writer, layout, self._shape, self._ring, self._control)
 
@@ -172,7 +172,7 @@ class Lane:
             self._control.opened_writers.post(writer)
 
     def _await_opening(self, opened: SemaphoreArray, who: int, generation: int, timeout: float) -> None:
-        """Take tokens of openings until that of this generation."""
+        """Take tokens of openings until this generation's token came."""
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()

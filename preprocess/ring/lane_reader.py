@@ -18,7 +18,7 @@ __all__ = ["LaneReader"]
 
 Positions = npt.NDArray[np.int64]
 
-#: Seconds after which a waiting reader looks whether it is to stop and whether the writer lives.
+#: Seconds after which a waiting reader looks whether it should stop and whether the writer lives.
 _TICK = 0.1
 
 
@@ -76,7 +76,7 @@ class LaneReader:
         Raises:
             RingTimeout: the time is over; the text names the preprocessor.
             WriterLost: that process is dead.
-            ValueError: the lane cannot hold what is asked for until something is released.
+            ValueError: the lane cannot hold so many samples until some are released.
         """
         self._check_open()
         if stop_position - self.released > self.samples:

@@ -127,13 +127,13 @@ class LaneWriter:
 
     @property
     def deserted(self) -> bool:
-        """Nobody needs what is written any more."""
+        """Nobody needs the written samples any more."""
         self.holders = [holder for holder in self.holders if not holder.has_left()]
         return not self.holders
 
     @property
     def next_slot(self) -> Slot:
-        """The slot that is to be filled next; to be touched only once `has_space` has said yes."""
+        """The slot to fill next; touch it only once `has_space` has said yes."""
         sequence = self._writer + self._turn * self._shape.writers
         size = self._shape.slot_samples
         start = sequence % self._slots * size

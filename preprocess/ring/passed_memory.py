@@ -1,4 +1,4 @@
-"""Shared memory without a name: whoever gets its descriptor shares it, and it goes when the last of them goes.
+"""Shared memory without a name: a process that gets its descriptor shares it, and it goes with the last of them.
 
 Nothing is left behind by processes that are killed, and a small /dev/shm does not limit it (memfd_create, Linux 3.17).
 """

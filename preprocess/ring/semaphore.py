@@ -83,7 +83,7 @@ class SemaphoreArray:
 
 
 def fence() -> None:
-    """Keep what was read and written before from mixing with what comes after, by passing a private token."""
+    """Keep earlier reads and writes from mixing with later ones, by passing a private token."""
     memory = ctypes.create_string_buffer(SEMAPHORE_BYTES)
     library, address = _library(), ctypes.addressof(memory)
     _check(library.sem_init(address, 0, 1), "sem_init")

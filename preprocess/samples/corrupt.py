@@ -1,4 +1,4 @@
-"""Samples that could not be made: what is known of them, and how many there may be."""
+"""Samples that could not be made: their records, and how many there may be."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Scratch:
         self.memory = np.empty(0, np.uint8)
 
     def of(self, size: int) -> Array:
-        """Return at least so many bytes, uint8; what was returned before is overwritten."""
+        """Return at least so many bytes, uint8; they overwrite the bytes that were returned before."""
         if self.memory.size < size:
             memory = np.empty(size + 32, np.uint8)
             self.memory = memory[(16 - memory.ctypes.data) % 32 :]
@@ -192,7 +192,7 @@ def _opened(view: memoryview) -> Any:
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Return those of the formats that this Pillow was built with."""
+    """Return the formats among these with which this Pillow was built."""
     image = _library("PIL.Image")
     image.init()
     return tuple(name for name in _FORMATS if name in image.OPEN)
@@ -218,7 +218,7 @@ def _upper_bytes(picture: Any) -> Any:
     """Cut grey of 16 bits, which Pillow also holds in 32, to 8."""
     values = np.asarray(picture).astype(np.int64)
     if values.min() < 0 or values.max() >= 2**16:
-        raise ValueError("its pixels have 32 bits, and those of a picture have 8 or 16")
+        raise ValueError("its pixels have 32 bits, and a picture's have 8 or 16")
     return _library("PIL.Image").fromarray((values >> 8).astype(np.uint8))
 
 
@@ -237,7 +237,7 @@ def _by_opencv(view: memoryview, channels: int) -> Array:
     if image.dtype == np.uint16:
         image = (image >> 8).astype(np.uint8)
     if image.dtype != np.uint8:
-        raise ValueError(f"its pixels are {image.dtype}, and those of a picture have 8 or 16 bits")
+        raise ValueError(f"its pixels are {image.dtype}, and a picture's have 8 or 16 bits")
     if image.ndim == 2:
         return np.repeat(image[..., None], channels, 2)
     colours = np.ascontiguousarray(image[..., 2::-1])  # it gives blue, green, red, alpha

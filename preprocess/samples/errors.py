@@ -1,4 +1,4 @@
-"""The errors of this package: each says what was given, which rule it breaks and how to mend it."""
+"""The errors of this package: each tells the given value, the rule that it breaks and the mend."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SpecError(ValueError):
     """Something that a person wrote is not usable.
 
     Attributes:
-        value: what was given.
+        value: the given value.
         rule: the rule that it breaks.
         mend: what to write instead.
     """
@@ -45,7 +45,7 @@ class TransformError(SpecError):
 
 
 class DecodeError(ValueError):
-    """An encoded picture that cannot be decoded; the text says what is wrong with it."""
+    """An encoded picture that cannot be decoded; the text says why."""
 
 
 class SharedMemoryError(RuntimeError):

@@ -1,6 +1,6 @@
 """`python -m preprocess.sharing NAME`: the service of a name; settings come on standard input, as JSON.
 
-Started by loaders, not by people. Standard output says in one line of JSON whether it runs, or what is wrong.
+Started by loaders, not by people. Standard output says in one line of JSON whether it runs, or why not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)
     ready = os.dup(1)
-    os.dup2(2, 1)  # what is printed goes to the log
+    os.dup2(2, 1)  # prints go to the log
     settings = ServiceSettings.from_json(sys.stdin.readline())
     sys.path[:] = [path for path in settings.paths if path not in sys.path] + sys.path
     serve(ServicePlace.of(sys.argv[1]), settings, None, ready)

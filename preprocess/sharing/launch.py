@@ -1,7 +1,7 @@
 """The process of a service: a Python of its own, or a copy of this process where an object is handed over.
 
 A copy has one thread, and the locks and pools of the others as they were: what they held is never given back. So the
-copy uses nothing of this process but the object, and whoever waits for it does so for a bounded time.
+copy uses nothing of this process but the object, and every wait for it has a limit.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def execute(place: ServicePlace, settings: ServiceSettings, ready: int) -> int:
     Nothing of this process is copied, so that its threads may do what they like.
 
     Args:
-        place: of the service.
-        settings: read by the service from its standard input.
+        place: the service's place.
+        settings: what the service reads from its standard input.
         ready: descriptor that becomes its standard output.
     """
     given = os.memfd_create("settings")  # a pipe might be too small for them
@@ -54,7 +54,7 @@ def fork(place: ServicePlace, serve: Callable[[], None], of_the_parent: Iterable
     """Start a service in a copy of this process; return the id of its first process, a child that soon ends.
 
     Args:
-        place: of the service.
+        place: the service's place.
         serve: called in the copy.
         of_the_parent: descriptors that are closed there.
     """

@@ -35,8 +35,8 @@ class SharedLoader:
     same epoch read the same memory, paced by the slowest as far as the buffer does not even it out. The service ends
     by itself when nobody has used it for a while.
 
-    The order is that of torch's DistributedSampler for (seed, epoch), and every random draw is a function of
-    (seed, epoch, sample): the batches are the same bytes whoever else reads, however many workers there are, and after
+    The order is torch's DistributedSampler's for (seed, epoch), and every random draw is a function of
+    (seed, epoch, sample): the batches are the same bytes with any other readers, with any number of workers, and after
     a restart.
 
         loader = SharedLoader({"name": "digits", "train": {"source": "hdf5", "arguments": {"path": "digits.h5"}}}, 32)
@@ -51,7 +51,7 @@ class SharedLoader:
         batch_size: B, samples of one batch.
         held_out: read the held-out samples, in their own order, the same in every epoch; they are dealt to ranks
             without padding, so that the last batch of a rank may be smaller, or empty.
-        seed: of the order and of the transforms.
+        seed: seed of the order and of the transforms.
         replicas: R, over how many ranks an epoch is dealt, as by DistributedSampler.
         ranks: which of them this process is: with one, each item is a batch (inputs, targets); with several (the
             virtual workers of one trainer) it is a tuple of batches, in their order.
@@ -61,7 +61,7 @@ class SharedLoader:
         workers: preprocessors of the service, if this loader is the one that starts it.
         buffer: batches that are prepared ahead, likewise.
         readers: how many processes are expected to read: the first epoch starts when they are there.
-        name: loaders of the same name share; by default those of the same data.
+        name: loaders of the same name share; by default loaders of the same data.
         patience: seconds that a loader waits at an epoch's start for those that it shared the last one with.
         linger: seconds for which the service stays when the last loader has gone.
         timeout: seconds that a batch may take.
@@ -255,7 +255,7 @@ def _settings(data: Any, width: int, workers: int, buffer: int, patience: float,
 
 
 def _opened(data: Any) -> Dataset:
-    """Return a data set whose samples, of both kinds, are those of an object."""
+    """Return a data set whose samples, of both kinds, are an object's."""
     source = SourceSpec(data)
     return Dataset(DatasetSpec(type(data).__qualname__, source, source))
 

@@ -47,7 +47,7 @@ class Welcome:
     Attributes:
         reader: the loader's number in the ring.
         shape: the five numbers of the ring's `RingShape`.
-        layout: of the samples, see `SampleLayout.to_json`.
+        layout: the layout of the samples, see `SampleLayout.to_json`.
         length, held_out: samples of the data set.
     """
 
@@ -114,7 +114,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class OpenLane:
-    """A preprocessor of the service is to fill a lane; see `LaneSpec.to_json`."""
+    """A preprocessor of the service shall fill a lane; see `LaneSpec.to_json`."""
 
     lane: dict[str, Any]
     type: Literal["open_lane"] = "open_lane"
@@ -122,7 +122,7 @@ class OpenLane:
 
 @dataclass(frozen=True)
 class CloseLane:
-    """A preprocessor of the service is to fill a lane no more."""
+    """A preprocessor of the service shall fill a lane no more."""
 
     lane: int
     type: Literal["close_lane"] = "close_lane"

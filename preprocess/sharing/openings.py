@@ -40,7 +40,7 @@ class Openings:
         return spec
 
     def of(self, group: Group) -> LaneSpec | None:
-        """Return what is open for a group."""
+        """Return the opening of a group."""
         return self._specs.get(group.number)
 
     def readers_of(self, lane: int, generation: int) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 Loaders that want the same epoch of the same data share a lane. Three rules decide who waits for whom:
 
 * start: the first readers of a service wait for as many as they said they expect;
-* companions: whoever comes first to the next epoch waits for those with whom it read the last one; they are paced
+* companions: the first that comes to the next epoch waits for those with which it read the last; they are paced
   by the slowest anyway (FLEET, MLSys'20, section 3), and would otherwise never meet again;
 * catching up: a loader that comes to an epoch that others are reading joins them if nobody loses by it. With the
   rearmost at place r, the foremost at f and the epoch's end at n, sharing costs the foremost f - r samples of waiting,
@@ -31,7 +31,7 @@ class StreamName:
 
 @dataclass(frozen=True)
 class Group:
-    """Loaders that are to read together, from the rearmost place of them on.
+    """Loaders that shall read together, from the rearmost place of them on.
 
     Attributes:
         number: its name; a group that is joined or left keeps it.
@@ -103,7 +103,7 @@ class ReadingGroups:
         self._wishes[loader] = _Wish(stream, place, tail, now)
 
     def form(self, now: float, places: Mapping[int, int]) -> list[Group]:
-        """Return the groups that are to be formed now; they are then among `groups`.
+        """Return the groups to form now; they are then among `groups`.
 
         Args:
             now: seconds of any clock, the same as in `want`.
@@ -152,7 +152,7 @@ class ReadingGroups:
         return None
 
     def _must_wait(self, stream: StreamName, waiting: Mapping[int, _Wish], now: float) -> bool:
-        """Say whether those who wait for a stream are to go on waiting for others."""
+        """Say whether those who wait for a stream should go on waiting for others."""
         if now - min(wish.since for wish in waiting.values()) >= self.patience:
             return False
         if self._begun[stream.kind] < max(self._expected[loader] for loader in waiting):

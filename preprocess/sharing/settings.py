@@ -29,7 +29,7 @@ class ServiceSettings:
         loaders: most loaders at a time.
         patience: seconds that a loader waits for others at the start of an epoch.
         linger: seconds without a loader after which the service ends.
-        paths: of Python's modules, so that the service imports what the loader can.
+        paths: where Python looks for modules, so that the service imports what the loader can.
     """
 
     data: DatasetSpec | None

@@ -49,7 +49,7 @@ class SharedStream:
         on_skip: called with each sample that the service skipped while this loader was there.
 
     Attributes:
-        layout: of the samples.
+        layout: the layout of the samples.
         length, held_out: samples of the data set.
         readers: how many loaders read the present lane.
         seconds_waited: time spent waiting for samples and for other loaders.
@@ -76,7 +76,7 @@ class SharedStream:
         self._send(request)
 
     def rest(self) -> None:
-        """Read no more for now, and hear what there is still to say of what was read."""
+        """Read no more for now, and hear the last words on the samples that were read."""
         self._leave_lane()
         self._read = None
         self._send(Left())
@@ -208,7 +208,7 @@ class SharedStream:
         try:
             self._channel.send(message)
         except ChannelClosed:
-            return  # whoever waits next learns it, and returns
+            return  # the next one who waits learns it, and returns
 
     def _left(self, deadline: float) -> float:
         return max(deadline - time.monotonic(), 0.0)

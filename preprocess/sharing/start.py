@@ -51,7 +51,7 @@ def serve(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | Non
         place: where loaders will look.
         settings: what to serve.
         dataset: the opened data set, if settings name none.
-        ready: descriptor to which one line of JSON is written once loaders may come, or what is wrong.
+        ready: descriptor to which one line of JSON is written once loaders may come, or why they may not.
     """
     try:
         if dataset is None:
@@ -107,7 +107,7 @@ def _say(descriptor: int, answer: dict[str, Any]) -> None:
 
 
 def _read_line(stream: BinaryIO, timeout: float) -> dict[str, Any] | None:
-    """Return what was said, nothing if the other side has gone, or None if it was silent for so many seconds."""
+    """Return the other side's words, nothing if it has gone, or None if it was silent for so many seconds."""
     waiting = poll()
     waiting.register(stream, POLLIN)
     if not waiting.poll(timeout * 1000):

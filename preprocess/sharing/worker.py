@@ -21,7 +21,7 @@ class Worker:
     """Preprocessor `index` of a service.
 
     Args:
-        ring: of the service.
+        ring: the service's ring.
         index: this preprocessor's number.
         dataset: makes the samples.
         channel: to the service.

@@ -18,10 +18,10 @@ def open_hdf5(
 
     Args:
         path: the file.
-        split: of a converted file: train or held_out.
-        inputs: of any other file: name of the data set of inputs, (n, ...).
-        targets: of any other file: name of the data set of targets, (n, ...); it is read into memory.
-        verify: of a converted file: check each sample's checksum as it is read.
+        split: the split of a converted file: train or held_out.
+        inputs: in any other file, the name of the data set of inputs, (n, ...).
+        targets: in any other file, the name of the data set of targets, (n, ...); it is read into memory.
+        verify: check each sample's checksum as it is read, in a converted file.
     """
     file = open_file(path)
     with damage_named(str(path), "it"):

@@ -44,7 +44,7 @@ _MEND = "convert it anew, or copy it anew from where it came"
 
 
 class DamageError(SourceError):
-    """A file whose content is not what was written."""
+    """A file whose content is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,10 @@ class SplitIndex:
         path: the file.
         split: name of the split.
         encoded: whether samples are encoded images.
-        layout: of the samples, decoded.
+        layout: the layout of the samples, decoded.
         starts: where each sample begins in the file and where the last one ends, int64 (n + 1,).
         labels: the targets, (n, ...).
-        crc32: of each sample's bytes, uint32 (n,).
+        crc32: checksum of each sample's bytes, uint32 (n,).
         classes: names of the classes by their numbers, or None.
     """
 

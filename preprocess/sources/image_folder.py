@@ -31,7 +31,7 @@ class ImageFolderSource:
 
     Attributes:
         classes: names of the classes, by their numbers.
-        channels: of the decoded images.
+        channels: channels of the decoded images.
     """
 
     encoded = True
@@ -69,9 +69,9 @@ def open_image_folder(
     Args:
         path: the folder; a class is the name of a folder in it, and has all images below.
         channels: 3 or 1, of the decoded images.
-        extensions: endings of the files that are images; if not given, those of the usual formats.
+        extensions: endings of the files that are images; if not given, the usual formats' endings.
         classes: names of the classes in the order of their numbers; if not given, the folders' names, sorted.
-            Give those of the training images for a folder that may lack some.
+            Give the training images' classes for a folder that may lack some.
 
     Raises:
         SourceError: no such folder, or one without classes or images.

@@ -74,11 +74,11 @@ def open_source(
     """Open a source of samples.
 
     Args:
-        name: that of a built-in source, or `module:Name` of a class or function that gives a map-style data set, or
+        name: a built-in source's name, or `module:Name` of a class or function that gives a map-style data set, or
             such a data set itself.
         arguments: keyword arguments of the source.
         subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
-        looks: of a map-style data set, how many samples may be tried until one shows the layout of all.
+        looks: for a map-style data set, how many samples may be tried until one shows the layout of all.
 
     Raises:
         SourceError: anything that a person can have got wrong: name, arguments, files, module, subset.

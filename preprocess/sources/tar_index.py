@@ -39,7 +39,7 @@ class ShardIndex:
 
 
 def shard_index(path: str, label: str) -> ShardIndex:
-    """Return the index of a shard: the kept one if it is that of this very file, else a new one, which is kept.
+    """Return the index of a shard: the kept one if it belongs to this very file, else a new one, which is kept.
 
     Raises:
         SourceError: not a tar file, or samples without image or class.

@@ -29,7 +29,7 @@ class TarSource:
 
     Attributes:
         classes: names of the classes by their numbers, if the shards name them; None if they have numbers.
-        channels: of the decoded images.
+        channels: channels of the decoded images.
     """
 
     encoded = True

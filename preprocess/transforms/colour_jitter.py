@@ -17,7 +17,7 @@ __all__ = ["ColourJitter"]
 #: Shares of red, green and blue in grey (ITU-R BT.601).
 _LUMA = (0.299, 0.587, 0.114)
 
-#: Factors far beyond what is still a picture; a bound, so that a slip is found.
+#: Factors beyond this leave no picture; the bound finds slips.
 _GREATEST = 1000.0
 
 

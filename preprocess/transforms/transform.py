@@ -111,7 +111,7 @@ class Pipeline:
         """Return the layout of transformed samples.
 
         Args:
-            layout: of the source's samples, decoded; a height or width of -1 varies from sample to sample.
+            layout: the layout of the source's samples, decoded; a height or width of -1 varies from sample to sample.
 
         A transform is tried on zeros, to learn what shape and dtype a user's gives, and whether a built-in one works
         on this dtype. Where the size varies, a user's is tried on two sizes.
@@ -176,7 +176,7 @@ def build_transforms(
             f(image, rng) -> image; where parameters are given, or it is a class, Name(**parameters) gives the callable.
         encoded: whether the source gives encoded pictures; if it does, they are decoded first, also where the list
             does not begin with `decode`. None: not known, and `decode` is neither added nor refused.
-        channels: of a decoded picture where the list does not say: 3 for RGB, 1 for grey.
+        channels: channels of a decoded picture where the list does not say: 3 for RGB, 1 for grey.
 
     Raises:
         TransformError: unknown transform or parameter, or a value that breaks its rule.
