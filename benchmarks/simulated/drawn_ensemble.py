@@ -95,7 +95,7 @@ def ensemble_trace(spec: Ensemble, devices: int, seed: int = 0) -> Trace:
         epochs=epochs,
         stream=[STREAM] * spec.networks,
     )
-    return Trace(columns, format=FORMAT, curves=curves)
+    return Trace(columns, format=FORMAT, curves=curves, any_epoch=True)
 
 
 def _check(right: bool, name: str, value: object, rule: str) -> None:

@@ -15,7 +15,7 @@ from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import RunRates
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.trace import Trace
 
 SIZES = (20, 40, 60, 80, 100, 120, 140, 160)
@@ -74,7 +74,7 @@ def trained(policy: Policy, devices: int, seed: int, costs: Costs, shown: bool =
     trace, rounds = drawn(devices, seed), Rounds(policy)
     trace = trace.with_losses(losses(seed)) if shown else trace
     machine = MeasuredMachine(Cluster((PER_NODE,) * (devices // PER_NODE)), RunRates(trace.curves), costs)
-    outcome = Simulation(trace, machine, rounds, seed=seed, slack=BUFFER).run()  # type: ignore[arg-type]
+    outcome = Simulation(trace, machine, rounds, premises=Premises(seed, BUFFER)).run()  # type: ignore[arg-type]
     if not outcome.finished.all():
         raise RuntimeError(f"{policy.name} left {int((~outcome.finished).sum())} networks untrained on {devices} GPUs")
     return Trained(outcome.makespan, rounds.count, outcome)

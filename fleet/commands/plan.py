@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fleet.commands.arguments import (
@@ -57,8 +59,14 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
     from fleet.machine.binding_table import binding_table
     from fleet.profiling.sizing import readable
 
-    parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan), _flotillas_table(plan)]
-    parts.append(f"predicted: {plan.prediction.seconds:.0f} s at most, if every job trains all its epochs")
+    parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan)]
+    if any(job.spec.arrival or job.spec.deadline is not None for job in plan.jobs):
+        parts.append(_times_table(plan))
+    parts.append(_flotillas_table(plan))
+    parts.append(f"predicted: {plan.seconds:.0f} s at most, if every job trains all its epochs")
+    parts += _bound(plan)
+    parts += [f"dropped: {name}: {why}" for name, why in plan.dropped.items()]
+    parts += [f"late: {job.name} ends at {job.end:.0f} s, its deadline is {job.deadline:.0f} s" for job in plan.late]
     if any(job.source == "assumed" for job in plan.jobs):
         parts.append(
             "rates marked ~ are guessed from operation counts: only their ratios mean something; "
@@ -66,6 +74,18 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
         )
     parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]
+
+
+def _bound(plan: DryRun) -> Iterator[str]:
+    """How far the plan can be from the best, where its policy knows."""
+    planned = plan.bounded
+    if planned is None or planned.bound is None or planned.expected is None or planned.gap is None:
+        return
+    since = "" if planned.start == 0 else f"from {planned.start:.0f} s on "
+    yield (
+        f"bound: {since}no schedule ends before {planned.bound:.0f} s; the policy expects to end at "
+        f"{planned.expected:.0f} s, {planned.gap:.1%} later"
+    )
 
 
 def _jobs_table(plan: DryRun) -> Table:
@@ -76,18 +96,27 @@ def _jobs_table(plan: DryRun) -> Table:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
-            job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.epochs),
+            job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.spec.stop.epochs),
             f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
         )  # fmt: skip
     return table
 
 
+def _times_table(plan: DryRun) -> Table:
+    """When jobs come, begin and end, and should; empty where it never comes to that."""
+    table = _table("times", "job", "arrives s", "begins s", "ends s", "deadline s")
+    for job in plan.jobs:
+        times = (job.spec.arrival, job.begin, job.end, job.deadline)
+        table.add_row(job.name, *(f"{time:.1f}" if math.isfinite(time) else "" for time in times))
+    return table
+
+
 def _flotillas_table(plan: DryRun) -> Table:
     table = _table("flotillas", "no.", "start s", "end s", "job: devices")
-    for round_ in plan.prediction.rounds:
-        jobs = "; ".join(f"{job}: {json.dumps(list(devices))}" for job, devices in round_.allocation.items())
-        table.add_row(str(round_.index), f"{round_.start:.1f}", f"{round_.end or 0:.1f}", jobs)
+    for number, one in enumerate(plan.rounds):
+        jobs = "; ".join(f"{job}: {json.dumps(list(devices))}" for job, devices in one.allocation.items())
+        table.add_row(str(number), f"{one.start:.1f}", f"{one.end:.1f}", jobs)
     return table
 
 

@@ -1,69 +1,135 @@
-"""A dry run: what a run would look like, found without training anything."""
+"""A dry run: what a run of a spec would look like, found without training anything."""
 
 from __future__ import annotations
 
+import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from fleet.coordination.ledger import Round
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import local_trainers
 from fleet.profiling.sizing import Size, assumed_rate, memory_problem, readable, size_of
-from fleet.profiling.store import Profile
-from fleet.run.lanes import ring_plan
+from fleet.run.known_rates import KnownRates
+from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key, facts_of, open_datasets
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import policy
-from fleet.simulator import Prediction, SimulatedJob, predict
-from fleet.spec import EnsembleSpec, SpecError, check, importable
+from fleet.scheduling.policies import chooses_batches, policy
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.rounds import PlannedRound, Rounds
+from fleet.simulator.run_machine import RunMachine, SpecRates
+from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.traces.spec_trace import KnownJob, spec_trace
+from fleet.spec import EnsembleSpec, Job, SpecError, check, importable
 from preprocess import shared_memory_available
 
 
 @dataclass(frozen=True)
-class JobPlan:
-    """One job's needs and rates.
+class PlannedJob:
+    """One job's needs and rates, and what is predicted for it.
 
     Attributes:
         memory: bytes on a device that runs all its virtual workers.
-        rates: r(1) .. r(limit), samples/s.
+        rates: r(1) .. r(virtual workers), samples/s.
         source: "profile", "table" or "assumed".
+        begin, end: seconds since the run began when it first trains and is done; NaN: never.
+        deadline: in the same seconds; infinite where it has none.
     """
 
-    name: str
+    spec: Job
     size: Size
     memory: int
     samples: int
-    epochs: int
     rates: tuple[float, ...]
     source: str
+    begin: float
+    end: float
+    deadline: float
+
+    @property
+    def name(self) -> str:
+        """The job's."""
+        return self.spec.name
+
+    @property
+    def late(self) -> bool:
+        """Whether it is done, but after its deadline."""
+        return self.end > self.deadline
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null where there is nothing to tell."""
+        return {
+            "parameters": self.size.parameters,
+            "memory_bytes": self.memory,
+            "operations_per_sample": self.size.operations,
+            "samples": self.samples,
+            "max_epochs": self.spec.stop.epochs,
+            "rates": list(self.rates),
+            "rates_from": self.source,
+            "arrival": self.spec.arrival,
+            "deadline": _told(self.deadline),
+            "begin": _told(self.begin),
+            "end": _told(self.end),
+        }
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a run of `spec` on `cluster` would be."""
+    """What a run would do, and need.
+
+    Attributes:
+        rounds: by start.
+        dropped: job -> why the policy would never run it.
+        shared_memory: node -> bytes.
+        problems: of this machine, which another one may not have.
+    """
 
     spec: EnsembleSpec
     cluster: ClusterMap
-    jobs: tuple[JobPlan, ...]
-    prediction: Prediction
-    shared_memory: Mapping[int, int]  # node -> bytes
+    jobs: tuple[PlannedJob, ...]
+    rounds: tuple[PlannedRound, ...]
+    dropped: Mapping[str, str]
+    shared_memory: Mapping[int, int]
     problems: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """From the run's begin until the last job is done."""
+        return max((job.end for job in self.jobs if not math.isnan(job.end)), default=0.0)
+
+    @property
+    def late(self) -> tuple[PlannedJob, ...]:
+        """The jobs that miss their deadlines."""
+        return tuple(job for job in self.jobs if job.late)
+
+    @property
+    def bounded(self) -> PlannedRound | None:
+        """The first round with a bound that was planned with all jobs there, or the last one with a bound at all."""
+        last = max(job.spec.arrival for job in self.jobs)
+        known = [one for one in self.rounds if one.bound is not None]
+        return next((one for one in known if one.start >= last), known[-1] if known else None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
+        bounded = self.bounded
         return {
             "name": self.spec.name,
             "policy": self.spec.policy.name,
             "cluster": self.cluster.record(),
-            "jobs": {job.name: _job_json(job) for job in self.jobs},
-            "flotillas": [_round_json(round_) for round_ in self.prediction.rounds],
-            "predicted_seconds": self.prediction.seconds,
+            "jobs": {job.name: job.to_json() for job in self.jobs},
+            "flotillas": [_round_json(one) for one in self.rounds],
+            "predicted_seconds": self.seconds,
+            **({} if bounded is None else _bound_json(bounded)),
+            "dropped": dict(self.dropped),
+            "missed_deadlines": [job.name for job in self.late],
             "rates": sorted({job.source for job in self.jobs}),
             "shared_memory_bytes": {str(node): size for node, size in self.shared_memory.items()},
             "problems": list(self.problems),
@@ -76,22 +142,31 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None) -> DryRun:
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
+    device = _device(spec)
     with importable([spec.folder, Path.cwd()]):
         runtime = Runtime(spec, facts_of(open_datasets(spec)))
         lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
         problems = check(spec, lengths)
         if problems:
             raise SpecError(problems)
-        trainers = spec.resources.trainers or local_trainers(spec.resources.device)
-        shape = shape or (trainers,)
-        cluster = pretended(shape, spec.resources.preprocessors, _device(spec), socket.gethostname())
+        shape = shape or (spec.resources.trainers or local_trainers(spec.resources.device),)
+        cluster = pretended(shape, spec.resources.preprocessors, device, socket.gethostname())
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
-    rates = _rates(runtime, sizes, _device(spec))
-    prediction = _predict(runtime, cluster, {job: curve for job, (curve, _) in rates.items()})
+        expected = _expected(runtime, sizes, device, max(shape))
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+    outcome, rounds, dropped = _simulated(spec, cluster, expected, ring)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
-    jobs = tuple(_job_plan(runtime, job.name, sizes[job.name], *rates[job.name]) for job in spec.jobs)
-    return DryRun(spec, cluster, jobs, prediction, shared, _shortages(runtime, sizes, shape, shared))
+    jobs = tuple(_planned(expected[job.name], sizes[job.name], outcome) for job in spec.jobs)
+    return DryRun(spec, cluster, jobs, rounds, dropped, shared, _shortages(runtime, sizes, shape, shared))
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """How fast a job is expected to train, and where that comes from."""
+
+    known: KnownJob
+    scaling: BatchScaling | None
+    source: str
 
 
 def _device(spec: EnsembleSpec) -> str:
@@ -103,42 +178,65 @@ def _device(spec: EnsembleSpec) -> str:
     return "cpu" if kind is None else kind.type
 
 
-def _rates(runtime: Runtime, sizes: Mapping[str, Size], device: str) -> dict[str, tuple[RateCurve, str]]:
-    """Each job's curve, and where it comes from."""
+def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node: int) -> dict[str, _Expected]:
+    """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
     spec = runtime.spec
-    files = [spec.file(spec.profile.file)] if spec.profile.file else []
-    own = RunDirectory(Path("runs") / spec.name).profile
-    profiles = [Profile.read(path) for path in [*files, *([own] if own.exists() else [])]]
+    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), device)
     table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
+    batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
     found = {}
     for job in spec.jobs:
-        measured = next(
-            (m for p in profiles if (m := p.measured(runtime.fingerprint(job.name, device)) or p.named(job.name))), {}
-        )
-        source = "profile" if measured else "table"
-        measured = measured or dict(table.get(job.name, {}))
+        measured, source = known.of(runtime, job.name), "profile"
+        if not measured:
+            measured, source = dict(table.get(job.name, {})), "table"
         if not measured:
             measured, source = {1: assumed_rate(sizes[job.name], device)}, "assumed"
-        found[job.name] = (
-            RateCurve(measured, per_node=max(1, local_trainers(device)), workers=job.virtual_workers),
-            source,
-        )
+        curve = RateCurve(measured, per_node, workers=job.virtual_workers)
+        mixed, _ = mixes_kinds(runtime, job.name, device)
+        samples = runtime.data_of(job.name).samples
+        scaling = _scaling(runtime, known, job, curve) if batches and job.batch_range is not None else None
+        found[job.name] = _Expected(KnownJob(job, samples, data_key(job), curve, mixed), scaling, source)
     return found
 
 
-def _predict(runtime: Runtime, cluster: ClusterMap, curves: Mapping[str, RateCurve]) -> Prediction:
-    spec = runtime.spec
-    jobs = {
-        job.name: SimulatedJob(f"{data_key(job)}/{job.seed}", runtime.data_of(job.name).samples, job.stop.epochs)
-        for job in spec.jobs
-    }
-    limits = {job.name: job.virtual_workers for job in spec.jobs}
-    chosen = policy(spec.policy.name, **spec.policy.parameters)
-    return predict(chosen, cluster.cluster, jobs, curves, limits, spec.seed)
+def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
+    assert job.batch_range is not None
+    least, most = job.batch_range
+    range_ = BatchRange(least, min(most, runtime.data_of(job.name).samples), job.virtual_workers)
+    rates = {size: known.alone(runtime, job.name, size) for size in range_.sizes if size != job.batch_size}
+    alone = {size * job.virtual_workers: rate for size, rate in rates.items() if rate is not None}
+    return BatchScaling(curve, job.global_batch, range_, alone)
+
+
+def _simulated(
+    spec: EnsembleSpec, cluster: ClusterMap, expected: Mapping[str, _Expected], ring: RingPlan
+) -> tuple[Outcome, tuple[PlannedRound, ...], Mapping[str, str]]:
+    """The run in the simulator: each getting of devices takes `policy.restart` seconds."""
+    trace = spec_trace({name: one.known for name, one in expected.items()})
+    rates = SpecRates(
+        trace.curves,
+        {name: one.scaling for name, one in expected.items() if one.scaling is not None},
+        [job.name for job in spec.jobs if job.guaranteed],
+    )
+    restart = spec.policy.restart
+    machine = RunMachine(cluster.cluster, rates, Costs(restart, restart))
+    chosen, watch = policy(spec.policy.name, **spec.policy.parameters), Rounds()
+    premises = Premises(spec.seed, ring.samples, spec.policy.margin)
+    outcome = Simulation(trace, machine, chosen, premises=premises, watch=watch).run()
+    return outcome, watch.until(dict(zip(outcome.names, outcome.end.tolist()))), watch.dropped
+
+
+def _planned(expected: _Expected, size: Size, outcome: Outcome) -> PlannedJob:
+    job, row = expected.known.job, outcome.names.index(expected.known.job.name)
+    rates = tuple(float(expected.known.curve(m)) for m in range(1, job.virtual_workers + 1))
+    return PlannedJob(
+        job, size, size.device_bytes(job.virtual_workers), expected.known.samples, rates, expected.source,
+        float(outcome.begin[row]), float(outcome.end[row]), float(outcome.deadline[row]),
+    )  # fmt: skip
 
 
 def _shortages(
-    runtime: Runtime, sizes: Mapping[str, Size], shape: tuple[int, ...], shared: Mapping[int, int]
+    runtime: Runtime, sizes: Mapping[str, Size], shape: Sequence[int], shared: Mapping[int, int]
 ) -> tuple[str, ...]:
     """What of this machine would not do; another machine may."""
     spec, texts = runtime.spec, []
@@ -156,28 +254,15 @@ def _shortages(
     return tuple(texts)
 
 
-def _job_plan(runtime: Runtime, name: str, size: Size, curve: RateCurve, source: str) -> JobPlan:
-    job = runtime.job(name)
-    rates = tuple(float(curve(m)) for m in range(1, job.virtual_workers + 1))
-    memory = size.device_bytes(job.virtual_workers)
-    return JobPlan(name, size, memory, runtime.data_of(name).samples, job.stop.epochs, rates, source)
+def _round_json(one: PlannedRound) -> dict[str, Any]:
+    allocation = {job: list(devices) for job, devices in one.allocation.items()}
+    bound = {} if one.bound is None else _bound_json(one)
+    return {"allocation": allocation, "start": one.start, "end": one.end, **bound}
 
 
-def _job_json(job: JobPlan) -> dict[str, Any]:
-    return {
-        "parameters": job.size.parameters,
-        "memory_bytes": job.memory,
-        "operations_per_sample": job.size.operations,
-        "samples": job.samples,
-        "max_epochs": job.epochs,
-        "rates": list(job.rates),
-        "rates_from": job.source,
-    }
+def _bound_json(one: PlannedRound) -> dict[str, Any]:
+    return {"bound_seconds": one.bound, "end_seconds": one.expected, "gap": one.gap}
 
 
-def _round_json(round_: Round) -> dict[str, Any]:
-    return {
-        "allocation": {job: list(devices) for job, devices in round_.allocation.items()},
-        "start": round_.start,
-        "end": round_.end,
-    }
+def _told(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -22,7 +22,7 @@ from fleet.simulator.failures import DrawnFailures, read_failures
 from fleet.simulator.machine import Machine
 from fleet.simulator.machines import machine_for
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import Failure, Premises, Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
 from fleet.simulator.workload import Workload
@@ -87,7 +87,7 @@ def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | 
     trace, machine, failures = comparison.load(case.seed)
     chosen = policy(case.policy, **case.parameters)
     try:
-        return Simulation(trace, machine, chosen, failures, case.seed, ticked, comparison.slack).run()
+        return Simulation(trace, machine, chosen, failures, Premises(case.seed, comparison.slack), ticked).run()
     except BadPlan as error:
         raise SimulationFailed(f"{case.label}, seed {case.seed}: {error}") from error
 

@@ -10,12 +10,21 @@ import numpy as np
 
 from fleet.simulator.traces.columns import Flags, Floats
 
+_ROUNDING = 1e-6  # samples
+
 
 class Reader(NamedTuple):
-    """A job of a lane: what it could read, samples/s, and how many samples it still reads."""
+    """A job of a lane.
+
+    Attributes:
+        rate: samples/s that it could read.
+        samples: that it still reads.
+        ahead: samples that lie between the first of the lane and the first that it needs.
+    """
 
     rate: float
     samples: float
+    ahead: float = 0.0
 
 
 class Reading(NamedTuple):
@@ -33,7 +42,8 @@ class Lane:
 
         the last one is at  L(dt) = min_j (x_j + r_j dt),   and job i at  min(x_i + r_i dt, L(dt) + slack).
 
-    L is concave: whoever was held up once is held up until somebody leaves.
+    L is concave: whoever was held up once is held up until somebody leaves. A job that begins further ahead than that
+    waits until the last one has come near enough.
 
     Args:
         readers: by name of the job; one or more.
@@ -45,15 +55,12 @@ class Lane:
         self.jobs = tuple(readers)
         self.since, self.slack = since, slack
         self._rates: Floats = np.array([reader.rate for reader in readers.values()])
-        self._targets: Floats = np.array([reader.samples for reader in readers.values()])
-        self._read: Floats = np.zeros(len(readers))
+        self._read: Floats = np.array([reader.ahead for reader in readers.values()])
+        self._targets: Floats = self._read + np.array([reader.samples for reader in readers.values()])
+        self._waits: Floats = self._until_near()
 
     def __len__(self) -> int:
         return len(self.jobs)
-
-    def read_by(self, now: float) -> dict[str, float]:
-        """Samples that each job has read at `now`, since the lane began."""
-        return dict(zip(self.jobs, self._read_by(now).tolist()))
 
     def readings(self) -> dict[str, Reading]:
         """Where each job stands at `since`."""
@@ -68,27 +75,40 @@ class Lane:
         gone = {job: max(0.0, float(left[index])) for index, job in enumerate(self.jobs) if not stays[index]}
         self.jobs = tuple(job for job, stay in zip(self.jobs, stays) if stay)
         self._rates, self._targets, self._read = self._rates[stays], self._targets[stays], self._read[stays]
+        self._waits = self._until_near()
         return gone
 
-    def goes_on(self, samples: float, now: float) -> None:
-        """Everybody has so many more samples to read."""
-        self._read, self.since = self._read_by(now), max(now, self.since)
-        self._targets = self._targets + samples
-
     def _read_by(self, now: float) -> Floats:
-        seconds = max(0.0, now - self.since)
-        alone: Floats = self._read + self._rates * seconds
-        return np.minimum(alone, alone.min() + self.slack) if len(alone) else alone
+        """Where each job is in the lane."""
+        alone: Floats = self._read + self._rates * np.maximum(0.0, now - self.since - self._waits)
+        return np.maximum(self._read, np.minimum(alone, alone.min() + self.slack)) if len(alone) else alone
 
     def _seconds(self) -> Floats:
         """From `since` until each job has read its samples: x_i(dt) = target_i, solved for dt."""
-        alone = (self._targets - self._read) / self._rates
-        behind = self._ever_last()
-        allowed = (self._targets[:, None] - self.slack - self._read[behind]) / self._rates[behind]
-        return np.maximum(np.maximum(alone, allowed.max(axis=1)), 0.0)
+        alone = self._waits + (self._targets - self._read) / self._rates
+        allowed = self._reach(self._targets - self.slack, self._ever_last())
+        return np.maximum(np.maximum(alone, allowed), 0.0)
+
+    def _until_near(self) -> Floats:
+        """Seconds that each job waits until the last one is no further behind it than the slack."""
+        waits = self._waits = np.zeros(len(self))
+        near = float(self._read.min(initial=math.inf)) + self.slack + _ROUNDING
+        for index in np.argsort(self._read, kind="stable").tolist():
+            if self._read[index] > near:
+                behind = np.flatnonzero(self._read < self._read[index]).tolist()
+                waits[index] = self._reach(self._read[index : index + 1] - self.slack, behind).item()
+        return waits
+
+    def _reach(self, places: Floats, jobs: list[int]) -> Floats:
+        """From `since` until each of these jobs, if nobody else holds it up, has come to the places."""
+        ways = places[:, None] - self._read[jobs]
+        seconds: Floats = np.where(ways > 0, self._waits[jobs] + ways / self._rates[jobs], 0.0).max(axis=1)
+        return seconds
 
     def _ever_last(self) -> list[int]:
-        """The jobs that can be the last one: nobody is both slower and behind them."""
+        """The jobs that can be the last one: nobody is both slower and behind them, and reads as early."""
+        if self._waits.any():
+            return list(range(len(self)))
         found, least = [], math.inf
         for index in np.lexsort((self._read, self._rates)).tolist():
             if self._read[index] < least:

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import State
+from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
 from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
@@ -17,6 +17,7 @@ from fleet.simulator.lanes import Lanes, Reader, Reading
 from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
+from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
 
 STALLS = 1000
@@ -34,6 +35,21 @@ class Failure:
     until: float = math.inf
 
 
+@dataclass(frozen=True)
+class Premises:
+    """What a simulation takes for given.
+
+    Attributes:
+        seed: root of the policy's random draws.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        margin: seconds that promised deadlines leave, as a run's do for its delays.
+    """
+
+    seed: int = 0
+    slack: float = 0.0
+    margin: float = 0.0
+
+
 class Simulation:
     """Plays a trace on a machine under a policy.
 
@@ -42,10 +58,9 @@ class Simulation:
         machine: what it plays on.
         policy: pure; decides what runs.
         failures: of nodes.
-        seed: root of the policy's random draws.
+        premises: the seed and the like.
         ticked: called for each job that is done.
-        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
-        margin: seconds that promised deadlines leave, as a run's do for its delays.
+        watch: called with the time of each plan that was carried out, the plan, and who runs where since then.
     """
 
     def __init__(
@@ -54,19 +69,18 @@ class Simulation:
         machine: Machine,
         policy: Policy,
         failures: Sequence[Failure] = (),
-        seed: int = 0,
+        premises: Premises = Premises(),
         ticked: Callable[[], object] | None = None,
-        slack: float = 0.0,
-        margin: float = 0.0,
+        watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
-        self._trace, self._machine, self._policy, self._seed = trace, machine, policy, seed
-        self._margin = margin
+        self._trace, self._machine, self._policy, self._premises = trace, machine, policy, premises
         self._staged = machine if isinstance(machine, StagedMachine) else None
-        self._failures, self._ticked = tuple(failures), ticked
+        self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._books = Books(machine.cluster, len(trace))
         self._calendar = Calendar()
         self._timeline = Timeline()
-        self._lanes = Lanes(slack)
+        self._lanes = Lanes(premises.slack)
+        self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
         self._arrivals = trace.jobs.arrival.tolist()
         self._next_arrival, self._coming = 0, iter(trace.jobs)
@@ -122,9 +136,10 @@ class Simulation:
         """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
         books = self._books
         self._loss_curves.show(books.unfinished, now)
+        self._classes.show(books.unfinished, now)
         state = State(
-            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._seed, now,
-            tuple(self._changed), self._memo, books.free, books.promises, self._margin,
+            books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._premises.seed, now,
+            tuple(self._changed), self._memo, books.free, books.promises, self._premises.margin,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)
@@ -165,6 +180,8 @@ class Simulation:
         if new and not plan.others_go_on:
             self._formed = dict(books.running)
         self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running), books.speedup)
+        if self._watch is not None:
+            self._watch(now, plan, books.running)
         drained = bool(stopped) and not books.running
         self._changed += stopped if drained else []
         return drained
@@ -195,7 +212,10 @@ class Simulation:
         self._enter_end(job)
 
     def _share(self, new: Iterable[str], lanes: Mapping[str, int]) -> None:
-        """Jobs of a stream that begin together on a lane pace each other, from when all are ready."""
+        """Jobs of a sharing class that begin together on a lane pace each other, from when all are ready.
+
+        The lane begins with the sample that the last of them needs next: the others wait for it to come to theirs.
+        """
         unfinished = self._books.unfinished
         together: dict[tuple[str, int], list[JobState]] = {}
         for name in new:
@@ -204,8 +224,8 @@ class Simulation:
                 together.setdefault((job.stream, job.lane), []).append(job)
         for jobs in together.values():
             if len(jobs) > 1:
-                since = max(job.ready for job in jobs)
-                readers = {job.name: Reader(job.pace, job.remaining) for job in jobs}
+                since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
+                readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
                 self._repace(self._lanes.start(readers, since), since, jobs[0].since)
 
     def _repace(self, readings: Mapping[str, Reading], since: float, now: float) -> None:
@@ -245,6 +265,7 @@ class Simulation:
     def _arrive(self, row: int) -> None:
         job = self._machine.arriving(next(self._coming))
         self._books.arrived(row, job)
+        self._classes.arrived(job)
         self._note([job.name])
         self._urgent |= job.guaranteed
 

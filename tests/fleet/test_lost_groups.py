@@ -14,7 +14,6 @@ from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.executor import SimulatedClock
 
 HALF_WAY = Standing(2, 5, "a-2-5.h5", {"loss": 0.5})
 DONE = Standing(3, 0, "a-3-0.h5", {"loss": 0.25}, ended="epochs")
@@ -57,8 +56,8 @@ def trained(
     losses: int, stands: Callable[[str], Standing], own: bool = True
 ) -> tuple[Losing, Ledger, list[dict[str, Any]]]:
     """A job whose group is lost so many times: what was started, the books, and the journal's events."""
-    clock, events = SimulatedClock(), list[dict[str, Any]]()
-    journal = Journal(None, clock)
+    events: list[dict[str, Any]] = []
+    journal = Journal(None, lambda: 0.0)
     journal.listen(events.append)
     books = Ledger(Cluster((8,)), [JobRecord("a", "data/0", 1, curve=RateCurve({1: 10.0}, per_node=8))], seed=0)
     machine = Losing(losses, own)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,11 +18,14 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.lanes import Lane, Lanes, Reader
 from fleet.simulator.machine import MeasuredMachine
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 readers = st.dictionaries(
-    st.sampled_from("abcdef"), st.builds(Reader, st.floats(1, 50), st.floats(1, 1000)), min_size=1
+    st.sampled_from("abcdef"), st.builds(Reader, st.floats(1, 50), st.floats(1, 1000), st.just(0.0)), min_size=1
+)
+spread = st.dictionaries(
+    st.sampled_from("abcdef"), st.builds(Reader, st.floats(1, 50), st.floats(1, 1000), st.floats(0, 100)), min_size=1
 )
 slacks = st.sampled_from([0.0, 1.0, 30.0, 1e6])
 
@@ -28,16 +34,24 @@ def ends(lane: Lane) -> dict[str, float]:
     return {job: reading.end for job, reading in lane.readings().items()}
 
 
+def read_by(lane: Lane, now: float, jobs: Mapping[str, Reader] | None = None) -> dict[str, float]:
+    """Samples that each job has read until `now`: from `lane.since` on, or all of those that `jobs` had to read."""
+    later = copy.deepcopy(lane)
+    later.leave([], now)
+    whole = jobs or lane.readings()
+    return {job: whole[job].samples - reading.samples for job, reading in later.readings().items()}
+
+
 def test_in_lockstep_everybody_is_as_slow_as_the_slowest() -> None:
     lane = Lane({"slow": Reader(5, 100), "fast": Reader(50, 60)}, since=2)
     assert ends(lane) == {"slow": 22, "fast": 14}
-    assert lane.read_by(4) == {"slow": 10, "fast": 10}
+    assert read_by(lane, 4) == {"slow": 10, "fast": 10}
 
 
 def test_the_buffer_lets_a_fast_job_run_ahead_and_no_further() -> None:
     # The fast one is 20 samples ahead after 20 / (10 - 5) = 4 s, at 40; then it goes at 5.
     lane = Lane({"slow": Reader(5, 100), "fast": Reader(10, 60)}, slack=20)
-    assert lane.read_by(4) == {"slow": 20, "fast": 40} and lane.read_by(6) == {"slow": 30, "fast": 50}
+    assert read_by(lane, 4) == {"slow": 20, "fast": 40} and read_by(lane, 6) == {"slow": 30, "fast": 50}
     assert ends(lane) == {"slow": 20, "fast": 8}
 
 
@@ -46,6 +60,13 @@ def test_who_is_left_goes_on_at_its_own_pace() -> None:
     assert lane.leave(["slow"], 6) == {"slow": 70}
     # At 6 s: fast 50, middle 48, and middle is behind now, but never by 20.
     assert ends(lane) == {"fast": 7, "middle": 7.5}
+
+
+def test_who_needs_later_samples_waits_for_the_others_to_come_to_them() -> None:
+    lane = Lane({"behind": Reader(10, 100), "ahead": Reader(20, 60, ahead=40)})
+    assert read_by(lane, 3) == {"behind": 30, "ahead": 0} and read_by(lane, 6) == {"behind": 60, "ahead": 20}
+    assert ends(lane) == {"behind": 10, "ahead": 10}
+    assert lane.leave(["behind"], 3) == {"behind": 70} and ends(lane) == {"ahead": 6}
 
 
 def test_a_job_alone_needs_no_lane() -> None:
@@ -63,7 +84,7 @@ def test_nobody_is_ahead_by_more_than_the_slack_or_faster_than_alone(jobs: dict[
     lane = Lane(jobs, slack=slack)
     before = dict.fromkeys(jobs, 0.0)
     for now in np.linspace(0, 40, 23)[1:].tolist():
-        read = lane.read_by(now)
+        read = read_by(lane, now)
         assert max(read.values()) - min(read.values()) <= slack + 1e-6
         for job, reader in jobs.items():
             assert before[job] - 1e-9 <= read[job] <= reader.rate * now + 1e-6
@@ -75,31 +96,31 @@ def test_a_job_has_read_all_at_its_end(jobs: dict[str, Reader], slack: float) ->
     lane = Lane(jobs, slack=slack)
     for job, reading in lane.readings().items():
         assert reading.samples == jobs[job].samples
-        assert lane.read_by(reading.end)[job] == pytest.approx(jobs[job].samples)
+        assert read_by(lane, reading.end)[job] == pytest.approx(jobs[job].samples)
         if slack == 1e6:
             assert reading.end == pytest.approx(jobs[job].samples / jobs[job].rate)
 
 
 @settings(max_examples=40)
 @given(
-    readers, st.sampled_from([3.0, 30.0]), st.lists(st.tuples(st.floats(0, 20), st.sampled_from("abcdef")), max_size=4)
+    spread, st.sampled_from([3.0, 30.0]), st.lists(st.tuples(st.floats(0, 20), st.sampled_from("abcdef")), max_size=4)
 )
 def test_the_same_as_in_small_steps(jobs: dict[str, Reader], slack: float, leaving: list[tuple[float, str]]) -> None:
     lane, step = Lane(jobs, slack=slack), 0.01
-    position, there = dict.fromkeys(jobs, 0.0), dict(jobs)
+    position, there = {job: reader.ahead for job, reader in jobs.items()}, dict(jobs)
     events = sorted((round(at / step), job) for at, job in leaving)
     for tick in range(2001):
         for at, job in events:
             if at == tick and job in there:
                 left = lane.leave([job], tick * step)
-                assert left[job] == pytest.approx(jobs[job].samples - position[job], abs=1.0 + slack / 10) or (
-                    left[job] == 0.0 and position[job] >= jobs[job].samples - 2
-                )
+                still = jobs[job].ahead + jobs[job].samples - position[job]
+                assert left[job] == pytest.approx(still, abs=1.0 + slack / 10) or (left[job] == 0.0 and still <= 2)
                 del there[job], position[job]
         if not there:
             return
         if tick % 200 == 0:
-            assert lane.read_by(tick * step) == pytest.approx(position, abs=1.5 + slack / 10)
+            read = {job: there[job].ahead + count for job, count in read_by(lane, tick * step, jobs).items()}
+            assert read == pytest.approx(position, abs=1.5 + slack / 10)
         last = min(position[job] + there[job].rate * step for job in there)
         position = {job: min(position[job] + there[job].rate * step, max(last + slack, position[job])) for job in there}
 
@@ -121,7 +142,9 @@ def simulated(lanes: dict[str, int], slack: float = 0.0, costs: Costs | None = N
     """Ends of jobs of 10, 20 and 60 device-seconds that are a, b and c."""
     jobs = [TraceJob(name, 0, 1, duration=work, stream=stream) for name, work in (("a", 10), ("b", 20), ("c", 60))]
     machine = MeasuredMachine(Cluster((4,)), None, costs)
-    outcome = Simulation(Trace.of(JobColumns.from_jobs(jobs)), Uneven(machine), Twins(lanes), slack=slack).run()  # type: ignore[arg-type]
+    outcome = Simulation(
+        Trace.of(JobColumns.from_jobs(jobs)), Uneven(machine), Twins(lanes), premises=Premises(slack=slack)
+    ).run()  # type: ignore[arg-type]
     ends_: list[float] = outcome.end.tolist()
     return ends_
 
@@ -165,7 +188,10 @@ def test_sharing_costs_time_and_never_work(name: str, data: st.DataObject) -> No
     ]
     cluster = Cluster((4,) * data.draw(st.integers(1, 3)))
     outcome = Simulation(
-        Trace.of(JobColumns.from_jobs(jobs)), MeasuredMachine(cluster, None), policy(name), slack=slack
+        Trace.of(JobColumns.from_jobs(jobs)),
+        MeasuredMachine(cluster, None),
+        policy(name),
+        premises=Premises(slack=slack),
     ).run()
     assert outcome.finished.all()
     assert (outcome.service >= np.array(works) * (1 - 1e-6)).all(), "rates are linear: nobody needs less than alone"

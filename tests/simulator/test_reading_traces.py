@@ -158,7 +158,7 @@ def journal(folder: Path, *events: dict[str, Any]) -> Path:
 
 
 def job_event(name: str, t: float = 0.1, **others: Any) -> dict[str, Any]:
-    told = {"virtual_workers": 4, "batch_size": 8, "samples": 100, "max_epochs": 9, "data": "digits"}
+    told = {"virtual_workers": 4, "batch_size": 8, "samples": 100, "max_epochs": 9, "data": "digits", "seed": 3}
     return {"t": t, "event": "job", "job": name, **told, **others}
 
 
@@ -189,7 +189,7 @@ def test_a_run_is_read_as_the_trace_of_what_it_trained(tmp_path: Path) -> None:
     a, b, late = trace.jobs
     assert (a.devices, a.epochs, a.samples, a.work, a.batch_size, a.outcome) == (2, 3, 300, 12, 32, "done")
     assert a.duration == pytest.approx(300 / 20)
-    assert (b.epochs, b.work, b.limit, b.outcome, b.stream) == (9, 9 * 4, 4, "", "digits")
+    assert (b.epochs, b.work, b.limit, b.outcome, b.stream) == (9, 9 * 4, 4, "", "digits/3")
     assert (a.arrival, b.arrival, late.arrival) == (0, 0, 12)
     assert trace.curves["a"].measured == {1: 10, 2: 20}
     assert trace.curves["a"].per_node == 3

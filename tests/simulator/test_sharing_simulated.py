@@ -19,7 +19,7 @@ from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rates import RunRates
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Premises, Simulation
 
 ANY = Costs(0.0, CHECKPOINT)
 SMALL = Ensemble(networks=8, seconds=800.0, deviation=300.0, samples=1000, shape=0.5, tie=0.5)
@@ -69,7 +69,8 @@ def test_no_policy_ends_before_the_bound(devices: int, seed: int, cost: float, d
     fluid = water_fill(jobs, trace.jobs.samples, devices).seconds
     stream = one_stream_bound(jobs, trace.jobs.samples, devices, steps=30)
     for name in ("flotilla", "local", "homogeneous", "baseline", "fifo", "malleable", "sharing"):
-        outcome = Simulation(trace, machine, policy(name), slack=data.draw(st.sampled_from([0.0, 100.0]))).run()
+        slack = data.draw(st.sampled_from([0.0, 100.0]))
+        outcome = Simulation(trace, machine, policy(name), premises=Premises(slack=slack)).run()
         assert outcome.finished.all() and outcome.makespan >= fluid * (1 - 1e-6)
     for name in ("flotilla", "homogeneous"):  # all of a round go at one pace
         assert Simulation(trace, machine, policy(name)).run().makespan >= stream * (1 - 1e-6)

@@ -26,7 +26,7 @@ class TraceJob:
         priority: the larger goes first.
         kind: of device that it prefers.
         mixed: whether devices of several kinds may train it at once.
-        stream: jobs of the same stream can share samples; empty: it shares with nobody.
+        stream: jobs of the same stream can share samples at the same epoch; empty: it shares with nobody.
         tenant: for whom it runs: a user, a virtual cluster.
         outcome: how it ended when the trace was taken.
         line: of the trace's file, from 1.

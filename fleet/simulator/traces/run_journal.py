@@ -66,7 +66,7 @@ class _Job:
     batch: int
     workers: int
     allowed: int | None
-    data: str
+    stream: str
     deadline: float | None
     priority: int
     measured: dict[int, float] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Job:
             limit=self.workers,
             workers=self.workers,
             epochs=float(epochs),
-            stream=self.data,
+            stream=self.stream,
             deadline=None if self.deadline is None else self.arrival + self.deadline,
             priority=self.priority,
             outcome=self.outcome,
@@ -142,7 +142,7 @@ class _Run:
                 batch=int(event["batch_size"]),
                 workers=int(event["virtual_workers"]),
                 allowed=None if allowed is None else int(allowed),
-                data=str(event.get("data") or ""),
+                stream=f"{event['data']}/{event.get('seed', 0)}" if event.get("data") else "",
                 deadline=None if deadline is None else float(deadline),
                 priority=int(event.get("priority") or 0),
             )

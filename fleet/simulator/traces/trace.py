@@ -25,6 +25,8 @@ class Trace:
         notes: what of the file was left out or changed, and why; for people.
         curves: job -> its rate curve, samples/s, where a run measured it.
         losses: job -> the loss of each of its epochs, from the first; policies see those of the epochs that are over.
+        any_epoch: whether jobs of a stream share it at whatever epochs they are, as in FLEET's paper. In a run of fleet
+            each epoch has an order of its own: jobs share at the same epoch alone.
     """
 
     jobs: JobColumns
@@ -34,6 +36,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     curves: Mapping[str, RateCurve] = field(default_factory=dict)
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    any_epoch: bool = False
 
     @classmethod
     def of(cls, columns: JobColumns, file: str = "", format: str = "", notes: tuple[str, ...] = ()) -> Trace:

@@ -19,7 +19,7 @@ from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import RunRates
-from fleet.simulator.simulation import Simulation
+from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import Trace
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
@@ -91,7 +91,7 @@ def simulated(jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])
     trace = Trace.of(columns, "arriving", "journal", ()).with_curves(curves)
     machine = MeasuredMachine(Cluster((DEVICES,)), RunRates(curves), costs)
-    return Simulation(trace, machine, policy(name), slack=float("inf"), margin=margin).run()
+    return Simulation(trace, machine, policy(name), premises=Premises(0, float("inf"), margin)).run()
 
 
 def _trace_job(job: Arriving) -> TraceJob:

@@ -1,0 +1,59 @@
+"""The rounds of a simulation, as `run.json` has those of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import Allocation
+
+
+@dataclass(frozen=True)
+class PlannedRound:
+    """The time between two allocations, while at least one of the jobs trains.
+
+    Attributes:
+        allocation: job -> devices.
+        start, end: seconds since the run began.
+        bound, expected: of the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
+    """
+
+    allocation: Allocation
+    start: float
+    end: float = math.inf
+    bound: float | None = None
+    expected: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """As `Plan.gap`: both counted from the run's begin."""
+        return Plan(bound=self.bound, end=self.expected).gap
+
+
+class Rounds:
+    """Watches a simulation: a round begins where somebody starts, and ends where the next one does or nobody trains."""
+
+    def __init__(self) -> None:
+        self.dropped: dict[str, str] = {}
+        """Job -> why the policy dropped it."""
+        self._rounds: list[PlannedRound] = []
+
+    def __call__(self, now: float, plan: Plan, running: Allocation) -> None:
+        """A plan was carried out, and since then these jobs run."""
+        self.dropped |= plan.dropped
+        before = self._rounds[-1].allocation if self._rounds and self._rounds[-1].end == math.inf else {}
+        starting = any(before.get(job) != devices for job, devices in running.items())
+        if before and (starting or not running):
+            self._rounds[-1] = replace(self._rounds[-1], end=now)
+        if starting:
+            self._rounds.append(PlannedRound(dict(running), now, math.inf, plan.bound, plan.end))
+
+    def until(self, ends: Mapping[str, float]) -> tuple[PlannedRound, ...]:
+        """The rounds in order, if each job was done when `ends` says, NaN: never."""
+        return tuple(replace(one, end=min(one.end, _last(one.allocation, ends))) for one in self._rounds)
+
+
+def _last(jobs: Allocation, ends: Mapping[str, float]) -> float:
+    return max(math.inf if math.isnan(ends[job]) else ends[job] for job in jobs)

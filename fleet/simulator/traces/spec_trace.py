@@ -1,0 +1,60 @@
+"""The jobs of an ensemble's spec, as a trace: what a run of it would have to train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fleet.scheduling.model.rates import RateCurve
+from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.trace import Trace
+from fleet.spec import Job
+
+FORMAT = "spec"
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """A job of a spec, and what its data and its profile tell.
+
+    Attributes:
+        samples: of an epoch.
+        data: the key of its data set.
+        curve: its rate curve, samples/s.
+        mixed_kinds: whether its devices may be of different kinds.
+    """
+
+    job: Job
+    samples: int
+    data: str
+    curve: RateCurve
+    mixed_kinds: bool = False
+
+
+def spec_trace(known: Mapping[str, KnownJob]) -> Trace:
+    """The jobs by arrival. Their times count from the begin of the run, whenever the first of them arrives."""
+    columns = JobColumns.from_jobs(map(_trace_job, known.values()))
+    ordered = columns.take(np.argsort(columns.arrival, kind="stable"))
+    return Trace(ordered, format=FORMAT, curves={name: one.curve for name, one in known.items()})
+
+
+def _trace_job(known: KnownJob) -> TraceJob:
+    job = known.job
+    return TraceJob(
+        job.name,
+        job.arrival,
+        job.virtual_workers,
+        model=job.name,
+        batch_size=job.global_batch,
+        samples=float(job.stop.epochs * known.samples),
+        limit=job.virtual_workers,
+        workers=job.virtual_workers,
+        epochs=float(job.stop.epochs),
+        deadline=None if job.deadline is None else job.arrival + job.deadline,
+        priority=job.priority,
+        mixed=known.mixed_kinds,
+        stream=f"{known.data}/{job.seed}",
+    )

@@ -1,0 +1,145 @@
+"""A spec with arrivals, deadlines and priorities: its plan tells what `fleet simulate` of the same jobs tells."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec
+
+from fleet.run.dry_run import DryRun, make_plan
+from fleet.scheduling.model.cluster import Cluster
+from fleet.simulator.arrivals import Costs
+from fleet.simulator.cases import cases_of
+from fleet.simulator.comparison import Comparison, simulate
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.workload import Workload
+from fleet.spec import load
+
+JOBS = 12
+RING = 100_000
+"""Samples of the ring: so many that nobody waits for another one's reader."""
+POLICIES = ("fifo", "tiresias", "deadline", "elasticflow", "malleable", "edf-admission", "flotilla", "sharing")
+
+
+def planned(folder: Path, jobs: list[Arriving], name: str, **policy: float) -> DryRun:
+    path = write_spec(folder, jobs)
+    values = yaml.safe_load(path.read_text())
+    values["policy"] = {"name": name, "margin": 0.0, **policy}
+    values["resources"] = {"ring_samples": RING}
+    path.write_text(yaml.safe_dump(values))
+    return make_plan(load(path), (DEVICES,))
+
+
+def simulated(folder: Path, jobs: list[Arriving], name: str) -> Outcome:
+    """The same jobs as a native trace, with a table of their rates."""
+    header = "name,arrival,devices,model,batch_size,samples,limit,workers,epochs,deadline,priority,stream"
+    rows = [
+        f"{job.name},{job.arrival!r},{job.workers},{job.name},{BATCH * job.workers},{job.epochs * SAMPLES},"
+        f"{job.workers},{job.workers},{job.epochs},{job.arrival + job.deadline!r},{job.priority},points/0"
+        for job in jobs
+    ]
+    trace, rates = folder / "trace.csv", folder / "rates"
+    trace.write_text("\n".join([header, *rows]) + "\n")
+    rates.mkdir()
+    for job in jobs:
+        batch = BATCH * job.workers
+        columns = ",".join(map(str, job.rates)), ",".join(repr(rate / batch) for rate in job.rates.values())
+        (rates / f"{job.name}.csv").write_text(f"global_batch_size,{columns[0]}\n{batch},{columns[1]}\n")
+    costs = Costs(1.0, 1.0)
+    comparison = Comparison(
+        Workload(trace, rates=rates), Cluster((DEVICES,)), cases_of([name], [], [0]), costs, slack=RING
+    )
+    return simulate(comparison, comparison.cases[0])
+
+
+def whole(seed: int) -> list[Arriving]:
+    """Jobs of one and two virtual workers, the first of which comes at 0: as a trace's times count from its first."""
+    jobs = [job for job in draw(seed) if job.workers <= 2][:JOBS]
+    first = jobs[0].arrival
+    return [Arriving(**{**vars(job), "arrival": round(job.arrival - first, 3)}) for job in jobs]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_plan_tells_what_simulate_tells(name: str, tmp_path: Path) -> None:
+    jobs = whole(seed=2)
+    plan, outcome = planned(tmp_path, jobs, name), simulated(tmp_path, jobs, name)
+    ends, begins = dict(zip(outcome.names, outcome.end)), dict(zip(outcome.names, outcome.begin))
+    for job in plan.jobs:
+        assert job.begin == pytest.approx(begins[job.name], nan_ok=True)
+        assert job.end == pytest.approx(ends[job.name], nan_ok=True)
+        assert job.deadline == pytest.approx(job.spec.arrival + (job.spec.deadline or math.inf))
+    assert plan.seconds == pytest.approx(outcome.makespan)
+    assert set(plan.dropped) == {name for name, gone in zip(outcome.names, outcome.dropped) if gone}
+    late = np.isfinite(outcome.end) & ~outcome.in_time
+    assert {job.name for job in plan.late} == {name for name, is_late in zip(outcome.names, late) if is_late}
+    _check_rounds(plan)
+
+
+def _check_rounds(plan: DryRun) -> None:
+    jobs = {job.name: job for job in plan.jobs}
+    for one in plan.rounds:
+        assert one.start < one.end
+        assert all(one.start >= jobs[name].spec.arrival for name in one.allocation)
+        assert all(one.start < jobs[name].end for name in one.allocation)
+    served = {name for one in plan.rounds for name in one.allocation}
+    assert served == {job.name for job in plan.jobs if not math.isnan(job.begin)}
+
+
+def test_the_first_arrival_of_a_spec_counts_from_the_begin_of_the_run(tmp_path: Path) -> None:
+    jobs = [Arriving("a", 1, 1, 30.0, 100.0, 0, {1: 48.0})]
+    plan = planned(tmp_path, jobs, "fifo", restart=2.0)
+    assert [(one.start, one.end) for one in plan.rounds] == [(30.0, 42.0)]
+    assert (plan.jobs[0].deadline, plan.seconds, plan.late) == (130.0, 42.0, ())
+
+
+def test_a_guaranteed_job_takes_devices_at_once(tmp_path: Path) -> None:
+    rates = {1: 48.0, 2: 96.0, 4: 192.0}
+    jobs = [Arriving("long", 4, 10, 0.0, 1e6, 0, rates), Arriving("serving", 4, 1, 5.0, 1e6, 0, rates)]
+    path = write_spec(tmp_path, jobs)
+    begins = {}
+    for guaranteed in (False, True):
+        values = yaml.safe_load(path.read_text())
+        values["jobs"][1]["guaranteed"] = guaranteed
+        values["policy"] = {"name": "easyscale", "parameters": {"interval": 20.0}}
+        path.write_text(yaml.safe_dump(values))
+        begins[guaranteed] = make_plan(load(path), (DEVICES,)).jobs[1].begin
+    assert begins[True] == 5.0 < begins[False]
+
+
+def test_a_policy_chooses_batches_in_a_plan_as_in_a_run(tmp_path: Path) -> None:
+    path = write_spec(tmp_path, [Arriving("a", 2, 2, 0.0, 1e6, 0, {1: 48.0, 2: 60.0})])
+    values = yaml.safe_load(path.read_text())
+    values["policy"] = {"name": "throughput", "restart": 0.0}
+    path.write_text(yaml.safe_dump(values))
+    fixed = make_plan(load(path), (2,)).seconds
+    assert fixed == pytest.approx(2 * SAMPLES / 60)
+    values["jobs"][0]["batch_range"] = [10, 100]
+    path.write_text(yaml.safe_dump(values))
+    # A step of 10 takes 10 / 60 s, of which each device computes 10 / 48 / 2 s; with 100 samples the rest stays.
+    summing = 10 / 60 - 10 / 48 / 2
+    assert make_plan(load(path), (2,)).seconds == pytest.approx(2 * SAMPLES / 100 * (100 / 48 / 2 + summing))
+
+
+def test_the_command_tells_what_is_late_and_dropped_and_the_bound(tmp_path: Path) -> None:
+    jobs = [Arriving("a", 1, 2, 0.0, 1.0, 0, {1: 48.0}), Arriving("b", 1, 2, 7.0, 1e6, 0, {1: 48.0})]
+    spec = write_spec(tmp_path, jobs)
+    told = json.loads(_fleet("plan", str(spec), "--cluster", "1", "--policy", "malleable", "--json"))
+    assert told["missed_deadlines"] == ["a"] and told["dropped"] == {}
+    assert told["jobs"]["b"]["arrival"] == 7.0 and told["jobs"]["b"]["begin"] >= 7.0
+    assert told["bound_seconds"] <= told["predicted_seconds"]
+    assert told["gap"] == pytest.approx(told["end_seconds"] / told["bound_seconds"] - 1)
+    table = _fleet("plan", str(spec), "--cluster", "1", "--policy", "edf-admission")
+    assert "dropped: a" in table and "deadline s" in table and "no schedule ends before" not in table
+
+
+def _fleet(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "fleet", *arguments], capture_output=True, text=True, timeout=300, check=True
+    ).stdout
