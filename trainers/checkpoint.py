@@ -36,7 +36,7 @@ _PARTIAL = ".partial"
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint cannot be written, read or used: which file, what is wrong, and the mend."""
+    """A checkpoint cannot be written, read or used; the text names the file, the cause and the mend."""
 
     def __init__(self, path: Path | str, wrong: str, mend: str) -> None:
         super().__init__(f"{path}: {wrong}; {mend}")
@@ -145,7 +145,7 @@ def read(path: Path | str) -> Checkpoint:
 
 
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
-    """Return a folder's newest checkpoint that is whole, or None, and what was wrong with newer ones, newest first."""
+    """Return a folder's newest checkpoint that is whole, or None, and the errors of newer ones, newest first."""
     rejected: list[CheckpointError] = []
     for path in reversed(_checkpoints(Path(folder))):
         try:
@@ -220,7 +220,7 @@ def _write_hdf5(path: Path, structure: str, arrays: Mapping[str, np.ndarray], di
 
 
 def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
-    """Of the next `size` bytes, or of all."""
+    """Return the digest of the next `size` bytes, or of all."""
     digest, left = hashlib.blake2b(digest_size=32), size
     while left > 0 and (chunk := file.read(min(left, _CHUNK))):  # type: ignore[arg-type]
         digest.update(chunk)

@@ -30,7 +30,7 @@ class BuiltJob:
 def misfit(checkpoint: Checkpoint, job: BuiltJob) -> str | None:
     """Say what of a checkpoint is another job's; None if it fits.
 
-    What is not found here would be an error inside torch, or none until the first step.
+    A difference missed here would be an error inside torch, or none until the first step.
     """
     saved, own = _of_checkpoint(checkpoint), _of_job(job)
     different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)

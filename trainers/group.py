@@ -184,7 +184,7 @@ class Group:
         self._transport.close()
 
     def become(self, other: Group) -> None:
-        """Go on as `other`: whoever holds this object is from now on in that group (see `trainers.resize`)."""
+        """Go on as `other`: the holders of this object are in that group from now on (see `trainers.resize`)."""
         self._transport, self._neighbours, self.ranks = other._transport, other._neighbours, other.ranks
         self.index, self.size = other.index, other.size
 

@@ -96,7 +96,7 @@ def resize(
 
     Every old and every new trainer calls it between two steps, with the same ranks and tag; there may be any number of
     them, the same or others. Newcomers give a trainer of the same task that they built with `joining`. The trainer's
-    group becomes the new one; that of a trainer which leaves becomes a group of one, and its workers are gone.
+    group becomes the new one. A trainer that leaves has a group of one from then on, and no workers.
 
     tag: fresh; `tag` to `tag + 3` are used on `comm` until this returns. timeout: seconds that any wait may take.
 
@@ -139,7 +139,7 @@ class _Awaited(Alone):
 
 @contextmanager
 def _meeting(comm: MPI.Intracomm, move: Move, tag: int, timeout: float) -> Iterator[Transport]:
-    """Let all who take part talk, once they have come; whoever fails tells the others why."""
+    """Let all members talk, once they have come; a member that fails tells the others why."""
     from trainers.messages.mpi import MpiTransport  # starts MPI
 
     grace = 0.0 if comm.Get_rank() == move.everyone[0] else GRACE_SECONDS
@@ -200,7 +200,7 @@ def _packed(tree: Any) -> Packed:
 
 
 def _unpacked(header: bytes, own: dict[str, np.ndarray] | None = None) -> tuple[str, dict[str, np.ndarray]]:
-    """Return a structure and memory for its arrays: that of `own` where path, dtype and shape are the same."""
+    """Return a structure and memory for its arrays: memory of `own` where path, dtype and shape are the same."""
     structure, entries = json.loads(header)
     arrays = {}
     for path, dtype, shape in entries:
@@ -211,7 +211,7 @@ def _unpacked(header: bytes, own: dict[str, np.ndarray] | None = None) -> tuple[
 
 
 def _swap(meeting: Transport, outgoing: dict[int, Packed], sources: Sequence[int]) -> list[Any]:
-    """Send trees to peers and return those of `sources`."""
+    """Send trees to peers and return the trees of `sources`."""
     lengths = {peer: _length(header) for peer, (header, _) in outgoing.items()}
     incoming = {peer: _length(b"") for peer in sources}
     exchange(meeting, list(lengths.items()), list(incoming.items()))
@@ -250,7 +250,7 @@ def _share(meeting: Transport, move: Move, rank: int, trainer: Trainer) -> Check
 
 
 def _pass(meeting: Transport, previous: int | None, following: int | None, memory: Sequence[np.ndarray]) -> None:
-    """Fill `memory` from the previous one of the chain while the following one gets what has come."""
+    """Fill `memory` from the previous member of the chain, and pass on to the following one what has come."""
     if previous is None or following is None:
         parcels = [(_not_none(previous, following), part) for part in memory]
         exchange(meeting, [] if following is None else parcels, [] if previous is None else parcels)

@@ -75,7 +75,7 @@ class TaskData:
             raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
     def order(self, epoch: int) -> torch.Tensor:
-        """Return the epoch's order of the training samples, int64: that of DistributedSampler before it pads."""
+        """Return the epoch's order of the training samples, int64, as DistributedSampler has it before it pads."""
         return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(self._seed + epoch))
 
     def batch(self, indices: Sequence[int]) -> Batch:

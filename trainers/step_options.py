@@ -78,8 +78,8 @@ class StepOptions:
         """Return the parts of a batch, each with the divisor of its mean loss.
 
         Parts differ by one sample at most. A loss divided by (samples of the batch / samples of the part) makes
-        gradients those of the mean over the batch: for equal parts the division by `accumulate` that DDP users write.
-        A batch of fewer samples than parts has a part for each sample.
+        gradients as for the mean over the batch; for equal parts it is the division by `accumulate` that DDP users
+        write. A batch of fewer samples than parts has a part for each sample.
         """
         if self.accumulate == 1:
             return [(batch, 1.0)]
@@ -100,7 +100,7 @@ class StepOptions:
 def split(value: Any, parts: int, samples: int) -> list[Any]:
     """Return `parts` consecutive parts of a batch; every tensor in it has `samples` as its first axis.
 
-    TypeError for what is no tensor and cannot be cut.
+    TypeError for a leaf that is no tensor and cannot be cut.
     """
     if isinstance(value, Tensor):
         if value.dim() == 0 or len(value) != samples:

@@ -85,7 +85,7 @@ def _accuracy(model: nn.Module, batch: Batch) -> Sums:
 
 
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
-    """Return a held-out batch's sums: those of the task's metrics, and `test_loss`. For eval mode without gradients."""
+    """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients."""
     once = cast(nn.Module, _RememberedOutput(model))
     count = samples_in(batch)
     sums: Sums = {"test_loss": (loss_of(task, once, batch).item() * count, float(count))}

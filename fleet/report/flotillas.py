@@ -12,7 +12,7 @@ from fleet.report.records import Round, RunHistory, Span
 
 @dataclass(frozen=True)
 class Flotilla:
-    """One row of the table; times in seconds, `deviation` is that of the population of its jobs.
+    """One row of the table; times in seconds; `deviation` is the population's standard deviation over its jobs.
 
     `lengths` says how long each job ran in this flotilla. Jobs that only were planned (the run was cut first) have
     no length, and a flotilla without any length has mean and deviation None.

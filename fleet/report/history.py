@@ -120,7 +120,7 @@ class _Reader:
             self._kinds[kind](event)
 
     def finish(self) -> RunHistory:
-        """The history so far; what is still open ends now."""
+        """The history so far; all that is still open ends now."""
         self._cut_groups()
         return RunHistory(
             sessions=tuple(self._sessions),

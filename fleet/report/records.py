@@ -77,7 +77,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Round:
-    """One flotilla: what was allocated, when it began and ended (seconds of the run)."""
+    """One flotilla: its allocation, and when it began and ended (seconds of the run)."""
 
     session: int
     number: int

@@ -1,4 +1,4 @@
-"""What every page is made with: templates, figures as JSON, plotly's source. Nothing is fetched by whoever reads it."""
+"""The parts of every page: templates, figures as JSON, plotly's source. A reader's browser fetches nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def plotly() -> Markup:
 
 
 def script_json(value: Any) -> Markup:
-    """JSON that may stand inside a script element; what is not finite becomes null."""
+    """JSON that may stand inside a script element; numbers that are not finite become null."""
     text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
     for character in "<>&'":
         text = text.replace(character, f"\\u{ord(character):04x}")

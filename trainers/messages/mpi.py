@@ -161,7 +161,7 @@ class MpiTransport:
         self._give_up(transfers)
 
     def close(self) -> None:
-        """Nothing is to be freed; call it after a common barrier, so that no message is left."""
+        """Free nothing; call it after a common barrier, so that no message is left."""
 
     def _lost(self, peer: int, error: MPI.Exception) -> Exception:
         """Return what an error of MPI means: that a process is gone, or what MPI says."""

@@ -1,7 +1,7 @@
 """Messages between the members of a group over torch.distributed, for programs that are started by torchrun.
 
 Gradients are summed on the host whatever the device is, so messages go over gloo: on GPUs, start the process group with
-"cpu:gloo,cuda:nccl". The bits are those of any other transport. gloo's waits sleep and end with a time-out, but cannot
+"cpu:gloo,cuda:nccl". The bits are the same over any transport. gloo's waits sleep and end with a time-out, but cannot
 be broken off; a member that gives up closes its connections, which ends the waits of its peers: at once where it was
 given a process group of its own, with the process where it is the default one. For gradients that go from GPU to GPU
 see `trainers.reduce.device_ring`.
@@ -43,7 +43,7 @@ class TorchTransport:
 
     process_group: the default one if None. It must have been started for tensors on the CPU.
     tag: the tag of all messages. timeout: seconds after which a wait gives up. names: the members' ranks.
-    store: of this transport's own keys. interrupted: whether this member is about to give up.
+    store: the store of this transport's own keys. interrupted: whether this member is about to give up.
     any_thread: True, as torch.distributed takes calls from any thread.
     """
 

@@ -35,8 +35,9 @@ class Difference:
     """One tensor or plain value that is not the same on both sides.
 
     name: where it stands. kind: "values", "shape", "type", or "missing" on one side. elements, differing: how many
-    there are and how many differ. index: of the first that does. left, right: what stands there, or the shapes.
-    ulps: distance of the first difference, largest_ulps: of all; None where there is no such distance (integers, NaN).
+    there are and how many differ. index: index of the first that does. left, right: the values there, or the shapes.
+    ulps: distance of the first difference, largest_ulps: the largest distance; None where there is none (integers,
+        NaN).
     """
 
     name: str
@@ -92,7 +93,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class TraceDifference:
-    """Where two traces part. number: of the event, from 0; left or right is None where that trace has ended."""
+    """Where two traces part. number: the event's number, from 0; left or right is None where that trace has ended."""
 
     number: int
     left: Event | None
@@ -112,7 +113,7 @@ def compare_checkpoints(left: Checkpoint, right: Checkpoint, prefix: str = "") -
 
 
 def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: str, prefix: str = "") -> Comparison:
-    """Compare nested plain data with tensors in it; what is on one side alone is a difference."""
+    """Compare nested plain data with tensors in it; an entry on one side alone is a difference."""
     ours, theirs = dict(_leaves(left, f"{prefix}{section}")), dict(_leaves(right, f"{prefix}{section}"))
     names = [*ours, *(name for name in theirs if name not in ours)]
     differences: list[Difference] = []

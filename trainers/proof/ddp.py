@@ -194,7 +194,7 @@ class _Wrapped(nn.Module):
 
     def __init__(self, parallel: DistributedDataParallel) -> None:
         super().__init__()
-        self.__dict__["_parallel"] = parallel  # no submodule: names stay those of the network
+        self.__dict__["_parallel"] = parallel  # no submodule: names stay the network's
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         return self._parallel(*arguments, **named)

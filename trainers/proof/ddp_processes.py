@@ -54,10 +54,11 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class DdpJob:
-    """What the processes are told.
+    """The orders of the processes.
 
     task: module:Name of the task's class. ranks: processes. steps: how many to train. device: "cpu", or a kind of
-    accelerator, on which ranks take turns. threads: of each process. level: of determinism. traced: whether to record
+    accelerator, on which ranks take turns. threads: CPU threads of each process. level: the level of determinism.
+        traced: whether to record
     hashes of all tensors. timeout: seconds that a rank waits for the others in any one step.
     """
 

@@ -43,7 +43,7 @@ _HASH_BYTES = 16
 
 
 class TraceError(RuntimeError):
-    """A trace cannot be written or read: which file, what is wrong, and the mend."""
+    """A trace cannot be written or read; the text names the file, the cause and the mend."""
 
     def __init__(self, path: Path, wrong: str, mend: str) -> None:
         super().__init__(f"{path}: {wrong}; {mend}")
@@ -58,7 +58,7 @@ class Event:
     that use it); "grad-param", one worker's gradient of a parameter, unscaled; "reduced", the gradient that the
     optimizer gets; "parameter", after the step.
     name: path of the module ("" is the model) or name of the parameter. call: how often it was seen before in the turn.
-    hash: of dtype, shape and every bit.
+    hash: a digest of dtype, shape and every bit.
     """
 
     step: int
@@ -70,14 +70,14 @@ class Event:
 
     @property
     def place(self) -> tuple[int, int | None, str, str, int]:
-        """What was computed, without its value."""
+        """Which tensor it is, without its value."""
         return self.step, self.worker, self.kind, self.name, self.call
 
 
 class Recorder:
     """Records the turns of one process's virtual workers, and the steps of its optimizer.
 
-    events: what was recorded since they were last taken away.
+    events: the records since they were last taken away.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, step: int = 0, shared: bool = True) -> None:
@@ -280,7 +280,7 @@ def read_trace(path: Path) -> Iterator[Event]:
 
 
 def merged(parts: list[Iterator[Event]]) -> Iterator[Event]:
-    """Yield one trace from those of a job's processes, given in rank order; what is shared is taken from the first."""
+    """Yield one trace from the traces of a job's processes, given in rank order; shared tensors come from the first."""
     waiting = [next(part, None) for part in parts]
     while (first := waiting[0]) is not None:
         shared: list[Event] = []

@@ -60,7 +60,7 @@ class DeviceRing(Beside):
         self._torch = transport
         self._device = torch.device(device)
         self._module: Any = None if self._device.type == "cpu" else torch.get_device_module(self._device)
-        # Two streams, or a segment that is to leave would wait until one arrives.
+        # Two streams: otherwise a segment that leaves would wait until one arrives.
         self._out, self._in = (self._module.Stream(device=self._device) if self._module else None for _ in range(2))
         self._edges: dict[int, Any] = {}
         transport.at_abort(self._abort)
@@ -117,7 +117,7 @@ class DeviceRing(Beside):
         return _Message(peer, work, staging, landing)
 
     def _abort(self) -> None:
-        """End what is under way on the device, and the waits of the members beside."""
+        """End all work under way on the device, and the waits of the members beside."""
         for edge in list(self._edges):
             self._edges.pop(edge).abort()  # a pair's connection closes with it
 

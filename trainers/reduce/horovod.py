@@ -5,9 +5,9 @@ order of the additions is Horovod's and MPI's, so results agree with plain DDP w
 
 Each group has a Horovod of its own, started over a communicator of its members and ended when the group parts.
 Horovod's way to let groups come and go in one start, dynamic process sets, is not used: its background threads then
-meet those of all other ranks in a blocking Allgather, once a millisecond, with a lock held that every reduction takes
+meet all other ranks' threads in a blocking Allgather, once a millisecond, with a lock held that every reduction takes
 (horovod/common/process_set.cc, 0.28.1). So a rank that stands still would stop every network of the run, in waits that
-nothing bounds. Here it stops those that it trains with, and they say so.
+nothing bounds. With a Horovod for each group it stops only its own group, whose members say so.
 
 Importing this module imports no Horovod.
 """

@@ -57,7 +57,7 @@ class PinsDiffer(ValueError):
 
 
 class ConsistencyWarning(UserWarning):
-    """Results from here on may differ in their last bits from those of an uninterrupted run."""
+    """Results from here on may differ in their last bits from an uninterrupted run's."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def compare_pins(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
 
 
 def check_members(members: Sequence[Mapping[str, str]], names: Sequence[object]) -> None:
-    """Hold the pins of a group's members against those of its master, the first; `names` say who they are.
+    """Hold the pins of a group's members against the master's, the first; `names` say who they are.
 
     PinsDiffer where a setting differs. ConsistencyWarning where a device is of another kind, unless D2 covers it: the
     job's bits then depend on which worker runs where.

@@ -57,7 +57,7 @@ _OPERATORS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A module, by its name in the model (the model itself has none) and its class, and what was found of it."""
+    """A module, by its name in the model (the model itself has none) and its class, and the finding."""
 
     module: str
     kind: str
@@ -100,7 +100,7 @@ def scan(model: nn.Module, *inputs: Any) -> Scan:
     """Look at every module of a model: its class, and what its own `forward` calls.
 
     inputs: what to call the model with. If given, the model runs once, in eval mode and without gradients, and the
-    operators that really run count too: those of functions that a module's code does not show.
+    operators that really run count too, also in functions that a module's code does not show.
     """
     ran = _operators_of(model, inputs) if inputs else {}
     found = [

@@ -2,7 +2,7 @@
 
 The paper derives each network from DenseNet-121, -169, -201 or ResNet-50, -101, -152 "by randomly changing the block
 size"; it does not list them. Here each stage's number of blocks is drawn evenly between half and one and a half times
-that of the network it comes from.
+the number of the network it comes from.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class _Unit(nn.Module):
 class ShuffleNetV2(nn.Module):
     """One stage for each of `blocks`, of the even width in `widths`; each stage halves the image.
 
-    initial: channels of the stem; last: of the 1x1 convolution before the mean over space. stem: "small" as in
+    initial: channels of the stem; last: channels of the 1x1 convolution before the mean over space. stem: "small" as in
     `trainers.zoo.stem`, or "imagenet": a 3x3 convolution and max-pooling, each of stride 2.
     """
 
