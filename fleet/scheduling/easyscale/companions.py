@@ -1,4 +1,4 @@
-"""Each job's companion: its plan database, and what was seen of its speed (EasyScale, SC'23, 3.4.2)."""
+"""Each job's companion: its plan database, and the speeds that were seen (EasyScale, SC'23, 3.4.2)."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Kept(NamedTuple):
 
 
 class Companions:
-    """The plan databases of the jobs of a state; those of the last plan are used again where nothing has changed.
+    """The plan databases of the jobs of a state; the last plan's are used again where nothing has changed.
 
     Args:
-        state: of the run.
-        rules: of the policy.
+        state: the state of the run.
+        rules: the rules of the policy.
 
     Attributes:
-        kinds: of device, in the order of the nodes; every `Counts` has a number for each.
+        kinds: kinds of device, in the order of the nodes; every `Counts` has a number for each.
         memo: what the next plan may use again.
         seen_anew: job -> devices -> samples/s, where something was seen that the last promise does not say.
     """
@@ -117,7 +117,7 @@ class Companions:
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
     def _usable(self, job: JobState, speeds: list[float]) -> Counts:
-        """All devices, or those of the kind on which the job stays for good: the one it prefers, or the strongest."""
+        """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest."""
         there = tuple(self._there.values())
         if self._rules.heterogeneous and job.mixed_kinds:
             return there
@@ -134,7 +134,7 @@ class Companions:
 
 @dataclass(frozen=True)
 class _Measured:
-    """What was seen on devices, or else the job's rate curve where there is nothing better."""
+    """The speed seen on devices, or else the job's rate curve where there is nothing better."""
 
     seen: Mapping[Counts, float]
     curve: RateCurve | None

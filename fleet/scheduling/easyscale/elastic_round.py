@@ -12,14 +12,14 @@ from fleet.scheduling.model.state import State
 
 
 class ElasticRound:
-    """Who holds what while a plan is made.
+    """The jobs' devices while a plan is made.
 
     Args:
-        state: of the run.
-        rules: of the policy.
+        state: the state of the run.
+        rules: the rules of the policy.
 
     Attributes:
-        companions: of the jobs.
+        companions: the companions of the jobs.
         dropped: job -> why it can never run.
     """
 
@@ -77,7 +77,7 @@ class ElasticRound:
                 self._barred.update(kinds)
 
     def grow(self) -> None:
-        """Algorithm 1, until nobody can use what is left; a single time where growth is bounded."""
+        """Algorithm 1, until no job can use the devices that are left; a single time where growth is bounded."""
         begun = set(self._held).difference(self._state.running)
         while accepted := approved(self._proposals(begun), self._left()):
             for proposal in accepted:

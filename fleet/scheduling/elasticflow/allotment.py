@@ -46,7 +46,7 @@ class Allotment:
 
 
 def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
-    """Give each job what it is promised in this slot, and what is left to those whom it helps most.
+    """Give each job its promised devices of this slot, and the rest to the jobs that it helps most.
 
     Args:
         book: the promises, which fit into `available` together.
@@ -87,7 +87,7 @@ def _raise_with_care(book: Promises, state: State, left: int) -> None:
 
 
 def _compared(book: Promises, state: State, slot: int, restarts: bool) -> Allotment:
-    """What is to change, now that each job has its target."""
+    """The changes, now that each job has its target."""
     held, none, found = state.running.get, (), Allotment(restarts=restarts)
     changed = [
         name for name, claim in book.claims.items() if len(held(name, none)) != claim.levels.counts[claim.target]

@@ -19,14 +19,14 @@ Step = tuple[float, float, str, int, int, "Claim"]
 
 @dataclass(eq=False)
 class Claim:
-    """What one job is promised, and what it gets now.
+    """One job's promise, and its devices of now.
 
     Attributes:
-        name: of the job.
-        levels: that it may have.
-        deadline: of the job, seconds; infinite: none.
-        restart: of the job, seconds.
-        share: what it is promised.
+        name: the job's name.
+        levels: levels that it may have.
+        deadline: the job's deadline, seconds; infinite: none.
+        restart: seconds of the job's restart.
+        share: its promise.
         devices: the same as devices by slot; int64.
         top: number of the highest level that it is promised in any slot; 0: it is promised nothing.
         target: number of the level that it gets now.

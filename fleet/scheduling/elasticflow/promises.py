@@ -34,7 +34,7 @@ SORTED_AT_ONCE = 200
 
 
 class Promises:
-    """The claims of all unfinished jobs, and what is promised in each slot; a policy's memo.
+    """The claims of all unfinished jobs, and the promised devices of each slot; a policy's memo.
 
     All of it follows from the state and its promises.
 
@@ -43,10 +43,10 @@ class Promises:
         slot: seconds.
 
     Attributes:
-        tree: of the cluster.
+        tree: the buddy tree of the cluster.
         claims: by job.
-        given: what was promised in this plan; None: nothing, and nothing will be.
-        owed: jobs that were admitted, but for which what was promised is lost.
+        given: the promises of this plan; None: there are none, and there will be none.
+        owed: jobs that were admitted, but whose promises are lost.
     """
 
     def __init__(self, cluster: Cluster, slot: float) -> None:
@@ -65,7 +65,7 @@ class Promises:
 
     @classmethod
     def of(cls, state: State, slot: float) -> tuple[Promises, list[JobState]]:
-        """The claims after what has happened, and the jobs of which nothing is decided yet."""
+        """The claims after the latest events, and the jobs that are not decided yet."""
         book = state.memo if isinstance(state.memo, cls) else None
         names: Iterable[str] = state.by_name if book is None else state.changed
         if book is None:
@@ -85,7 +85,7 @@ class Promises:
 
     @property
     def steps(self) -> list[Step]:
-        """Of all claims, the one that returns most first."""
+        """All claims, the one that returns most first."""
         new, self._new_steps = self._new_steps, []
         if len(new) > SORTED_AT_ONCE:
             self._steps = sorted(self._steps + new)
@@ -151,7 +151,7 @@ class Promises:
         return True
 
     def mend(self, state: State, capacity: int) -> None:
-        """Keep what can be kept where fewer devices are left than are promised; promise anew what was lost so."""
+        """Keep what promises can be kept where fewer devices are left than are promised; make the lost ones anew."""
         if self._table.most(slot_at(state.time, self._slot)) > capacity:
             line = [self.claims[name] for _, name in self._line]
             empty = Timetable(self._slot, slot_at(state.time, self._slot))
@@ -193,7 +193,7 @@ class Promises:
         return window is not None and claim.levels.alone(work, window.seconds) is not None
 
     def _last(self, claim: Claim, now: float) -> float:
-        """When a job is to be done at the latest."""
+        """When a job must be done at the latest."""
         return claim.deadline - MARGIN * (1 + (claim.deadline - now) / 1000)
 
     def _enter(self, job: JobState, share: Share | None) -> None:
@@ -234,7 +234,7 @@ class Promises:
         return table, shares
 
     def _share(self, claim: Claim, job: JobState, now: float, capacity: int, table: Timetable) -> Share | None:
-        """The least that a job must have beside what is promised in the table; None: it would be late."""
+        """The least that a job must have beside the promises in the table; None: it would be late."""
         window, work, levels = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now), claim.levels
         if window is None or work == math.inf:
             return None

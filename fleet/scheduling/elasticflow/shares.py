@@ -187,7 +187,7 @@ class Timetable:
 
 
 class Share(NamedTuple):
-    """What is promised to a job: the number of its level in each slot from `first` on."""
+    """A job's promise: the number of its level in each slot from `first` on."""
 
     first: int
     numbers: bytes

@@ -27,7 +27,7 @@ def form_flotilla(
 
     The pace is r_fast, the largest r(1). Jobs join in the order of |r_i(m) - r_fast| (Eq. 3), at the count m that makes
     it smallest, while it is at most `delta` and m devices are left. The devices that remain go, one at a time, to the
-    slowest member. Where r_fast is that of one of the `others`, the closest candidate joins in any case.
+    slowest member. Where one of the `others` has r_fast, the closest candidate joins in any case.
 
     Printed so, a job goes on receiving devices that make it slower. Therefore, unless `literal`:
       * only useful counts are chosen (`RateCurve.useful`): none past the peak, none on a plateau but the first;
@@ -39,10 +39,10 @@ def form_flotilla(
 
     Args:
         candidates: unfinished jobs, in spec order.
-        devices: M, how many there are.
+        devices: M, their number.
         delta: how close paces must be: samples/s, or text such as "12%", of r_fast.
         literal: Algorithm 2 as printed, but for each job's limit.
-        others: jobs that train already, whose pace the new ones are to keep as well.
+        others: jobs that train already, whose pace the new ones should keep as well.
 
     Returns:
         Job -> count of devices, in the order of joining; empty without candidates or devices.

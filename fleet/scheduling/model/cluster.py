@@ -13,7 +13,7 @@ class Cluster:
     """The devices of a machine, numbered 0 .. M-1 node by node.
 
     Args:
-        devices_per_node: of each node.
+        devices_per_node: number of devices of each node.
         kinds: the kind of each node's devices, such as "v100"; empty: all devices are alike.
 
     Raises:

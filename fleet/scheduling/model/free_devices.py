@@ -57,7 +57,7 @@ class FreeDevices:
         return found
 
     def bits(self, width: int) -> int:
-        """All of them as bits of one number; those of node n begin at bit n x `width`, which no node exceeds."""
+        """All of them as bits of one number; node n's begin at bit n x `width`, which no node exceeds."""
         if width % 8 == 0:
             return int.from_bytes(b"".join([bits.to_bytes(width // 8, "little") for bits in self._nodes]), "little")
         return sum(bits << node * width for node, bits in enumerate(self._nodes))
@@ -83,7 +83,7 @@ class FreeDevices:
 
         Args:
             count: one or more.
-            kind: of devices that will do; empty: all.
+            kind: the kind of devices that will do; empty: any.
         """
         nodes = self._allowed(kind)
         if count > (self.of_kind(kind) if kind else self.count):

@@ -38,19 +38,19 @@ class JobState:
         gang: devices that it has where it is not elastic.
         priority: the larger is the more important.
         guaranteed: whether it takes devices from jobs that are not, at once.
-        kind: of device that it prefers; empty: any.
+        kind: the kind of device that it prefers; empty: any.
         tenant: for whom it runs.
         batch: samples in a step of the whole job.
         batches: the least and the most samples that a step may have; None: it is fixed.
         scaling: speeds by batch size, nodes and kind; None: there is `rate` alone.
-        losses: of the epochs so far.
+        losses: the losses of the epochs so far.
         admitted: whether its deadline was promised.
         remaining: samples that were left at `ready`; infinite: nobody knows.
         trained: samples that were trained until `ready`.
         epoch: samples of an epoch; 0: not known.
-        lane: of the jobs of its stream that began when it did, it reads with those of the same lane.
+        lane: among the jobs of its stream that began when it did, those of the same lane read together.
         attained: device-seconds until `since`.
-        pardoned: of these, what no longer counts against it.
+        pardoned: the part of `attained` that no longer counts against it.
         since: when it got what it holds now, or lost all, seconds since the run began.
         ready: when training began there: `since` and what moving took.
         pace: samples/s from `ready` on.

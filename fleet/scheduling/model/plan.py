@@ -29,7 +29,7 @@ class Plan:
         end: when this plan expects all jobs to be done, counted so; None: not computed.
         memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
             work alone: with or without it the answer is the same.
-        promises: job -> what is promised to it from now on. Unlike the memo it is never lost, and an answer may depend
+        promises: job -> its promise from now on. Unlike the memo it is never lost, and an answer may depend
             on it: the driver keeps it, as it is, until it is replaced or the job has left.
     """
 

@@ -129,7 +129,7 @@ class RateCurve:
     def observe(self, count: int, rate: float) -> RateCurve:
         """A new curve that has learnt that `count` devices trained `rate` samples/s.
 
-        Half of what was measured at that count before, half of what was observed now.
+        The rate that was known at that count counts half, and the rate observed now counts half.
         """
         _check_rate(count, rate)
         before = self.measured.get(count, rate)
@@ -148,7 +148,7 @@ class RateCurve:
         return cls(measured, plain["per_node"], plain.get("limit"), plain.get("workers"))
 
     def _table(self, limit: int) -> _Table:
-        """What was tabulated so far, made longer if it ends before `limit`."""
+        """The table so far, made longer if it ends before `limit`."""
         table = self._tables.get("longest")
         if table is None or table.width < limit:
             width = max(limit, self.limit or 0, 0 if table is None else 2 * table.width)
@@ -211,7 +211,7 @@ class RateCurve:
         return utilisation
 
     def _useful(self, rates: Floats) -> Counts:
-        """The counts whose rate exceeds that of every smaller one."""
+        """The counts whose rate exceeds every smaller count's."""
         counts = np.arange(1, len(rates) + 1)
         if self.workers is not None:
             counts = counts[_rises(-self.workers // counts)]  # fewer turns than before

@@ -12,14 +12,14 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import Floats
 
 ASSUMED_EPOCHS = 30.0
-"""Of a job of which nothing is known."""
+"""Epochs of a job about which nothing is known."""
 SPREAD = 0.4
 """Standard deviation of the logarithm of a job's epochs, where the mean alone is known."""
 FLAT = 0.004
 """A loss curve has converged once an epoch lowers it by less than this part of what it fell in all."""
 FEWEST_LOSSES = 5
 """With fewer a curve cannot be told from noise."""
-_CURVE_SPREAD = 0.2  # of ln E, as told by the curves that Pollux (OSDI'21) measured; the shorter the more
+_CURVE_SPREAD = 0.2  # deviation of ln E by the curves that Pollux (OSDI'21) measured; the shorter the more
 _FARTHEST = 8.0  # in means; beyond it a job needs as much more as there
 _LEAST = 1e-6  # epochs
 _FLOORS = np.geomspace(0.01, 10.0, 25)  # how far below the least loss, in falls, the floor c of a curve may lie
@@ -29,8 +29,8 @@ def remaining_samples(jobs: Sequence[JobState], now: float, mean_epochs: float |
     """Samples that each job is expected to train yet, above 0; shape (jobs,).
 
     Args:
-        mean_epochs: of the jobs' whole training. None: what `JobState.remaining` says is taken, where it says
-            anything; a number: it is not looked at, and a job is known by its losses and by what it has trained.
+        mean_epochs: mean of the jobs' whole training. None: `JobState.remaining` is taken, where it says
+            anything; a number: it does not count, and a job is known by its losses and by how much it has trained.
     """
     known = _remaining_at(jobs, now)
     blind = ~np.isfinite(known) if mean_epochs is None else np.ones(len(jobs), bool)

@@ -24,17 +24,17 @@ class State:
 
     Attributes:
         cluster: the machine.
-        by_name: the unfinished jobs, in spec order or that of their arrival. The driver's own books: to be read now,
-            never kept.
+        by_name: the unfinished jobs, in spec order or by arrival. These are the driver's own books: read them now,
+            and never keep them.
         running: job -> devices that it holds now, also while it has been asked to stop; the driver's own books, too.
         formed: the allocation with which the current round began; may name jobs that are finished by now.
         unavailable: devices that nobody can be given.
         seed: root of every random draw.
         time: seconds since the run began.
         changed: jobs that came, ended or stopped since the plan that left `memo`.
-        memo: of the last plan, see `Plan`; None: there is none, or more has changed than `changed` says.
+        memo: the last plan's memo, see `Plan`; None: there is none, or more has changed than `changed` says.
         promises: job -> what the policy promised it last, see `Plan`; the driver's own books, too.
-        margin: seconds that promised deadlines leave for what plans, messages and steps are late; 0 if nothing ever is.
+        margin: seconds that promised deadlines leave in case plans, messages or steps are late; 0 if they never are.
     """
 
     cluster: Cluster
@@ -52,7 +52,7 @@ class State:
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:
-        """A state of these jobs, checked; the others as to the class.
+        """A state of these jobs, checked; the other arguments are the class's.
 
         Raises:
             ValueError: two jobs of one name, a running job that is not unfinished, or a device held twice or not there.

@@ -46,5 +46,5 @@ class Trigger:
         return math.ceil(now / self.interval - _ROUNDING) * self.interval
 
     def next_end(self, now: float) -> float:
-        """The end of the interval in which `now` lies; where one ends now, that of the next. There is an interval."""
+        """The end of the interval in which `now` lies, or of the next where one ends now. There is an interval."""
         return (math.floor(now / self.interval + _ROUNDING) + 1) * self.interval

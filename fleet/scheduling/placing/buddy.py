@@ -95,7 +95,7 @@ class FreeBlocks:
     """The largest free blocks, by size.
 
     Args:
-        tree: of the cluster.
+        tree: the tree of the cluster.
         free: devices that are free, as bits.
     """
 
@@ -130,7 +130,7 @@ class Placer:
     """Places the jobs of one plan.
 
     Args:
-        tree: of the cluster.
+        tree: the tree of the cluster.
         free: bits of the devices that nobody holds who keeps them.
         staying: gives the jobs that keep their devices, and these; asked only where no block is left.
         there: bits of all devices that work.

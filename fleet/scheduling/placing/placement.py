@@ -32,8 +32,8 @@ def place(
     """Give each job its count of devices on as few nodes as possible.
 
     Algorithm 3 on the nodes that have free devices, if these have equally many: (1) jobs whose count is a multiple of
-    a node's devices, (2) pairs whose sum is one, (3) the others in that of at most 1,024 orders whose Eq. 4 score is
-    smallest, each job taking the devices that follow those of the job before (Algorithm 4). Where nodes differ, or
+    a node's devices, (2) pairs whose sum is one, (3) the others in the one of at most 1,024 orders whose Eq. 4 score is
+    smallest, each job taking the next devices after the job before it (Algorithm 4). Where nodes differ, or
     where that leaves a job on more nodes than it needs, (3) is tried on all jobs. Algorithm 4 cannot leave a gap, and
     1,024 orders may be few; so (3) also tries best fit, largest job first. The smallest score wins, the first on ties.
 

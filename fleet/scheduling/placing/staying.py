@@ -9,7 +9,7 @@ from fleet.scheduling.model.state import State
 
 
 def staying(counts: Mapping[str, int], state: State) -> tuple[dict[str, tuple[int, ...]], FreeDevices]:
-    """The running jobs whose number is right, on the devices that they have; and what is free for the others."""
+    """The running jobs whose number is right, on the devices that they have; and the devices free for the others."""
     free = state.free_devices()
     placed: dict[str, tuple[int, ...]] = {}
     for name, devices in state.running.items():

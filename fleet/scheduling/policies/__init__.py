@@ -76,7 +76,7 @@ class Policy(Protocol):
         """What should run from now on; the same answer for the same state.
 
         A running job that should go on appears with the devices that it has. One that is absent, or has other devices,
-        is to stop; a driver that cannot move it at once asks again once it has stopped.
+        should stop; a driver that cannot move it at once asks again once it has stopped.
         """
         ...
 

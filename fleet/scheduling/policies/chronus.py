@@ -25,7 +25,7 @@ class Chronus:
 
     Jobs are gangs of the size that they ask for. In the order of their deadlines each takes the earliest leases in
     which its gang is free, where the paper solves an integer program for the leases of all; a newcomer for which there
-    are too few, or that would take them from somebody, is refused. What is free in the lease that begins goes to jobs
+    are too few, or that would take them from another job, is refused. Free devices of the lease that begins go to jobs
     without deadline, the shortest first. Profiling and the search for better places are left out.
 
     Args:

@@ -51,7 +51,7 @@ class Deadline:
         return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
-        """Admit or refuse who is new, and give everybody what is reserved now and a share of the rest."""
+        """Admit or refuse new jobs, and give each job its reservation of now and a share of the rest."""
         planning = _Planning(state)
         planning.admit()
         counts, wake = planning.counts()
@@ -150,7 +150,7 @@ class _Planning:
         return Share(job.name, levels, reserved, demand.held, demand.samples, job.restart, levels.steps[level - 1][1])
 
     def _made_safe(self, share: Share, counts: dict[str, int], wake: float) -> float:
-        """Check that the promise holds until `wake` on these devices; if not, give what is reserved and wake sooner."""
+        """Check that the promise holds until `wake` on these devices; else give the reserved ones, wake sooner."""
         reservation = self._safe[share.name]
         marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - share.restart)}
         demand, count = self._demands[share.name], counts[share.name]

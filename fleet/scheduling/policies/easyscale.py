@@ -19,11 +19,11 @@ _LOOK = 60.0  # seconds after which a change is looked at, where plans have no i
 
 @dataclass(frozen=True)
 class EasyScale:
-    """Whoever waits gets a device in turn; what is left goes to the proposals that bring most for each device.
+    """Waiting jobs get a device in turn; spare devices go to the proposals that bring most for each device.
 
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
     (`PlanDatabase`); Algorithm 1 chooses among the proposals (`approved`), again and again until no device is left that
-    helps. A running job is not scaled in for others, but for a guaranteed one, which gets its gang in the same
+    helps. A running job is scaled in only for a guaranteed one, which gets its gang in the same
     plan: the elastic jobs give up the devices that they miss least. What it leaves is filled up again at the next plan.
     A job that turns out slower on more devices than it was goes back to those that it had.
 

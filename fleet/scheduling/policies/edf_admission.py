@@ -17,10 +17,10 @@ from fleet.scheduling.queues.earliest_deadline import Projection, ScaleOut, by_d
 
 @dataclass(frozen=True)
 class EdfAdmission:
-    """As `edf`, but a job is admitted only if it and all others that were would be done in time.
+    """Like `edf`, but admit a job only if it and all admitted jobs would be done in time.
 
-    What earliest deadline first would do with the admitted jobs and the newcomer is projected to the end. Jobs without
-    a deadline, and those whose soft one was not promised, have what is left over.
+    The plans of earliest deadline first for the admitted jobs and the newcomer are projected to the end. Jobs without
+    a deadline, and jobs whose soft deadline was not promised, have the devices that are left over.
 
     Args:
         stop_at_peak: whether a job takes no more devices than make it faster, see `ScaleOut`.

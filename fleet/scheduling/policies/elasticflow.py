@@ -34,17 +34,17 @@ class Quota(Protocol):
 
 @dataclass(frozen=True)
 class ElasticFlow:
-    """Admit jobs whose deadlines can be met with those of all others, and give what is left where it returns most.
+    """Admit jobs whose deadlines can be met along with all others, and give spare devices where they return most.
 
     A job that arrives is promised as little as it needs, slot by slot; if that is not free, all promises are filled
     anew with the work that is left, by deadline. If one then fails, the job is dropped, and all stays as it was: so a
     promise, once made, can always be kept. Jobs without a deadline, jobs whose deadline is soft and cannot be met, and
-    jobs whose length nobody knows take part in what is left alone. Counts are powers of two, on buddy blocks.
+    jobs of unknown length get spare devices alone. Counts are powers of two, on buddy blocks.
 
     Args:
-        slot: seconds; what is promised changes at multiples of it.
+        slot: seconds; promised levels change at multiples of it.
         reserve: devices that are not promised, so that as many may fail.
-        order: in which jobs that arrive at once are looked at: "arrival" (that of the trace) or "deadline".
+        order: the order in which jobs that arrive at once are tried: "arrival" (the trace's) or "deadline".
         quota: asked before a job is admitted; None: there is none.
 
     Raises:
@@ -110,7 +110,7 @@ class ElasticFlow:
         return admitted, dropped
 
     def _waits(self, job: JobState) -> bool:
-        """Whether a job that is not admitted takes part in what is left."""
+        """Whether a job that is not admitted may get spare devices."""
         return job.soft or job.remaining == math.inf
 
     def _sorted(self, new: list[JobState]) -> list[JobState]:

@@ -17,7 +17,7 @@ class ElasticFlowSlot(ElasticFlow):
     """ElasticFlow, asked at the ends of slots; the jobs that came in one are admitted together, or all are dropped.
 
     Args:
-        slot, reserve, order, quota: as to ElasticFlow; the order makes no difference.
+        slot, reserve, order, quota: as for `ElasticFlow`; the order makes no difference.
     """
 
     name: ClassVar[str] = "elasticflow-slot"

@@ -19,7 +19,7 @@ class Gandiva:
     """A node serves jobs of one size; where these are too many they take turns.
 
     A new job goes to a node of its affinity that has room, else to a free node, else it waits for its turn on the least
-    loaded of its affinity (4.2, Algorithm 1). Whoever has run for a quantum is suspended for whoever has waited longest
+    loaded of its affinity (4.2, Algorithm 1). A job that has run for a quantum is suspended for the longest waiting one
     (4.1). Each size has nodes in proportion to the devices that its jobs ask for (4.3, grow-shrink), at least one.
 
     What needs measured interference is left out: packing of several jobs on one device, and migration to better ones. A

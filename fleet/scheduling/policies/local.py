@@ -17,7 +17,7 @@ from fleet.scheduling.policies.checks import check_flag
 class Local:
     """As soon as devices are free, form flotillas of waiting jobs on them; what runs is left alone.
 
-    The paper does not say which r_fast a job that fills released devices is to keep up with. Here it is the fastest of
+    The paper does not say with which r_fast a job that fills released devices should keep up. Here it is the fastest of
     all unfinished jobs, also of those that run: it joins them.
 
     Args:

@@ -32,11 +32,11 @@ class Malleable:
     The shares are those with which all unfinished jobs end at the same time, and no plan ends earlier
     (`water_fill`). Shares are seldom whole. A job keeps its devices while its share lies between the corners of its
     rate curve that enclose its count; it moves when it has fallen so far behind, or so far ahead, that it does not.
-    Devices that are left go to the jobs with the largest part of a further step; those of jobs that are ahead go to
+    Devices that are left go to the jobs with the largest part of a further step; devices of jobs that are ahead go to
     jobs that are behind.
 
     Args:
-        mean_epochs: of a job's whole training; the policy then knows nothing else of how long jobs train. None: it
+        mean_epochs: mean of a job's whole training; the policy then knows nothing else of how long jobs train. None: it
             knows what the driver knows.
 
     Raises:

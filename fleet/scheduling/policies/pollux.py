@@ -81,7 +81,7 @@ class Pollux:
         return Plan(placed, batches=batches, wake=wake)
 
     def _losses(self, job: JobState, state: State, fair: int, most: int, each: int) -> Floats:
-        """What each count from 0 on adds to the sum that is to be small."""
+        """How much each count from 0 on adds to the sum that should be small."""
         rates = _rates(job, min(job.limit, max(most, 1)), each)
         tried = job.scaling.tried if isinstance(job.scaling, Goodput) else job.limit
         reach = min(len(rates), max(1, 2 * tried), max(most, 1))

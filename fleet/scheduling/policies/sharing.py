@@ -36,8 +36,8 @@ class Sharing:
     the devices that are free, than moving them costs.
 
     Args:
-        streams: lanes at the same time, of each sharing class.
-        mean_epochs: of a job's whole training; the policy then knows nothing else of how long jobs train. None: it
+        streams: lanes of each sharing class at the same time.
+        mean_epochs: mean of a job's whole training; the policy then knows nothing else of how long jobs train. None: it
             knows what the driver knows.
 
     Raises:
@@ -87,7 +87,7 @@ class Sharing:
     def _formed(
         self, market: Market, old: Sequence[PacedLane], seconds: float
     ) -> tuple[list[PacedLane], list[PacedLane]]:
-        """The lanes that are broken, those of the least worth for their devices first, and those that are formed."""
+        """The lanes that are broken, the least worth for their devices first, and the lanes that are formed."""
         order = sorted(old, key=lambda lane: lane.value(market.worth) / lane.devices)
         best: tuple[float, int, list[PacedLane]] = (-math.inf, 0, [])
         for number in sorted({0, 1, 2, len(order)}):

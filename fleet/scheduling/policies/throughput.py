@@ -50,7 +50,7 @@ class Throughput:
         backfill: whether later jobs may go before one that does not fit (their Figure 4; their text ends the trial).
         priority_base: how many times as much the throughput of a job counts for each step of its priority, which then
             also orders the queue; 1: priorities are ignored.
-        price: of a device, in units of a device's throughput: devices that bring less than they cost stay free.
+        price: a device's cost, in units of a device's throughput: devices that bring less than they cost stay free.
         stay: throughput that a move must bring so that a running job moves.
 
     Raises:
@@ -174,7 +174,7 @@ class Throughput:
 
 
 def _same(known: JobState, job: JobState) -> bool:
-    """Whether the curve of one is that of the other."""
+    """Whether both have the same curve."""
     same = known.rate is job.rate and known.scaling is job.scaling and known.limit == job.limit
     return same and known.batches == job.batches and known.batch == job.batch
 
@@ -209,7 +209,7 @@ def _placed(
 
 
 def _batches(placed: Allocation, state: State, curves: Mapping[str, BatchCurve]) -> dict[str, int]:
-    """The batches that change: of jobs that move."""
+    """The batches that change, as they do for jobs that move."""
     batches: dict[str, int] = {}
     for name, devices in placed.items():
         if state.running.get(name) != devices:

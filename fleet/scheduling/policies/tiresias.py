@@ -15,7 +15,7 @@ from fleet.scheduling.queues.service_queues import ServiceQueues
 
 @dataclass(frozen=True)
 class Tiresias:
-    """Who has had little goes first: jobs are preempted by those of an earlier queue, and by no others.
+    """Serve the job that has had least first: jobs of an earlier queue preempt others, and no other jobs do.
 
     A job's service is devices x seconds (3.2.1). New jobs are in the first queue, and go down by one at each threshold
     (3.2.2, priority discretisation). A job that waits gets its gang from free devices or from jobs of later queues, the
@@ -48,7 +48,7 @@ class Tiresias:
             raise ValueError(f"promote is {self.promote}; it must be 0 (never) or more, and finite")
 
     def plan(self, state: State) -> Plan:
-        """The waiting jobs of each queue in turn, on free devices and on those of later queues."""
+        """Place the waiting jobs of each queue in turn, on free devices and on devices of later queues."""
         queues = ServiceQueues.of(state, self.thresholds, self.promote)
         placed: dict[str, tuple[int, ...]] = {}
         stopped: dict[str, None] = {}

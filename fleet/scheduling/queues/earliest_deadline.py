@@ -68,7 +68,7 @@ class Projection:
 
     Args:
         now: seconds since the run began.
-        devices: of the cluster.
+        devices: number of devices of the cluster.
         scale: how many devices a job takes.
         interval: seconds; devices are given anew at its multiples alone. 0: at once.
     """

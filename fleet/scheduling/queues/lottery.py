@@ -11,7 +11,7 @@ from fleet.scheduling.model.state import JobState
 def drawn(jobs: Iterable[JobState], *path: str | int) -> list[JobState]:
     """The jobs in a random order, each by a number drawn from the seed path (*path, its name).
 
-    So the order of two jobs is the same each time, whoever else is there.
+    So the order of two jobs is the same each time, with any other jobs beside them.
     """
     return sorted(jobs, key=lambda job: (_number(*path, job.name), job.name))
 

@@ -1,4 +1,4 @@
-"""Jobs in queues by the service that they have had: kept from plan to plan, so that a plan costs what has changed."""
+"""Jobs in queues by the service that they have had, kept from plan to plan: a plan's cost depends on changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ServiceQueues:
 
     @classmethod
     def of(cls, state: State, thresholds: tuple[float, ...], promote: float) -> ServiceQueues:
-        """The queues of the last plan with what has changed since, or new ones."""
+        """The queues of the last plan with the changes since, or new ones."""
         if isinstance(state.memo, cls):
             queues, names = state.memo, {*state.changed, *state.memo._moved}
         else:

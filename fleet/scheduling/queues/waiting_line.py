@@ -1,4 +1,4 @@
-"""Who waits, in order: kept from plan to plan, so that a plan costs what has changed and not what waits."""
+"""The waiting jobs, in order: kept from plan to plan, so that a plan's cost depends on the changes alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WaitingLine:
 
     @classmethod
     def of(cls, state: State, key: Key = by_arrival) -> WaitingLine:
-        """The line of the last plan with what has changed since, or a new one."""
+        """The line of the last plan with the changes since, or a new one."""
         line = state.memo if isinstance(state.memo, cls) else None
         if line is None:
             line = cls(key)

@@ -13,7 +13,7 @@ class Guarantees:
     """Reservations that together fit on the machine, each long enough for its job.
 
     Args:
-        demands: of the jobs whose deadlines were promised.
+        demands: the demands of the jobs whose deadlines were promised.
         promised: job -> its reservation so far, to be kept where it still holds.
         now: seconds since the run began.
         devices: that work.
@@ -39,7 +39,7 @@ class Guarantees:
     def admit(self, demand: Demand) -> bool:
         """Whether a newcomer's deadline can be promised beside the others; if so it is, and has its reservation.
 
-        First what is left over is tried, then all jobs anew one after the other, then all jobs at once.
+        It first tries the devices that are left over, then all jobs anew one after the other, then all jobs at once.
         """
         reservation = self._profile.reserve(demand)
         if reservation is not None:

@@ -17,7 +17,7 @@ STEEPNESS = (6.0, 12.0, 24.0, 48.0, 96.0)
 _FLOOR = 0.02  # the price of a device-second that nobody else wants, so that nobody wastes it
 _RESTARTS = 3  # of one job between two deadlines: at its begin, and at both ends of its turn on a shared device
 _SPARE = 1e-6  # devices that rounding may take
-_MOST_INFLATED = 1.3  # of what is needed, for curves that are not concave
+_MOST_INFLATED = 1.3  # times the samples that are needed, for curves that are not concave
 
 
 def fill_jointly(demands: Sequence[Demand], now: float, devices: int) -> dict[str, Reservation] | None:
@@ -33,7 +33,7 @@ def fill_jointly(demands: Sequence[Demand], now: float, devices: int) -> dict[st
     interval's length, and every reservation is checked on its true curve in the end.
 
     Args:
-        demands: of all jobs, in any order.
+        demands: the demands of all jobs, in any order.
         now: seconds since the run began.
         devices: M.
     """

@@ -1,4 +1,4 @@
-"""What is kept free for one job: so many devices from then until then, enough to be done by its deadline."""
+"""A reservation for one job: so many devices from then until then, enough to be done by its deadline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Demand:
     """What a job needs by when.
 
     Attributes:
-        name: of the job.
+        name: the job's name.
         samples: that it must still train.
         deadline: seconds since the run began.
         levels: its speeds.
@@ -78,7 +78,7 @@ class Demand:
 
 
 def trained(reservation: Reservation, demand: Demand, now: float) -> float:
-    """Samples that the job trains from `now` on if it gets what is reserved, and nothing else.
+    """Samples that the job trains from `now` on if it gets its reservation, and nothing else.
 
     Each change of the number of devices costs a restart; to go on with the devices that it has now costs nothing.
     """

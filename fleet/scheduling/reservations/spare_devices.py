@@ -11,14 +11,14 @@ from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 @dataclass(frozen=True)
 class Share:
-    """What a job has for sure, and what more would help it.
+    """The devices that a job has for sure, and how far more would help it.
 
     Attributes:
-        name: of the job.
+        name: the job's name.
         levels: its speeds.
         reserved: devices that it has in any case.
         held: devices that it has now.
-        samples: that it must still train.
+        samples: samples that it must still train.
         restart: seconds that getting other devices costs.
         worth: samples/s for which it would pay one device-second later on.
     """
@@ -42,13 +42,13 @@ class Share:
 
 
 def share_spare(shares: Sequence[Share], spare: int) -> dict[str, int]:
-    """Job -> its devices: those reserved, and more in the order of what they save, as long as there are any.
+    """Job -> its devices: the reserved ones, and more, given in the order of their savings as long as there are any.
 
-    Where moving costs time, who runs keeps what it has as far as possible, and moves only if that pays.
+    Where moving costs time, a running job keeps its devices as far as possible, and moves only if that pays.
 
     Args:
-        shares: of all jobs; the first goes first where two would save the same.
-        spare: devices beyond those reserved.
+        shares: the shares of all jobs; the first goes first where two would save the same.
+        spare: devices beyond the reserved ones.
     """
     counts = {share.name: share.reserved for share in shares}
     moving = [share for share in shares if share.restart and share.held > share.reserved]
@@ -67,7 +67,7 @@ def share_spare(shares: Sequence[Share], spare: int) -> dict[str, int]:
 
 
 def _climb(shares: Sequence[Share], counts: dict[str, int], spare: int) -> int:
-    """Level by level, the most valuable first; return what is left over."""
+    """Give devices level by level, the most valuable first; return the number left over."""
     heap: list[tuple[float, int, int]] = []
     for index, share in enumerate(shares):
         level = share.levels.level(counts[share.name])

@@ -59,7 +59,7 @@ class SpeedLevels:
         return self._levels[min(devices, self.peak)]
 
     def useful(self, devices: int) -> int:
-        """Of so many devices those that are worth giving."""
+        """How many of so many devices are worth giving."""
         level = self.level(devices)
         return self.steps[level - 1][0] if level else 0
 

@@ -15,7 +15,7 @@ def knapsacks(gains: Floats, counts: Counts, devices: int) -> tuple[Floats, Floa
     """The most that jobs bring on the devices, if each may be there in part.
 
     Args:
-        gains: of each job, by (knapsack, job).
+        gains: each job's gains, by (knapsack, job).
         counts: devices that it needs, 1 or more, by (knapsack, job).
 
     Returns:

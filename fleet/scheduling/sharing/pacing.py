@@ -32,7 +32,7 @@ class PacedLane:
 
     @property
     def devices(self) -> int:
-        """Of all members."""
+        """The devices of all members."""
         return sum(self.counts.values())
 
     def value(self, worth: Floats) -> float:

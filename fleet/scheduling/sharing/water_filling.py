@@ -84,10 +84,10 @@ def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) 
 
 
 def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
-    """The same T, with the devices that nobody needs for it given to those whom they bring to an earlier end.
+    """The same T, with the devices that no job needs for it given to jobs that end earlier with them.
 
     Where a job at its fastest rate decides T, devices are left over. That job keeps its share, and the others are
-    filled anew, until nothing is left or nobody can use more. Arguments as to `water_fill`.
+    filled anew, until no device is left or no job can use more. The arguments are `water_fill`'s.
     """
     shares, low, high, full = (getattr(filling, name).copy() for name in ("shares", "low", "high", "full"))
     while full.any() and not full.all() and (left := devices - int(high[full].sum())) > 0:

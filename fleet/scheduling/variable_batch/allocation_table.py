@@ -41,7 +41,7 @@ def best_counts(gains: Sequence[Floats], devices: int) -> list[int] | None:
 
     Eq. 4: P(j, K) = max over k of P(j - 1, K - k) + T_j(k), kept over the devices beyond what the jobs need at least,
     for only these are there to be chosen. A row of the table is computed at once. The rows of n jobs that gain alike
-    are joined by doubling, in about log2 n steps. Of equal sums the one with the fewest devices is taken.
+    are joined by doubling, in about log2 n steps. Among equal sums the one with the fewest devices is taken.
 
     Args:
         gains: for each job, T_j on 1, 2, ..., k_max devices; -inf where it cannot run.

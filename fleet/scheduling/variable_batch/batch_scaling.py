@@ -58,13 +58,13 @@ class BatchScaling:
 
     Saxena et al. (2020, III-B) have t_proc(b / k) for the first term. Here a device of k turns ceil(N / k) workers with
     b / N samples each, whatever k is: u(k) = ceil(N / k) / N of a step of one device, t_1(b). The times of summing,
-    t_comm(k) = b_0 / r(k) - t_1(b_0) u(k), are what is left of the measured steps with the job's own batch b_0; they do
+    t_comm(k) = b_0 / r(k) - t_1(b_0) u(k), are the rest of the measured steps with the job's own batch b_0; they do
     not depend on b.
 
     Args:
         curve: r(k), with b_0.
         own: b_0, samples of a step.
-        range: the batches that the job may have; a rate that is asked for another is that of the nearest.
+        range: the batches that the job may have; another batch has the rate of the nearest.
         alone: batch -> samples/s on one device, of batches other than b_0; t_1 is interpolated between these and b_0,
             and proportional to b beyond them.
     """

@@ -45,7 +45,7 @@ class BatchCurve:
 
 
 class AllReduceTimes:
-    """t_comm(p, k), seconds in which k devices sum p weights, interpolated between what was measured.
+    """t_comm(p, k), seconds in which k devices sum p weights, interpolated between measurements.
 
     One device takes none. Below the fewest measured weights, and beyond the most, the time is proportional to them.
 
@@ -84,7 +84,7 @@ class AllReduceTimes:
 class Scalability:
     """Rates of a job: T_j(b, k) = b / (t_proc(ceil(b / k)) + t_comm(p, k)), samples/s.
 
-    t_proc is interpolated between what was measured, and is that of the smallest measured batch below it. Where
+    t_proc is interpolated between measurements; below the smallest measured batch it stays as it is there. Where
     ceil(b / k) exceeds the largest measured batch, b_max, it does not fit on a device: the rate is 0. So it is where a
     device would have no sample, and on more devices than `reducing` was measured on.
 
@@ -176,7 +176,7 @@ def curve_of(job: JobState, mode: str, limit: int) -> BatchCurve:
     A job without `scaling`, or without a known batch, scales as its rate curve says, whatever its batch.
 
     Args:
-        mode: of `MODES`.
+        mode: one of `MODES`.
     """
     limit, allowed = min(limit, job.limit), batches_of(job, mode)
     if job.scaling is None or allowed is None:
