@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.profiling.plan import Measurement
 from fleet.profiling.profiler import Profiler, Result
 from fleet.run_directory.journal import Journal

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import AddJob
 from fleet.profiling.sizing import Size, assumed_rate, size_of
 from fleet.run.bad_input import BadInput
@@ -109,7 +110,7 @@ class Newcomers:
         self.rank.runtime = self.book.runtime = new.runtime
         self.sizes[job.name] = new.size
         self.tell(AddJob(mapping))
-        self.ledger.add(new.record)
+        self.ledger.added(new.record)
         self.ledger.rated(job.name, new.curve)
         self.write(new.runtime, job, new.size)
         fitted = [float(rate) for rate in new.curve.rates(min(job.virtual_workers, self.ledger.cluster.size))]

@@ -14,11 +14,14 @@ from time import perf_counter
 from typing import Any
 
 import fleet
+from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.coordinator import Coordinator
-from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost, lost_ranks
+from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
     TO_TRAINER,
@@ -56,6 +59,7 @@ from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import Policy, chooses_batches, policy
 from fleet.spec import EnsembleSpec, Job, spec_hash
 
@@ -159,8 +163,7 @@ class Session:
         jobs = [self._record(self.runtime, job) for job in self.spec.jobs]
         chosen = self.spec.policy
         ledger = Ledger(self.rank.cluster.cluster, jobs, self.spec.seed, chosen.restart, chosen.margin)
-        for event in read_journal(directory.journal):
-            ledger.remember(event)
+        recall(ledger, read_journal(directory.journal))
         for job in ledger.unfinished:
             found = self._stands(job.name)
             if found.rejected and found.path is None:
@@ -183,12 +186,13 @@ class Session:
         mixed_kinds, _ = mixes_kinds(runtime, job.name, self._device)
         samples = runtime.data_of(job.name).samples
         batches = self._batches.range_of(job, samples)
-        return JobRecord(
-            job.name, f"{data_key(job)}/{job.seed}", job.virtual_workers, mixed_kinds=mixed_kinds,
+        state = JobState(
+            job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
             arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
             priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
-            batches=batches, samples=job.stop.epochs * samples, epoch_samples=samples,
+            remaining=job.stop.epochs * samples, epoch=samples,
         )  # fmt: skip
+        return JobRecord.of(state, f"{data_key(job)}/{job.seed}", batches)
 
     def _open_journal(self, journal: Journal, ledger: Ledger, sizes: Mapping[str, Size], plan: Policy) -> None:
         rehearsal = self.runtime.rehearsal
@@ -208,8 +212,7 @@ class Session:
             journal.write("warning", text=text, job=job.name)
         for name, why in self._ended.items():
             record = ledger.jobs[name]
-            ledger.found_done(name, record.metrics, record.checkpoint)
-            journal.write(
+            Bookkeeper(ledger, journal).record(
                 "done", round=None, job=name, devices=[], epoch=record.epoch, why=why, metrics=record.metrics,
                 checkpoint=record.checkpoint,
             )  # fmt: skip
@@ -273,8 +276,7 @@ class Session:
         for name, result in session.failures.items():
             left = result.failure
             assert left is not None
-            ledger.failed_to_measure(name, left.traceback or left.error)
-            journal.write(
+            Bookkeeper(ledger, journal).record(
                 "failed",
                 round=None,
                 job=name,
@@ -313,32 +315,16 @@ class Session:
             self.failure, self.rank.stop, self._skipped.take, partial(lost_ranks, self.rank.world),
         )  # fmt: skip
 
-        def save() -> None:
-            directory.write_run_json(self._run_json(ledger, journal, "stopped"))
-
         newcomers = Newcomers(
             AddedJobs(directory.path), self.rank, ledger, journal, book, dict(sizes),
             self._known.of, self._record, partial(write_job, journal), self._tell,
         )  # fmt: skip
-
-        def set_batch(job: str, batch: int) -> None:
-            self._batches.set(job, batch)
-            book.runtime = self.runtime
-
-        save()
+        outside = _AroundTheCoordinator(
+            self, newcomers, book, lambda: directory.write_run_json(self._run_json(ledger, journal, "stopped"))
+        )
+        outside.save()
         silence = runtime.timeout + GRACE_SECONDS
-        Coordinator(
-            plan,
-            executor,
-            ledger,
-            journal,
-            self._walltime,
-            Seldom(save),  # it grows with jobs and rounds
-            silence,
-            take_in=newcomers.take_in,
-            set_batch=set_batch,
-            stands=self._stands,
-        ).run()
+        Coordinator(plan, executor, Bookkeeper(ledger, journal), outside, silence).run()
 
     def _run_json(self, ledger: Ledger, journal: Journal, status: str) -> dict[str, Any]:
         more = {
@@ -364,6 +350,30 @@ class Session:
         if self.rank.options.profile is None:
             show_result(directory.path, sum(self._skipped.counts.values()))
         return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
+
+
+class _AroundTheCoordinator(Outside):
+    """What the coordinator needs of a session."""
+
+    def __init__(self, session: Session, newcomers: Newcomers, book: LaneBook, write: Callable[[], None]) -> None:
+        self._session, self._newcomers, self._book = session, newcomers, book
+        self._save = Seldom(write)  # it grows with jobs and rounds
+
+    def stop_requested(self) -> bool:
+        return self._session._walltime()
+
+    def take_in(self) -> None:
+        self._newcomers.take_in()
+
+    def set_batch(self, job: str, batch: int) -> None:
+        self._session._batches.set(job, batch)
+        self._book.runtime = self._session.runtime
+
+    def stands(self, job: str) -> Standing:
+        return self._session._stands(job)
+
+    def save(self) -> None:
+        self._save()
 
 
 def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fleet.scheduling.model import transitions
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
@@ -59,13 +60,12 @@ class Books:
 
     def promised(self, name: str) -> None:
         """A job's deadline is promised."""
-        self.unfinished[name] = self._job(name).changed(admitted=True)
+        self.unfinished[name] = transitions.promised(self._job(name))
         self.admitted[self.row[name]] = True
 
     def pardoned(self, name: str, now: float) -> None:
         """A job's service until now no longer counts against it."""
-        job = self._job(name)
-        self.unfinished[name] = job.changed(pardoned=job.attained_at(now))
+        self.unfinished[name] = transitions.pardoned(self._job(name), now)
 
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""
@@ -86,14 +86,12 @@ class Books:
         if before - len(self.free) != len(devices):
             raise BadPlan(f"job {name} is given devices {devices}, of which some are not free")
         row = self.row[name]
-        restarts = 0
-        if math.isnan(self.begin[row]):
+        again, ready = not math.isnan(self.begin[row]), now + delay
+        if not again:
             self.begin[row] = now
-        else:
-            self.restarts[row] = restarts = job.restarts + 1
-        ready = now + delay
         self.running[name] = devices
-        self.unfinished[name] = job.changed(since=now, ready=ready, pace=pace, held=len(devices), restarts=restarts)
+        after = self.unfinished[name] = transitions.given(job, len(devices), now, ready, pace, again)
+        self.restarts[row] = after.restarts
         self.version[row] += 1
         self.speedup += pace / self.single[row]
         return ready + job.remaining / pace
@@ -104,27 +102,15 @@ class Books:
         single, self.single[row] = self.single[row], job.rate(1)  # another one, where its curve is that of an epoch
         self.alone += (job.remaining - samples) / single
         self.speedup += pace / self.single[row] - job.pace / single
-        self.unfinished[name] = job.changed(
-            remaining=samples, trained=job.trained + job.remaining - samples, ready=since, pace=pace
-        )
+        self.unfinished[name] = transitions.repaced(job, samples, since, pace)
         self.version[row] += 1
         return self.version[row]
 
     def taken(self, name: str, now: float) -> None:
         """A job loses all its devices; what it has trained stays."""
         job, held = self.unfinished[name], self.running[name]
-        left, service = max(0.0, job.remaining_at(now)), job.attained_at(now)
-        self._release(job, job.remaining - left, now)
-        self.unfinished[name] = job.changed(
-            remaining=left,
-            trained=job.trained + job.remaining - left,
-            attained=service,
-            since=now,
-            ready=now,
-            pace=0.0,
-            held=0,
-            last=held,
-        )
+        after = self.unfinished[name] = transitions.taken(job, held, now)
+        self._release(job, job.remaining - after.remaining, now)
         self.version[self.row[name]] += 1
 
     def done(self, name: str, now: float) -> None:

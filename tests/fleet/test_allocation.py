@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.coordination.ledger import JobRecord, Ledger
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded
+from fleet.coordination.bookkeeper import change
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.machine.signals import StopFlag
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.walltime import Walltime
 from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 
@@ -66,7 +68,7 @@ def test_nothing_is_found_outside_of_all() -> None:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    jobs = [JobRecord(name, "s", 2, curve=RateCurve({1: 10.0}, per_node=2), batch=40) for name in ("a", "b")]
+    jobs = [JobRecord.of(JobState(name, RateCurve({1: 10.0}, per_node=2), 2, batch=40), "s") for name in ("a", "b")]
     ledger = Ledger(Cluster((2,)), jobs, seed=0)
     ledger.planned({"a": (0,), "b": (1,)}, 0.0)
     for place, job in enumerate(jobs):
@@ -83,7 +85,7 @@ def walltime(folder: Path, ledger: Ledger, left: float, variables: Mapping[str, 
 
 def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledger, tmp_path: Path) -> None:
     for seconds in (3.0, 2.0):
-        ledger.saved(CheckpointWritten("a", 1, 0, "a.h5", 10, seconds, ""))
+        ledger.saved("a", "a.h5", seconds)
     assert ledger.seconds_to_stop() == pytest.approx(4.0 + 3.0 + 3.0)  # b is thought to take as long as the longest
     assert not walltime(tmp_path, ledger, 16.0)()
     stop = walltime(tmp_path, ledger, 15.0)
@@ -94,11 +96,10 @@ def test_a_run_stops_for_a_step_and_all_checkpoints_and_the_margin(ledger: Ledge
 
 def test_what_a_job_does_not_hear_in_counts_as_it_was_in_its_last_epoch(ledger: Ledger) -> None:
     """An evaluation, say: it is longer than any step."""
-    none = (0.0,)
     for longest in (90.0, 30.0):
-        ledger.epoch_ended(EpochEnded("a", 1, 10, 5.0, 0.0, {}, 0.1, none, none, none, deaf=longest), 1.0)
+        ledger.was_deaf("a", longest)
         assert ledger.seconds_to_stop() == pytest.approx(longest)
-    ledger.remember({"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
+    change(ledger, {"event": "epoch", "t": 2.0, "job": "b", "epoch": 1, "metrics": {}, "deaf": 40.0})
     assert ledger.seconds_to_stop() == pytest.approx(40.0)
 
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from fleet.coordination.executor import GroupEnded
-from fleet.coordination.ledger import JobRecord, Ledger
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Progress
+from fleet.coordination.bookkeeper import change
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
@@ -17,8 +17,8 @@ from fleet.scheduling.model.state import Cluster
 def ledger(**more: float) -> Ledger:
     """One job of three epochs of 100 samples, in steps of 10: 10 samples/s on a device, 20 on two."""
     curve = RateCurve({1: 10.0, 2: 20.0}, per_node=2)
-    record = JobRecord("a", "data/0", 2, curve=curve, batch=10, samples=300, epoch_samples=100, **more)  # type: ignore[arg-type]
-    return Ledger(Cluster((2,)), [record], seed=0)
+    job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100, **more)  # type: ignore[arg-type]
+    return Ledger(Cluster((2,)), [JobRecord.of(job, "data/0")], seed=0)
 
 
 def seen(books: Ledger, now: float) -> JobState:
@@ -26,9 +26,8 @@ def seen(books: Ledger, now: float) -> JobState:
     return job
 
 
-def epoch(number: int, rate: float = 20.0) -> EpochEnded:
-    none = (0.0, 0.0)
-    return EpochEnded("a", number, 10 * number, 5.0, rate, {"loss": 1 / number}, 0.1, none, none, (5.0, 5.0))
+def end_epoch(books: Ledger, number: int, now: float, rate: float = 20.0) -> None:
+    books.epoch_ended("a", number, {"loss": 1 / number}, rate, now)
 
 
 def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> None:
@@ -36,11 +35,11 @@ def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> No
     assert seen(books, 4.0).remaining_at(4.0) == 300
     books.started("a", (0, 1), 10.0)
     assert seen(books, 12.0).remaining_at(12.0) == 300 - 2 * 20
-    books.epoch_ended(epoch(1), 15.0)
+    end_epoch(books, 1, 15.0)
     state = seen(books, 17.0)
     assert state.remaining_at(17.0) == 200 - 2 * 20
     assert (state.trained_at(17.0), state.losses, state.epoch) == (140, (1.0,), 100)
-    books.epoch_ended(epoch(2), 20.0)
+    end_epoch(books, 2, 20.0)
     assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
 
 
@@ -54,18 +53,18 @@ def test_a_job_that_is_late_still_has_a_step_to_do() -> None:
 def test_progress_tells_where_a_job_stands_in_its_epoch() -> None:
     books = ledger()
     books.started("a", (0, 1), 10.0)
-    books.progressed(Progress("a", 0, 4, 10, 20.0), 13.0)  # 40 samples, not the 60 of its pace
+    books.progressed("a", 0, 4, 13.0)  # 40 samples, not the 60 of its pace
     assert seen(books, 14.0).remaining_at(14.0) == 300 - 40 - 20
-    books.progressed(Progress("a", 5, 1, 10, 20.0), 14.0)  # of another epoch: it is overtaken by the epoch's own word
+    books.progressed("a", 5, 1, 14.0)  # of another epoch: it is overtaken by the epoch's own word
     assert seen(books, 14.0).remaining_at(14.0) == 300 - 40 - 20
 
 
 def test_service_is_that_of_all_devices_until_now() -> None:
     books = ledger()
     books.started("a", (0, 1), 10.0)
-    books.epoch_ended(epoch(1), 15.0)
+    end_epoch(books, 1, 15.0)
     assert seen(books, 17.0).attained_at(17.0) == 14
-    books.ended(GroupEnded("a", (0, 1), "stopped", "policy", 1, 3), 18.0)
+    books.stopped("a", 1, 3, 18.0)
     stopped = seen(books, 30.0)
     assert (stopped.attained_at(30.0), stopped.remaining_at(30.0), stopped.last, stopped.held) == (16, 170, (0, 1), 0)
     books.pardoned("a", 30.0)
@@ -87,31 +86,31 @@ def test_the_longest_forming_is_what_a_restart_may_cost() -> None:
         books.formed(seconds)
     assert seen(books, 0.0).restart == 2
     later = ledger()
-    later.remember({"event": "formed", "job": "a", "seconds": 3.0})
+    change(later, {"event": "formed", "job": "a", "seconds": 3.0})
     assert seen(later, 0.0).restart == 3
 
 
 def test_a_measurement_tells_what_forming_costs_before_any_group_trains() -> None:
     books = ledger()
-    books.remember({"event": "profile", "job": "a", "forming": 1.5})
-    books.remember({"event": "profile", "job": "a"})  # of a run that was begun before this was measured
+    change(books, {"event": "profile", "job": "a", "forming": 1.5})
+    change(books, {"event": "profile", "job": "a"})  # of a run that was begun before this was measured
     assert seen(books, 1.0).restart == 1.5
 
 
 def test_promises_leave_with_their_jobs() -> None:
     books = ledger()
-    books.promises["a"] = "two devices"
+    books.promised({"a": "two devices"})
     books.started("a", (0, 1), 0.0)
-    books.ended(GroupEnded("a", (0, 1), "stopped", "policy", 1, 0), 5.0)
+    books.stopped("a", 1, 0, 5.0)
     assert books.state(5.0).promises == {"a": "two devices"}
     books.started("a", (0, 1), 6.0)
-    books.ended(GroupEnded("a", (0, 1), "done", "epochs", 3, 0), 16.0)
+    books.done("a", 3, {}, None, 16.0)
     assert not books.promises
 
 
 def test_a_dropped_job_has_failed_and_says_why() -> None:
     books = ledger()
-    books.dropped("a", "too late")
+    books.failed("a", 0, "too late", 1.0)
     assert books.unfinished == [] and books.status == "failed"
     assert books.jobs["a"].result()["error"] == "too late"
 
@@ -119,26 +118,26 @@ def test_a_dropped_job_has_failed_and_says_why() -> None:
 def test_a_rate_that_was_seen_changes_the_curve() -> None:
     books = ledger()
     books.started("a", (0, 1), 0.0)
-    books.epoch_ended(epoch(1, rate=40.0), 5.0)
+    end_epoch(books, 1, 5.0, rate=40.0)
     assert seen(books, 5.0).pace == pytest.approx(30.0)  # half of what was known, half of what was seen
 
 
 def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() -> None:
     books = ledger()
     books.started("a", (0, 1), 10.0)
-    books.epoch_ended(epoch(1), 15.0)
-    books.saved(CheckpointWritten("a", 1, 0, "a.h5", 10, 0.1, ""))
-    books.epoch_ended(epoch(2), 20.0)
+    end_epoch(books, 1, 15.0)
+    books.saved("a", "a.h5", 0.1)
+    end_epoch(books, 2, 20.0)
     books.devices_lost([1])
-    books.ended(GroupEnded("a", (0, 1), "lost", "", 1, 0), 21.0)
+    change(books, {"event": "stopped", "t": 21.0, "job": "a", "why": "lost", "epoch": 1, "step": 0, "devices": [0, 1]})
     assert books.status == "stopped" and not books.running
     again = books.state(22.0)
     assert again.unavailable == {1} and again.available == [0]
     assert seen(books, 22.0).remaining_at(22.0) == 200
     assert seen(books, 22.0).losses == (1.0,), "the second epoch is trained again"
     assert books.jobs["a"].ranks_cost == 1
-    books.saved(CheckpointWritten("a", 2, 0, "a.h5", 10, 0.1, ""))
+    books.saved("a", "a.h5", 0.1)
     assert books.jobs["a"].ranks_cost == 0
     books.started("a", (0,), 30.0)
-    books.ended(GroupEnded("a", (0,), "lost", "", 2, 0), 31.0)
+    change(books, {"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]})
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"

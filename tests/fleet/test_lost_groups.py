@@ -6,11 +6,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import MOST_LOSSES, Coordinator
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, Start, Started, StopReason
-from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.coordination.outside import Outside
 from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.policies import policy
@@ -59,11 +63,11 @@ def trained(
     events: list[dict[str, Any]] = []
     journal = Journal(None, lambda: 0.0)
     journal.listen(events.append)
-    books = Ledger(Cluster((8,)), [JobRecord("a", "data/0", 1, curve=RateCurve({1: 10.0}, per_node=8))], seed=0)
+    books = Ledger(Cluster((8,)), [JobRecord.of(JobState("a", RateCurve({1: 10.0}, 8), 1), "data/0")], seed=0)
     machine = Losing(losses, own)
-    Coordinator(
-        policy("baseline"), machine, books, journal, lambda: False, lambda: None, math.inf, math.inf, stands=stands
-    ).run()
+    outside = Outside()
+    outside.stands = stands  # type: ignore[method-assign]
+    Coordinator(policy("baseline"), machine, Bookkeeper(books, journal), outside, math.inf, math.inf).run()
     return machine, books, events
 
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.ledger import JobRecord, Ledger
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.spec import EnsembleSpec
@@ -43,6 +45,8 @@ def test_on_accelerators_a_model_with_convolutions_may_not() -> None:
 
 def test_policies_are_told() -> None:
     curve = RateCurve({1: 10.0}, 2)
-    records = [JobRecord("a", "s", 1, curve=curve, mixed_kinds=True), JobRecord("b", "s", 1, curve=curve)]
+    records = [
+        JobRecord.of(JobState(name, curve, 1, mixed_kinds=mixed), "s") for name, mixed in (("a", True), ("b", False))
+    ]
     jobs = Ledger(Cluster((2,)), records, 0).state(0.0).jobs
     assert [job.mixed_kinds for job in jobs] == [True, False]

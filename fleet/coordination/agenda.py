@@ -1,0 +1,50 @@
+"""When the policy is asked next, and what it does not know yet."""
+
+from __future__ import annotations
+
+import math
+
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.trigger import Trigger
+
+
+class Agenda:
+    """Gathers what happens between two plans. Times are seconds of the run.
+
+    Args:
+        trigger: says how long events wait.
+    """
+
+    def __init__(self, trigger: Trigger) -> None:
+        self._trigger = trigger
+        self._changed: list[str] = []
+        self._events = 0
+        self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan waits not
+        self._memo: object = None
+        self.clearing = False  # all groups leave first
+
+    @property
+    def next(self) -> float:
+        """When the policy is to be asked."""
+        return math.inf if self.clearing else min(self._due, self._wake)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Jobs that the last plan knew otherwise."""
+        return tuple(self._changed)
+
+    @property
+    def memo(self) -> object:
+        """The policy's, of its last plan."""
+        return self._memo
+
+    def happened(self, now: float, *jobs: str, urgent: bool = False) -> None:
+        """Something did that the policy should know of; its trigger says when."""
+        self._events += 1
+        self._changed += jobs
+        self._due = min(self._due, self._trigger.due(now, self._events, urgent))
+
+    def planned(self, plan: Plan) -> None:
+        """The policy knows everything now."""
+        self._changed, self._events, self._memo = [], 0, plan.memo
+        self._due, self._wake = math.inf, plan.wake

@@ -1,0 +1,53 @@
+"""What the journal says of what an executor told."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fleet.coordination.executor import GroupEnded
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Progress
+
+Keys = dict[str, Any]
+
+
+def plain_keys(event: CheckpointWritten | Progress) -> Keys:
+    """All that the event says."""
+    content = asdict(event)
+    del content["kind"]
+    return content
+
+
+def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys:
+    """Of the line "epoch": a job finished one on these devices."""
+    return {
+        "round": round_,
+        "job": event.job,
+        "epoch": event.epoch,
+        "step": event.step,
+        "devices": devices,
+        "seconds": event.seconds,
+        "rate": event.rate,
+        "metrics": event.metrics,
+        "learning_rate": event.learning_rate,
+        "deaf": event.deaf,
+        **_times(devices, event),
+    }
+
+
+def end_line(event: GroupEnded, round_: int, job: JobRecord) -> tuple[str, Keys]:
+    """Name and keys of the line that says how a group's work ended."""
+    common: Keys = {"round": round_, "job": event.job, "devices": event.devices, "epoch": event.epoch}
+    if event.why == "done":
+        return "done", {**common, "why": event.reason, "metrics": job.metrics, "checkpoint": job.checkpoint}
+    if event.why == "failed":
+        return "failed", {**common, "error": event.error, "traceback": event.traceback}
+    why = event.reason if event.why == "stopped" else "lost"
+    return "stopped", {**common, "step": event.step, "why": why, **_times(event.devices, event)}
+
+
+def _times(devices: tuple[int, ...], event: EpochEnded | GroupEnded) -> Keys:
+    """What each device did since the last report, seconds."""
+    waited = {d: {"data": a, "peers": b} for d, a, b in zip(devices, event.waited_data, event.waited_peers)}
+    return {"waited": waited, "computed": dict(zip(devices, event.computed))}

@@ -1,0 +1,122 @@
+"""One job's line in a run's books."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from fleet.scheduling.model import transitions
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
+
+Status = Literal["pending", "running", "done", "failed"]
+
+UNRATED = RateCurve({1: 1.0}, per_node=1)
+"""Stands for the rates of a job that nobody has measured yet; no policy is shown such a job."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What a run knows of a job: its state, as policies see it, and what concerns nobody but the run.
+
+    Attributes:
+        state: what it asks for, and where it stood when that was last known.
+        stream: its data set and seed; with the epoch, they decide who can share its samples.
+        samples: that it trains until its last epoch ends; infinite: not known.
+        step: inside the epoch.
+        metrics: of its last epoch.
+        checkpoint: path of its last one.
+        batches: of which a policy may choose, until the job first starts; None: its batch is fixed.
+        alone: batch -> samples/s on one device, for batches other than its own.
+        started: whether it ever had devices.
+        ranks_cost: times since its last checkpoint that ranks were lost which trained it.
+    """
+
+    state: JobState
+    stream: str
+    samples: float = math.inf
+    status: Status = "pending"
+    step: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    checkpoint: str | None = None
+    error: str | None = None
+    batches: BatchRange | None = None
+    alone: Mapping[int, float] = field(default_factory=dict)
+    started: bool = False
+    ranks_cost: int = 0
+
+    @classmethod
+    def of(cls, state: JobState, stream: str, batches: BatchRange | None = None) -> JobRecord:
+        """The record of a job that has not begun; without elasticity it has a device for each virtual worker."""
+        record = cls(state.changed(gang=state.limit), stream, samples=state.remaining)
+        return record.with_batches(batches)
+
+    @property
+    def name(self) -> str:
+        return self.state.name
+
+    @property
+    def limit(self) -> int:
+        """Most devices that it can use: its virtual workers."""
+        return self.state.limit
+
+    @property
+    def epoch(self) -> int:
+        """Epochs that it has finished."""
+        return self.state.epochs
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of a step."""
+        return self.state.batch
+
+    @property
+    def curve(self) -> RateCurve | None:
+        """Samples/s by devices; None: nobody knows yet."""
+        return None if self.state.rate is UNRATED else self.state.rate
+
+    @property
+    def waits(self) -> bool:
+        """Whether it could go on, or still runs and will then."""
+        return self.status in ("pending", "running")
+
+    @property
+    def scaling(self) -> BatchScaling | None:
+        """Its rates by batch, as long as that can be chosen."""
+        if self.batches is None or self.curve is None or self.batch is None:
+            return None
+        return BatchScaling(self.curve, self.batch, self.batches, self.alone)
+
+    def seen(self, now: float, restart: float) -> JobState:
+        """The job as policies see it now.
+
+        Args:
+            restart: most seconds that it takes to get devices.
+        """
+        stream = f"{self.stream}/{self.epoch}"
+        return transitions.expected(self.state, now).changed(stream=stream, scaling=self.scaling, restart=restart)
+
+    def at(self, epoch: int, step: int, now: float) -> JobRecord:
+        """The job where it stands now: after so many epochs, and steps of the next."""
+        trained = epoch * self.state.epoch + step * (self.batch or 0)
+        state = transitions.reached(self.state, epoch, max(0.0, self.samples - trained), trained, now)
+        return replace(self, state=state, step=step)
+
+    def with_batches(self, batches: BatchRange | None) -> JobRecord:
+        """The job with other batches to choose from."""
+        ends = None if batches is None else batches.ends
+        return replace(self, state=self.state.changed(batches=ends), batches=batches)
+
+    def result(self) -> dict[str, Any]:
+        """The job's entry in run.json."""
+        status = "pending" if self.status == "running" else self.status
+        return {
+            "status": status,
+            "epochs": self.epoch,
+            "metrics": self.metrics,
+            "checkpoint": self.checkpoint,
+            "error": self.error,
+        }

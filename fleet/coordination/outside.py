@@ -1,0 +1,26 @@
+"""What a coordinator needs of the run around it."""
+
+from __future__ import annotations
+
+from fleet.coordination.checkpointed import Standing
+
+
+class Outside:
+    """The run around a coordinator: nothing comes from it, and nothing there has to know anything."""
+
+    def stop_requested(self) -> bool:
+        """Whether the run is to stop, since a signal or the end of its time asks for it."""
+        return False
+
+    def take_in(self) -> None:
+        """Add jobs to the books that have come from outside; called now and then."""
+
+    def set_batch(self, job: str, batch: int) -> None:
+        """Tell everybody the batch that a job has from now on, samples of a step."""
+
+    def stands(self, job: str) -> Standing:
+        """Read where a job stands by its checkpoints; asked when ranks that trained it are lost."""
+        return Standing()
+
+    def save(self) -> None:
+        """Renew what people read of the run; called after each event that changes it."""

@@ -1,0 +1,32 @@
+"""How long a run takes to stop, as measured so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class StopTime:
+    """Longest times of each job, seconds; one of which nothing is known is thought to take as long as the longest.
+
+    Attributes:
+        saving: job -> what a checkpoint took.
+        deaf: job -> how long it heard of no wish in its last epoch.
+    """
+
+    saving: dict[str, float] = field(default_factory=dict)
+    deaf: dict[str, float] = field(default_factory=dict)
+
+    def saved(self, job: str, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self.saving[job] = max(self.saving.get(job, 0.0), seconds)
+
+    def of(self, steps: Mapping[str, float]) -> float:
+        """From a wish to stop until all running jobs are saved, where a step of each takes so long.
+
+        Until the last of them hears of it, after a step or an evaluation, and their checkpoints one by one.
+        """
+        deafest, longest = max(self.deaf.values(), default=0.0), max(self.saving.values(), default=0.0)
+        hearing = max((max(self.deaf.get(job, deafest), seconds) for job, seconds in steps.items()), default=0.0)
+        return hearing + sum(self.saving.get(job, longest) for job in steps)
