@@ -1,0 +1,178 @@
+"""The journal and the books are one: read again, what was written down gives the same books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleet.coordination.bookkeeper import Bookkeeper, change, recall
+from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+
+OLD_RUN = Path(__file__).parents[1] / "run/old_runs/first/stopped/journal.jsonl"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def books() -> Ledger:
+    """Two jobs of three epochs of 100 samples, not rated yet; the batch of `b` can be chosen."""
+    jobs = [JobState(name, UNRATED, 2, batch=10, remaining=300, epoch=100) for name in "ab"]
+    ranges = (None, BatchRange(4, 20, 2))
+    return Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", r) for job, r in zip(jobs, ranges)], seed=0)
+
+
+def content(ledger: Ledger) -> dict[str, Any]:
+    """All that the books hold."""
+    return {name: value for name, value in vars(ledger).items() if name not in ("_stop_time", "promises")} | {
+        "stopping": ledger.seconds_to_stop()
+    }
+
+
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[Bookkeeper]:
+    clock = Clock()
+    journal = Journal(tmp_path / "journal.jsonl", clock)
+    yield Bookkeeper(books(), journal)
+    journal.close()
+
+
+def read_again(path: Path) -> Ledger:
+    ledger = books()
+    for line in read_journal(path):
+        change(ledger, line)
+    return ledger
+
+
+def begin(keeper: Bookkeeper) -> None:
+    """Rate both jobs and start them."""
+    for job in "ab":
+        keeper.record("rates", job=job, source="profile", measured={1: 10.0, 2: 16.0}, fitted=[10.0, 16.0])
+    keeper.record("batch", job="b", batch=8)
+    keeper.record("planned", round=0, allocation={"a": (0,), "b": (1,)}, paces={}, seconds=0.1)
+    for place, job in enumerate("ab"):
+        keeper.record("started", round=0, job=job, devices=(place,), epoch=0, step=0, lane=0, stream="", moved=False)
+
+
+def epoch(keeper: Bookkeeper, job: str, number: int) -> None:
+    keeper.record(
+        "epoch", round=0, job=job, epoch=number, step=10 * number, devices=[0], seconds=9.0, rate=12.5,
+        metrics={"loss": 0.1 + 1 / number}, learning_rate=0.1, deaf=0.25,
+    )  # fmt: skip
+
+
+def stop(keeper: Bookkeeper, job: str, why: str = "policy", epoch: int = 1, step: int = 3) -> None:
+    devices = keeper.ledger.running[job]
+    keeper.record("stopped", round=0, job=job, devices=devices, epoch=epoch, step=step, why=why)
+
+
+STEPS: dict[str, Callable[[Bookkeeper], None]] = {
+    "formed": lambda keeper: keeper.record("formed", job="a", seconds=0.7),
+    "saved": lambda keeper: keeper.record("checkpoint", job="b", epoch=1, step=0, path="b.h5", seconds=0.3),
+    "epoch": lambda keeper: epoch(keeper, "a", keeper.ledger.jobs["a"].epoch + 1),
+    "moved": lambda keeper: _move(keeper),
+    "pardoned": lambda keeper: keeper.record("pardoned", job="b"),
+    "promised": lambda keeper: keeper.record("admitted", job="b", deadline=None),
+    "lost": lambda keeper: _lose(keeper),
+    "round": lambda keeper: keeper.record("round_end", round=0, start=0.0, end=1.0),
+}
+
+
+def _move(keeper: Bookkeeper) -> None:
+    """`a` leaves and starts again."""
+    stop(keeper, "a")
+    keeper.record("started", round=0, job="a", devices=(0,), epoch=1, step=3, lane=0, stream="", moved=True)
+
+
+def _lose(keeper: Bookkeeper) -> None:
+    """`a` loses its rank, and is set back to its beginning."""
+    keeper.record("lost", ranks=[1], devices=[0], hosts=["n0"])
+    stop(keeper, "a", "lost", 0, 0)
+    keeper.record("set_back", job="a", epoch=0, step=0)
+    keeper.record("started", round=0, job="a", devices=(0,), epoch=0, step=0, lane=0, stream="", moved=True)
+
+
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=12), st.data())
+@settings(deadline=None)
+def test_the_journal_read_again_gives_the_books_that_it_was_written_of(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], data: st.DataObject
+) -> None:
+    path, clock = tmp_path_factory.mktemp("run") / "journal.jsonl", Clock()
+    journal = Journal(path, clock)
+    keeper = Bookkeeper(books(), journal)
+    begin(keeper)
+    for step in steps:
+        clock.now += data.draw(st.floats(0.001, 20.0))
+        STEPS[step](keeper)
+    journal.close()
+    assert content(read_again(path)) == content(keeper.ledger)
+
+
+def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -> None:
+    begin(keeper)
+    epoch(keeper, "a", 3)
+    keeper.record("done", round=0, job="a", devices=[0], epoch=3, why="epochs", metrics={"loss": 0.2}, checkpoint="a")
+    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="no", traceback="where")
+    again = read_again(tmp_path / "journal.jsonl")
+    assert content(again) == content(keeper.ledger)
+    assert again.status == "failed" and not again.running
+    assert again.jobs["a"].metrics == {"loss": 0.2} and again.jobs["b"].error == "where"
+
+
+def test_the_next_session_tries_failed_jobs_again_and_finds_all_devices_free(
+    keeper: Bookkeeper, tmp_path: Path
+) -> None:
+    begin(keeper)
+    keeper.journal._clock.now = 10.0  # type: ignore[attr-defined]
+    keeper.record("lost", ranks=[1], devices=[0], hosts=["n0"])
+    epoch(keeper, "a", 1)
+    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="no", traceback="")
+    fresh = books()
+    recall(fresh, read_journal(tmp_path / "journal.jsonl"))
+    assert not fresh.running and not fresh.lost
+    assert [job.status for job in fresh.unfinished] == ["pending", "pending"]
+    assert fresh.jobs["b"].error is None and fresh.jobs["b"].batch == 8 and fresh.jobs["b"].batches is None
+    assert fresh.jobs["a"].epoch == 1 and fresh.jobs["a"].state.losses == (1.1,)
+    assert fresh.jobs["a"].state.attained == 10.0, "what it had until it was heard of last"
+    assert fresh.jobs["a"].curve is None, "rates are those of a session"
+
+
+def test_what_the_training_taught_about_rates_counts_once(keeper: Bookkeeper) -> None:
+    begin(keeper)
+    epoch(keeper, "a", 1)
+    taught = keeper.ledger.jobs["a"].curve
+    assert taught is not None
+    keeper.record("rates", job="a", source="training", measured=dict(taught.measured), fitted=[])
+    assert keeper.ledger.jobs["a"].curve is taught
+
+
+def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
+    ledger = books()
+    change(ledger, {"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
+    change(ledger, {"event": "something of a later version", "t": 0.0})
+    assert not ledger.running
+
+
+def test_a_journal_of_before_is_read_again() -> None:
+    """Its run was stopped in the middle of an epoch."""
+    names = {"short": 2, "long": 60, "late": 2}
+    jobs = [JobState(name, UNRATED, 2, batch=8, remaining=64 * epochs, epoch=64) for name, epochs in names.items()]
+    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "pictures/3") for job in jobs], seed=0)
+    recall(ledger, read_journal(OLD_RUN))
+    assert ledger.jobs["short"].status == "done" and ledger.jobs["short"].epoch == 2
+    assert ledger.jobs["long"].status == "pending" and ledger.jobs["long"].epoch == 36
+    assert ledger.sessions == 1 and ledger.overhead["checkpoint"] == pytest.approx(1.35788523)
+    assert len(ledger.jobs["long"].state.losses) == 36
