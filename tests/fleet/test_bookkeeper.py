@@ -132,9 +132,7 @@ def test_an_end_of_each_kind_is_read_again(keeper: Bookkeeper, tmp_path: Path) -
     assert again.jobs["a"].metrics == {"loss": 0.2} and again.jobs["b"].error == "where"
 
 
-def test_the_next_session_tries_failed_jobs_again_and_finds_all_devices_free(
-    keeper: Bookkeeper, tmp_path: Path
-) -> None:
+def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Bookkeeper, tmp_path: Path) -> None:
     begin(keeper)
     keeper.journal._clock.now = 10.0  # type: ignore[attr-defined]
     keeper.record("lost", ranks=[1], devices=[0], hosts=["n0"])
