@@ -26,7 +26,7 @@ def add(
         typer.Argument(help="YAML: a job as in a spec, or jobs: and defaults:", metavar="JOB", show_default=False),
     ],
 ) -> None:
-    """Add jobs to a run: while it goes on its policy takes them in; else the next start of the run does.
+    """Add jobs to a run: while it goes on it takes them in; otherwise its next start does.
 
     Exit codes: 0 taken in, or left for the run to take in; 2 bad input.
     """

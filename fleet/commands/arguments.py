@@ -11,11 +11,11 @@ import typer
 SpecFile = Annotated[Path, typer.Argument(help="the ensemble's spec, a YAML file", metavar="SPEC", show_default=False)]
 RunFolder = Annotated[Path, typer.Argument(help="a run directory", metavar="DIR", show_default=False)]
 Trainers = Annotated[
-    int | None, typer.Option(help="trainer ranks, one a device; default: as many as there are devices")
+    int | None, typer.Option(help="trainer ranks, one for each device; default: as many as there are devices")
 ]
 Preprocessors = Annotated[int | None, typer.Option(help="preprocessor ranks")]
 PolicyName = Annotated[
-    str | None, typer.Option(help="who gets which devices: flotilla, elasticflow, deadline ...; a wrong name lists all")
+    str | None, typer.Option(help="the policy: flotilla, elasticflow, deadline ...; a wrong name lists all")
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")

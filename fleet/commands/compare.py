@@ -35,7 +35,7 @@ def compare(
     right: Annotated[Path, typer.Argument(help="another", metavar="B")],
     as_json: AsJson = False,
 ) -> None:
-    """Say whether every bit of two checkpoints, two runs or two traces agrees; if not, which is the first that differs.
+    """Say whether every bit of two checkpoints, runs or traces agrees; if not, name the first difference.
 
     Exit codes: 0 if all agree, 1 if not, 2 if one cannot be read.
     """

@@ -40,15 +40,15 @@ def convert(
     ] = None,
     encoded: Annotated[str | None, typer.Option(metavar="FORMAT", help="store images as png or jpeg")] = None,
     decoded: Annotated[bool, typer.Option("--decoded", help="store arrays, decoded if need be")] = False,
-    quality: Annotated[int, typer.Option(help="of --encoded jpeg, 1 to 100")] = 90,
-    channels: Annotated[int, typer.Option(help="of decoded images: 3 or 1")] = 3,
+    quality: Annotated[int, typer.Option(help="quality of --encoded jpeg, 1 to 100")] = 90,
+    channels: Annotated[int, typer.Option(help="channels of decoded images: 3 or 1")] = 3,
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="leave out samples that cannot be read, and list them")
     ] = False,
     workers: Annotated[int | None, typer.Option(help="processes; default: one a core")] = None,
     force: Annotated[bool, typer.Option("--force", help="write over DST")] = False,
     verify: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="convert nothing; hold a converted file against its checksums")
+        Path | None, typer.Option(metavar="FILE", help="convert nothing; compare a converted file with its checksums")
     ] = None,
 ) -> None:
     """Convert data into one HDF5 file that is read fast; after a stop or a crash, the same command goes on."""

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 def doctor(
     preprocessors: Annotated[int, typer.Option(help="under a launcher: ranks that prepare samples")] = 1,
-    device: Annotated[str, typer.Option(help="of trainers: auto, cpu, or torch's name of a kind")] = "auto",
-    threads: Annotated[int, typer.Option(help="of each trainer, as resources.threads")] = 1,
+    device: Annotated[str, typer.Option(help="device of trainers: auto, cpu, or torch's name of a kind")] = "auto",
+    threads: Annotated[int, typer.Option(help="CPU threads of each trainer, as resources.threads")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Say what works here and the mend for what does not; under mpirun, srun or jsrun, check how the ranks were put.
+    """Say what works here, and how to mend what does not; under mpirun, srun or jsrun, check where the ranks are.
 
     Exit codes: 0 runs work here, 1 something that runs need does not.
     """

@@ -26,9 +26,9 @@ _Out = Annotated[Path | None, typer.Option(help="the run directory; default: run
 _Rehearse = Annotated[
     bool, typer.Option("--rehearse", help="replace each device's compute by a wait taken from rate curves")
 ]
-_TimeScale = Annotated[float | None, typer.Option(help="of a rehearsal: seconds for one second of a real run")]
+_TimeScale = Annotated[float | None, typer.Option(help="seconds that a rehearsal takes for one second of a real run")]
 _Restarts = Annotated[
-    int, typer.Option(min=0, help="after ranks were lost: starts in a row without a new checkpoint between")
+    int, typer.Option(min=0, help="starts in a row after ranks were lost, without a new checkpoint between")
 ]
 _InPlace = Annotated[bool, typer.Option(help="let the others go on when a trainer is lost, where MPI can: Open MPI 5")]
 _Reduce = Annotated[

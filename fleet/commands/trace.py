@@ -31,7 +31,7 @@ def trace_tensors(
     steps: Steps,
     out: Annotated[Path, typer.Option(help="where the hashes go, as JSON lines", show_default=False)],
     trainers: Trainers = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="where the job's state goes, if it is to be kept")] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="where the job's state goes; default: nowhere")] = None,
     resume: Resume = None,
     determinism: Determinism = "D1",
     ddp: Ddp = False,

@@ -26,7 +26,9 @@ TaskArgument = Annotated[
     str, typer.Argument(help="the task's class, module:Name", metavar="MODULE:TASK", show_default=False)
 ]
 VirtualWorkers = Annotated[int, typer.Option(help="virtual workers of the job", show_default=False)]
-Steps = Annotated[int, typer.Option(help="steps done at the end, counted from the job's first", show_default=False)]
+Steps = Annotated[
+    int, typer.Option(help="steps done at the end, counted from the job's first step", show_default=False)
+]
 Trainers = Annotated[int | None, typer.Option(help="processes; default: as many as there are devices, at most N")]
 Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
 Determinism = Annotated[str, typer.Option(help="D0, D1 or D2")]
@@ -35,7 +37,7 @@ Reduce = Annotated[str, typer.Option(help="what carries gradients between traine
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
 InstructionSet = Annotated[
-    str, typer.Option(help="of D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
+    str, typer.Option(help="for D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
 ]
 
 
@@ -53,9 +55,9 @@ def train(
     device: Device = "auto",
     instruction_set: InstructionSet = "avx2",
 ) -> None:
-    """Train one job from a task class; the same bits on any number of trainers, and those of stock DDP.
+    """Train one job from a task class, with the bits of stock DDP on any number of trainers.
 
-    With --reduce horovod, weights agree with those within rounding, and not bit for bit.
+    With --reduce horovod, weights agree with stock DDP's within rounding, and not bit for bit.
 
     Starts local MPI ranks if it takes more than one trainer, or joins those that mpirun, srun or jsrun started.
     """
