@@ -10,13 +10,13 @@ import numpy as np
 
 from benchmarks.simulated.drawn_ensemble import STREAM, ensemble_trace
 from benchmarks.simulated.ensembles import CHECKPOINT, FITTED, FITTED_ON, JUDGED_ON, SIZES, drawn, trained
+from benchmarks.simulated.one_stream_bound import one_stream_bound
 from benchmarks.simulated.part import Part, uncollected
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
-from fleet.scheduling.sharing.bounds import one_stream_bound
 from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.arrivals import Costs
 

@@ -27,6 +27,13 @@ class Flotilla:
     lengths: Mapping[str, float]
     mean: float | None
     deviation: float | None
+    bound: float | None = None
+    expected: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """How far after the bound the policy expected to end, as a share of the bound; None: they are not known."""
+        return self.expected / self.bound - 1 if self.bound and self.expected is not None else None
 
     @property
     def devices(self) -> tuple[int, ...]:
@@ -72,4 +79,6 @@ def _flotilla(flotilla: Round, spans: list[Span], repeated: bool) -> Flotilla:
         lengths=lengths,
         mean=fmean(lengths.values()) if lengths else None,
         deviation=pstdev(lengths.values()) if lengths else None,
+        bound=flotilla.bound,
+        expected=flotilla.expected,
     )

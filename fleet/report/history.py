@@ -66,6 +66,8 @@ class _OpenRound:
     paces: dict[str, float] = field(default_factory=dict)
     planning: float = 0.0
     bounds: tuple[float, float] | None = None
+    bound: float | None = None
+    expected: float | None = None
 
 
 class _Reader:
@@ -197,6 +199,7 @@ class _Reader:
         flotilla.allocation.update({str(job): _integers(d) for job, d in (event.get("allocation") or {}).items()})
         flotilla.paces.update({str(job): float(pace) for job, pace in (event.get("paces") or {}).items()})
         flotilla.planning += _seconds(event)
+        flotilla.bound, flotilla.expected = _number(event.get("bound_seconds")), _number(event.get("end_seconds"))
 
     def _started(self, event: Event) -> None:
         job, seconds = self._named(event), _seconds(event)
@@ -313,7 +316,9 @@ class _Reader:
         flotilla = self._rounds[key]
         ends = [span.end for span in self._spans if (span.session, span.round) == key]
         start, end = flotilla.bounds or (flotilla.start, max(ends, default=flotilla.start))
-        return Round(*key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning)
+        return Round(
+            *key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning, flotilla.bound, flotilla.expected
+        )
 
 
 def _rank(event: Event) -> Rank:

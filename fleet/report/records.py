@@ -77,7 +77,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Round:
-    """One flotilla: its allocation, and when it began and ended (seconds of the run)."""
+    """One flotilla: its allocation, and when it began and ended (seconds of the run).
+
+    `bound` and `expected` are the policy's, if it computed them: no schedule ends all jobs before the first, and the
+    policy expected to end them at the second.
+    """
 
     session: int
     number: int
@@ -86,6 +90,8 @@ class Round:
     allocation: Mapping[str, tuple[int, ...]]
     paces: Mapping[str, float]
     planning_seconds: float
+    bound: float | None = None
+    expected: float | None = None
 
 
 @dataclass(frozen=True)

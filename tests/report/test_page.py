@@ -97,6 +97,16 @@ def test_the_page_shows_everything_in_order(simulated: Callable[..., list[Event]
     assert "whole run" in page.text
 
 
+def test_bounds_and_gaps_stand_beside_the_flotillas_of_policies_that_compute_them(
+    simulated: Callable[..., list[Event]],
+) -> None:
+    events = simulated(jobs=4)
+    assert "Expected end" not in page_of(events).text
+    first = next(event for event in events if event["event"] == "planned")
+    bounded = [{**event, "bound_seconds": 50.0, "end_seconds": 60.0} if event is first else event for event in events]
+    assert "Expected end Gap" in page_of(bounded).text and "20.0 %" in page_of(bounded).text
+
+
 def test_the_page_is_self_contained(simulated: Callable[..., list[Event]], write_journal: Callable[..., Path]) -> None:
     directory = write_journal(simulated(), name="digits")
     path = write_report(directory)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from printed import job
 from strategies import jobs
 
+from benchmarks.simulated.one_stream_bound import one_stream_bound
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import Floats, RateCurve
-from fleet.scheduling.sharing.bounds import expected_end, one_stream_bound
+from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.knapsacks import knapsacks
 from fleet.scheduling.sharing.water_filling import pour_out, water_fill
 

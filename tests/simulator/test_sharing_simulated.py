@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.ensembles import CHECKPOINT, JUDGED_ON, drawn, trained
+from benchmarks.simulated.one_stream_bound import one_stream_bound
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import policy
-from fleet.scheduling.sharing.bounds import one_stream_bound
 from fleet.scheduling.sharing.water_filling import water_fill
 from fleet.simulator.arrivals import Costs
 from fleet.simulator.machine import MeasuredMachine
