@@ -67,7 +67,7 @@ def _compare(left: Path, right: Path, as_json: bool) -> int:
 
 @dataclass(frozen=True)
 class _State:
-    """A job's state that is to be compared, and where it is from."""
+    """A job's state to compare, and where it is from."""
 
     path: Path
     checkpoint: Checkpoint
@@ -133,7 +133,7 @@ def _only_job(states: dict[str, _State]) -> dict[str, _State]:
 
 
 def _shown(left: _State, right: _State) -> Iterator[str]:
-    """What is told and not compared."""
+    """The entries that are shown and not compared."""
     from trainers.proof.comparison import shown
 
     ours, theirs = shown(left.checkpoint), shown(right.checkpoint)

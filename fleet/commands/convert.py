@@ -110,7 +110,7 @@ def _verify(path: Path) -> None:
 
 
 def _tell(made: Conversion) -> None:
-    """Say what was made, and how a spec names it."""
+    """Tell of the file, and how a spec names it."""
     for failure in made.skipped:
         print(f"left out: {failure.name}: {failure.reason}")
     for split in made.splits:
@@ -125,7 +125,7 @@ def _tell(made: Conversion) -> None:
 
 @contextmanager
 def _progress(stop: Callable[[], bool]) -> Iterator[Callable[[ConversionProgress], None]]:
-    """What shows the progress, and ends the conversion when it is to stop."""
+    """A function that shows the progress, and ends the conversion when it should stop."""
     with _bar("converting") as show:
 
         def take(progress: ConversionProgress) -> None:

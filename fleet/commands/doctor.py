@@ -61,7 +61,7 @@ def _show(checks: list[Check]) -> None:
 
 
 def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
-    """The binding table and what is wrong with it, from inside a rank."""
+    """The binding table and its warnings, from inside a rank."""
     from mpi4py import MPI
 
     from fleet.machine.binding_checks import check_binding

@@ -165,7 +165,7 @@ def _cluster(shape: str | None, workload: Workload) -> Cluster:
 
 
 def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
-    """What is asked for; else what the run paid."""
+    """The costs that the options ask for; else the run's."""
     from fleet.simulator.arrivals import Costs
     from fleet.simulator.workload import costs_of_run
 
@@ -186,7 +186,7 @@ def _check_targets(csv: Path | None, out: Path | None) -> None:
 
 
 def _checked(comparison: Comparison) -> tuple[int, list[str]]:
-    """Load what is played, so that what is wrong with it is told at once; how many jobs there are, and notes."""
+    """Load the workload, so that its mistakes are told at once; return the number of jobs, and notes."""
     from fleet.simulator.workload import run_itself
 
     trace, _, _ = comparison.load(comparison.cases[0].seed)
@@ -268,7 +268,7 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
 
 
 class _Steps:
-    """Gathers what is done and shows it some times a second: a bar is slower than a simulated job."""
+    """Gathers progress and shows it some times a second: a bar is slower than a simulated job."""
 
     def __init__(self, show: Callable[[int], object]) -> None:
         self._show, self._done, self._next = show, 0, 0.0

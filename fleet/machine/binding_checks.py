@@ -1,4 +1,4 @@
-"""What is wrong with where the ranks were put, and the mend; pure functions of what the ranks found out."""
+"""Mistakes in where the ranks were put, and their mends; pure functions of the facts that the ranks found out."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_binding(facts: Facts, threads: int) -> list[Finding]:
     """All that is wrong, what refuses first.
 
     Args:
-        facts: of all ranks.
-        threads: of a trainer, as the spec says.
+        facts: the facts of all ranks.
+        threads: CPU threads of a trainer, as the spec says.
     """
     checks: list[Callable[[Facts, int], Iterator[Finding]]] = [
         _mixed, _shared_gpu, _blind, _idle_gpu, _hidden_gpu, _crowded, _twins, _threads, _idle_nodes,

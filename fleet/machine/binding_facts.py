@@ -28,14 +28,14 @@ class RankFacts:
     """One rank, as it was put.
 
     Attributes:
-        device: of a trainer, as torch names it; "" of others.
+        device: a trainer's device, as torch names it; "" for others.
         gpu: what names its GPU whatever the mask is; "" without one.
         seen: names of all GPUs that torch shows it.
         mask: the variable that hides GPUs from it, as NAME=VALUE; "" without one.
         cores: logical ones that it may use.
         twins: the physical core of each, named by its lowest logical one.
         node_cores: logical cores of the node.
-        nodes, node_gpus: of the job, as the launcher says; None where it does not.
+        nodes, node_gpus: the job's nodes and GPUs, as the launcher says; None where it does not.
     """
 
     rank: int

@@ -63,7 +63,7 @@ def _slurm(environment: Mapping[str, str], ask: Ask, now: float) -> float | None
     told = environment.get("SLURM_JOB_END_TIME", "")
     if told.isdigit():
         return float(told)
-    # Time left, not the end: the nodes' clocks and time zones need not be those of the controller.
+    # Time left, not the end: the nodes' clocks and time zones may differ from the controller's.
     left = ask(["squeue", "--noheader", "--jobs", environment["SLURM_JOB_ID"], "--format", "%L"]).split()[0]
     return None if left == "UNLIMITED" else now + _seconds(left)
 

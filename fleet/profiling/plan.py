@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices; batch_size: of a virtual worker, 0 for the job's own."""
+    """Time `job` on `count` devices; batch_size: a virtual worker's, 0 for the job's own."""
 
     job: str
     count: int

@@ -114,7 +114,7 @@ def memory_problem(
     together.
 
     Args:
-        sizes: of each job.
+        sizes: the sizes of each job.
         workers: virtual workers of each job; on one device it runs them all in turn.
         devices: trainers of a node.
         per_device: bytes of a device.

@@ -59,7 +59,7 @@ class Journal:
         self._listeners.append(listener)
 
     def write(self, event: str, **keys: Any) -> dict[str, Any]:
-        """Append one event; those of DURABLE are on disk when this returns.
+        """Append one event; an event of DURABLE is on disk when this returns.
 
         Raises:
             OSError: if the line cannot be written (no space left, say).

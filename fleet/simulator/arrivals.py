@@ -60,7 +60,7 @@ def arrived(
         curve: its samples/s by devices there.
         limit: most devices that it can use there.
         samples: to train.
-        costs: of moves, which promises must count.
+        costs: costs of moves, which promises must count.
         guaranteed: priority from which a job is a guaranteed one; None: none is.
         known: fields of `JobState` that this machine knows better than the trace.
     """

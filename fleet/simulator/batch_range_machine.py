@@ -15,8 +15,8 @@ class BatchRangeMachine(MeasuredMachine):
 
     Args:
         cluster: nodes and devices.
-        rates: what was measured.
-        costs: of moves.
+        rates: the measured rates.
+        costs: costs of moves.
         guaranteed: priority from which a job is a guaranteed one; None: none is.
     """
 

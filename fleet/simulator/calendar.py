@@ -1,4 +1,4 @@
-"""What is still to happen: a heap of events with deterministic ties."""
+"""Coming events: a heap of them with deterministic ties."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class Case:
     Attributes:
         policy: its name.
         parameters: those that are not as by default.
-        seed: root of the policy's draws, and of what is drawn of jobs and failures.
+        seed: root of the draws of the policy, of jobs and of failures.
     """
 
     policy: str

@@ -37,14 +37,14 @@ class SimulationFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is simulated: plain data, from which any process loads the same jobs.
+    """The simulation to play: plain data, from which any process loads the same jobs.
 
     Attributes:
         workload: jobs and rates.
         cluster: the machine.
         cases: policies and seeds.
-        costs: of moves.
-        failures: of nodes: drawn, a file of them, or none.
+        costs: costs of moves.
+        failures: failures of nodes: drawn, from a file, or none.
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
         guaranteed: priority from which a job takes devices from others at once; None: none does.
 
@@ -65,7 +65,7 @@ class Comparison:
             raise ValueError(f"slack is {self.slack} samples; it must be 0 or more")
 
     def load(self, seed: int) -> tuple[Trace, Machine, tuple[Failure, ...]]:
-        """What is played with that seed.
+        """The workload of that seed.
 
         Raises:
             ValueError: a file cannot be used, or the parts do not go together.

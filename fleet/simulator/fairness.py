@@ -20,8 +20,8 @@ def finish_time_fairness(
 
     Args:
         arrival, end: seconds; `end` is NaN where a job was never done.
-        samples: of each job.
-        curves: of each job; None where it never arrived.
+        samples: samples of each job.
+        curves: rate curve of each job; None where it never arrived.
         limits: most devices of each job.
         devices: M.
 

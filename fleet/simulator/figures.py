@@ -16,11 +16,11 @@ from fleet.simulator.side_by_side import Column
 from fleet.simulator.traces.columns import Floats
 
 POINTS = 300
-"""Of a line."""
+"""Points of a line."""
 
 
 def comparison_figures(compared: Sequence[Column], colours: Mapping[str, str]) -> dict[str, Figure]:
-    """Figures by name; those of which there is nothing to show are left out."""
+    """Figures by name; figures without values are left out."""
     figures = {
         "utilisation": _over_time(compared, colours, "Devices held", lambda o: o.timeline.used / o.devices, share=True),
         "efficiency": _over_time(

@@ -24,7 +24,7 @@ class KindScaling:
     Attributes:
         seconds: kind -> of one mini-batch.
         workers: N, virtual workers.
-        samples: of one mini-batch.
+        samples: samples of one mini-batch.
         home: the kind for which `rate` speaks.
     """
 
@@ -51,7 +51,7 @@ class _Speeds(NamedTuple):
 
 
 def _pace(speeds: _Speeds, nums: Counts, workers: int) -> float:
-    """Samples/s: each device has as many workers as it should by what is told, and takes its true time for them."""
+    """Samples/s: each device has as many workers as it should by the told rates, and takes its true time for them."""
     planned = configure(nums, speeds.told, workers)
     assert planned is not None, "a job that is given devices has some"
     found = evaluate(nums, planned.executors, planned.threads, speeds.true, workers)
@@ -68,12 +68,12 @@ class KindMachine:
     Args:
         cluster: nodes, devices and their kinds.
         rates: seconds of a mini-batch.
-        costs: of moves.
-        column: of the rates, for all jobs; None: D2 or D1, as above.
+        costs: costs of moves.
+        column: the column of the rates, for all jobs; None: D2 or D1, as above.
         batch_share: part of a mini-batch's time that is proportional to its samples; the rest is as measured.
         executors: kind -> executors of a job that its devices hold at most; elsewhere 1.
         interference: the part of its speed that an executor keeps beside others on its device.
-        told: what policies are told instead of `rates`, where they are to be wrong.
+        told: the rates that policies see instead of `rates`, where these shall be wrong.
         guaranteed: priority from which a job is a guaranteed one; None: none is.
 
     Raises:
@@ -172,7 +172,7 @@ class KindMachine:
         return arrived(job, curve, most, samples, self._costs, self._guaranteed, scaling=scaling)
 
     def _scaling(self, job: TraceJob) -> tuple[KindScaling, RateCurve]:
-        """Of jobs that are alike the same."""
+        """A job's speeds and rate curve, computed once for jobs that are alike."""
         workers = job.workers or job.devices
         key = (job.model, job.batch_size, workers, job.kind, job.mixed)
         if key not in self._scalings:

@@ -35,7 +35,7 @@ class KindRates:
     A step of N virtual workers on m devices of one kind takes ceil(N / m) mini-batches.
 
     Args:
-        measured: (model, kind) -> what was measured.
+        measured: (model, kind) -> the measured rates.
     """
 
     def __init__(self, measured: Mapping[tuple[str, str], Minibatch]) -> None:

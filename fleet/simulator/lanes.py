@@ -42,7 +42,7 @@ class Lane:
 
         the last one is at  L(dt) = min_j (x_j + r_j dt),   and job i at  min(x_i + r_i dt, L(dt) + slack).
 
-    L is concave: whoever was held up once is held up until somebody leaves. A job that begins further ahead than that
+    L is concave: a job that was held up once is held up until another leaves. A job that begins further ahead than that
     waits until the last one has come near enough.
 
     Args:
@@ -121,7 +121,7 @@ class Lanes:
     """The lanes of a simulation.
 
     Args:
-        slack: of each.
+        slack: slack of each.
     """
 
     def __init__(self, slack: float = 0.0) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from fleet.scheduling.model.job_state import JobState
 
-_AT_ITS_END = 1e-9  # of an epoch: whoever is so near its end has finished it
+_AT_ITS_END = 1e-9  # part of an epoch: a job so near its end has finished it
 
 
 class LossCurves:
-    """What policies may know of the losses at any time: those of finished epochs.
+    """The losses that policies may know at any time, which are the finished epochs' losses.
 
     Args:
         losses: job -> the loss of each epoch, from the first.

@@ -57,8 +57,8 @@ class MeasuredMachine:
 
     Args:
         cluster: nodes and devices.
-        rates: what was measured; None: a job trains for `duration` on `devices`, and in proportion on others.
-        costs: of moves.
+        rates: the measured rates; None: a job trains for `duration` on `devices`, and in proportion on others.
+        costs: costs of moves.
         guaranteed: priority from which a job is a guaranteed one; None: none is.
     """
 

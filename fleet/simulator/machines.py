@@ -18,7 +18,7 @@ from fleet.simulator.traces.problem import nearest
 def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs, guaranteed: int | None = None) -> Machine:
     """The machine of this cluster on which jobs are as fast as these rates say.
 
-    On a cluster without kinds rates by kind are those of each job's own kind.
+    On a cluster without kinds each job has the rates of its own kind.
 
     Args:
         guaranteed: priority from which a job is a guaranteed one; None: none is.

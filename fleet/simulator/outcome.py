@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 
 class Timeline:
-    """What was seen at each plan, in the order of time."""
+    """The figures at each plan, in the order of time."""
 
     def __init__(self) -> None:
         self._seconds, self._times, self._used, self._waiting = array("d"), array("d"), array("l"), array("l")
@@ -68,8 +68,8 @@ class Outcome:
 
     Attributes:
         policy: its name.
-        devices: of the cluster.
-        names: of the jobs.
+        devices: number of devices of the cluster.
+        names: names of the jobs.
         arrival, begin, end: seconds since the first arrival: when it came, first trained, and was done.
         deadline: infinite where there is none.
         service: device-seconds.
@@ -79,7 +79,7 @@ class Outcome:
         fairness: rho, see `finish_time_fairness`.
         held: seconds that jobs held each device; shape (devices,).
         alone: seconds that one device would have taken for all that was trained.
-        timeline: what was seen at each plan.
+        timeline: the figures at each plan.
         seconds: wall time of the simulation, with the planning.
     """
 

@@ -32,7 +32,7 @@ class Agent:
     """What an application's jobs know of themselves (PolluxAgent, 4.1), tabulated as it is asked for.
 
     Args:
-        application: what was measured.
+        application: its measurements.
         rigid: its batch size, if that must not change.
     """
 
@@ -95,7 +95,7 @@ class PolluxScaling:
     """A job's goodput in the epoch in which it is: a `fleet.scheduling.variable_batch.goodput.Goodput`.
 
     Args:
-        agent: of its application.
+        agent: the agent of its application.
         epoch: from 0.
         batch: its own batch size.
         tried: the most devices that it has had so far.
@@ -122,13 +122,13 @@ class PolluxScaling:
 class PolluxMachine:
     """Jobs that get on as Pollux' measurements say; a `fleet.simulator.machine.StagedMachine`, whose stages are epochs.
 
-    A job's samples are those of its application's smallest batch size, so that its pace is its goodput. It is done when
-    its last epoch is; where the trace says how many steps it has, it has that share of the epochs.
+    A job's samples are counted at its application's smallest batch size, so that its pace is its goodput. It is done
+    when its last epoch is; where the trace says how many steps it has, it has that share of the epochs.
 
     Args:
         cluster: nodes and devices.
-        rates: what was measured.
-        costs: of moves.
+        rates: the measured rates.
+        costs: costs of moves.
     """
 
     def __init__(self, cluster: Cluster, rates: PolluxRates, costs: Costs | None = None) -> None:

@@ -57,7 +57,7 @@ class StepTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Epochs:
-    """What was measured epoch by epoch at one batch size; each of shape (epochs,).
+    """Measurements epoch by epoch at one batch size; each of shape (epochs,).
 
     Attributes:
         progress: steps of the smallest batch size that would have got as far.

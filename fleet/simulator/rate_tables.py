@@ -151,7 +151,7 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
 
 
 def _read_model(table: Table) -> dict[int, dict[int, float]]:
-    """Batch size -> devices -> steps/s; what is wrong is left in `table.problems`."""
+    """Batch size -> devices -> steps/s; mistakes are left in `table.problems`."""
     counts = {int(name): name for name in table.columns if name.isdecimal() and int(name) > 0}
     if BATCH not in table.columns or not counts:
         there = ", ".join(table.columns)

@@ -1,4 +1,4 @@
-"""What a simulator asks of measured rates, whoever measured them."""
+"""The face of measured rates to a simulator, from any source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleet.simulator.traces.trace import Trace
 
 
 class UnknownRate(ValueError):
-    """Nothing was measured for what was asked; the text names what is known."""
+    """No rate was measured for the question; the text names the known ones."""
 
 
 class Rates(Protocol):

@@ -1,4 +1,4 @@
-"""The rounds of a simulation, as `run.json` has those of a run."""
+"""The rounds of a simulation, as `run.json` has a run's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PlannedRound:
     Attributes:
         allocation: job -> devices.
         start, end: seconds since the run began.
-        bound, expected: of the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
+        bound, expected: from the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
     """
 
     allocation: Allocation

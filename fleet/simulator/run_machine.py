@@ -36,8 +36,8 @@ class RunMachine(MeasuredMachine):
 
     Args:
         cluster: nodes and devices.
-        rates: of the jobs.
-        costs: of moves.
+        rates: rates of the jobs.
+        costs: costs of moves.
     """
 
     def __init__(self, cluster: Cluster, rates: SpecRates, costs: Costs) -> None:

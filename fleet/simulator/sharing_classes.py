@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fleet.scheduling.model.job_state import JobState
 
-_AT_ITS_END = 1e-6  # of an epoch: whoever is so near its end has finished it
+_AT_ITS_END = 1e-6  # part of an epoch: a job so near its end has finished it
 
 
 class SharingClasses:
     """Shows policies the epochs that jobs have finished, and their sharing classes: stream and epoch.
 
-    A job of which the samples of an epoch are not known stays in the class of its stream.
+    A job whose samples of an epoch are not known stays in the class of its stream.
 
     Args:
         by_epoch: whether jobs share at the same epoch alone; otherwise their classes stay as they are.

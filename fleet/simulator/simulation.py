@@ -23,7 +23,7 @@ from fleet.simulator.traces.trace import Trace
 STALLS = 1000
 """Times in a row that a policy may ask to be woken while nothing happens."""
 AT_ONCE = 1e-6
-"""Seconds that no two events lie apart: those of a lane may differ by their rounding."""
+"""Events closer than so many seconds happen together: a lane's may differ by their rounding."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Simulation:
         trace: the jobs.
         machine: what it plays on.
         policy: pure; decides what runs.
-        failures: of nodes.
+        failures: failures of nodes.
         premises: the seed and the like.
         ticked: called for each job that is done.
         watch: called with the time of each plan that was carried out, the plan, and who runs where since then.
@@ -155,7 +155,7 @@ class Simulation:
         """Make what runs equal to the plan: first those who leave, then those who come.
 
         Returns:
-            Whether the plan stopped everybody: the policy is to be asked again, now that nobody is in its way.
+            Whether the plan stopped all jobs: the policy is asked again, now that no job is in its way.
         """
         books, new = self._books, self._books.changes(plan.allocation, plan.lanes)
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]

@@ -1,4 +1,4 @@
-"""What was seen over time, and what became of every device, as comma-separated text."""
+"""The figures over time and of every device, as comma-separated text."""
 
 from __future__ import annotations
 

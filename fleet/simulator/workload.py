@@ -36,7 +36,7 @@ class Workload:
 
     Attributes:
         trace: a file of any known format.
-        format: of that file; None: found by its columns.
+        format: the file's format; None: found by its columns.
         run: the directory of a run of fleet; its journal holds jobs and rates.
         synthetic: how jobs are drawn.
         rates: a folder or file of measured rates; None: a run's own, or of a trace the durations that it says.
@@ -86,7 +86,7 @@ class Workload:
 
         Raises:
             TraceError: a file cannot be used, or a job has no rate or no length.
-            ValueError: what is asked for does not go together.
+            ValueError: the options do not go together.
         """
         trace, rates = self._jobs(None if self.rates is None else read_rates(self.rates), seed)
         if not len(trace):
@@ -214,7 +214,7 @@ def _check_durations(trace: Trace) -> None:
 
 
 def _check_work(trace: Trace, rates: Rates) -> None:
-    """With rates it is the model, and how much there is to do; jobs that serve, on devices of kinds, have neither."""
+    """With rates it is the model and the amount of work; jobs that serve, on devices of kinds, have neither."""
     jobs = trace.jobs
     if isinstance(rates, RunRates):
         return

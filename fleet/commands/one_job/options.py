@@ -18,7 +18,7 @@ GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {de
 
 
 class TrainError(ValueError):
-    """What was asked for cannot be done; the text says the value, the rule and the mend."""
+    """The options cannot be followed; the text says the value, the rule and the mend."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class TrainOptions:
 
     Attributes:
         task: module:Name of the task's class.
-        virtual_workers: of the job.
+        virtual_workers: virtual workers of the job.
         trainers: processes; None for as many as there are devices, at most `virtual_workers`.
-        steps: how many the job is to have done at the end, counted from its first.
+        steps: how many the job shall have done at the end, counted from its first.
         checkpoint: where the job's state goes; None to keep none.
         resume: the checkpoint to go on from.
-        level: of determinism.
+        level: level of determinism.
         ddp: train under stock DDP instead.
         reduce: "mpi", "torch" or "nccl", what carries gradients between trainers, or "horovod", which adds them too.
-        threads: of each process's CPU arithmetic.
+        threads: threads of each process's CPU arithmetic.
         device: "auto", "cpu" or "cuda".
         instruction_set: what CPU kernels are limited to at D2.
         trace: where hashes of all tensors go; None to record none.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TrainView:
-    """Shows news of a job that is to do `steps` steps. A context: the bar goes away at its end."""
+    """Shows news of a job of `steps` steps. A context: the bar goes away at its end."""
 
     def __init__(self, name: str, steps: int) -> None:
         self._console = _console()
@@ -54,7 +54,7 @@ def _metrics(metrics: Mapping[str, float]) -> str:
 
 
 def _console() -> Console:
-    """Standard output. Of ranks, only the process that started them knows whether it is a terminal."""
+    """Standard output. Only the process that started ranks knows whether it is a terminal."""
     from rich.console import Console
 
     from fleet.run.console import rank_console

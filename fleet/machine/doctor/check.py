@@ -16,7 +16,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """name: of the thing. text: what was found. mend: what to do; "" if it works."""
+    """name: the thing's name. text: the finding. mend: what to do; "" if it works."""
 
     name: str
     verdict: Verdict

@@ -34,7 +34,7 @@ class Note:
     """What a process of a run has made outside the run directory.
 
     Attributes:
-        path: of the note.
+        path: path of the note.
         pid, started: the process, see `preprocess.ring.process`.
         namespace: in which its id means anything.
         made: paths of files in shared memory, and of folders.

@@ -20,8 +20,8 @@ class RankWatch:
 
     Args:
         launcher: its children are the ranks.
-        ranks: how many there are to be.
-        folder: of the launch, where ranks say that they are up.
+        ranks: how many there shall be.
+        folder: the launch's folder, where ranks say that they are up.
     """
 
     def __init__(self, launcher: subprocess.Popen[bytes], ranks: int, folder: Path) -> None:

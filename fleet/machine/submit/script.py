@@ -21,8 +21,8 @@ class Script:
     Attributes:
         site: where it runs.
         shape: nodes, and the ranks of each.
-        time: of the allocation.
-        name: of the job.
+        time: length of the allocation.
+        name: the job's name.
         command: what every rank executes.
         folder: in which; also of the log.
         path: where the script will be, for one that submits itself again.
@@ -55,7 +55,7 @@ def render(script: Script, template: Path | None = None) -> str:
     """The script's text.
 
     Args:
-        template: one of the user's own; else that of the site's scheduler.
+        template: one of the user's own; else the template of the site's scheduler.
 
     Raises:
         SiteError: the template cannot be read or filled in, or the scheduler has no job arrays.

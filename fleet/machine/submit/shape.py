@@ -10,7 +10,7 @@ from fleet.machine.submit.site import Site, SiteError
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _TIME = re.compile(r"(\d+)([smhd])$|(?:(\d+)-)?(\d+):(\d{2})(?::(\d{2}))?$")
 _ASSUMED_CORES = 8
-"""Of a rank, where nobody says what a node has."""
+"""Cores of a rank, where it is not known how many a node has."""
 
 
 @dataclass(frozen=True)

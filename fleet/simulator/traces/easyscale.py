@@ -20,7 +20,7 @@ EPOCH_SAMPLES = {
 
 
 def read_easyscale(table: Table, format: str = FORMAT) -> Trace:
-    """Read columns named as COLUMNS; `batch_size` is that of one virtual worker, `max_parallelism` their number N.
+    """Read columns named as COLUMNS; `batch_size` is one virtual worker's, `max_parallelism` their number N.
 
     The artifact's file has a last column without a name. Where a row was not copied and edited it is a tenth of the
     epochs; the artifact's simulator never reads it, and nor does this.
@@ -60,7 +60,7 @@ def read_easyscale(table: Table, format: str = FORMAT) -> Trace:
 
 
 def read_easyscale_as_simulated(table: Table) -> Trace:
-    """The jobs that the artifact's simulator runs: of rows with one name the last, where the first stood."""
+    """The jobs that the artifact's simulator runs: the last of the rows with one name, where the first stood."""
     return read_easyscale(table, AS_SIMULATED)
 
 

@@ -16,7 +16,7 @@ SHORT_COLUMNS = ("job_id", "submit_time", "iteration", "model_name", "ddl", "bat
 
 
 def read_elasticflow(table: Table) -> Trace:
-    """Read columns named as COLUMNS or as SHORT_COLUMNS; times are seconds, `batch_size` is that of the whole job.
+    """Read columns named as COLUMNS or as SHORT_COLUMNS; times are seconds, `batch_size` is the whole job's.
 
     A job without a deadline is best effort.
 

@@ -22,14 +22,14 @@ class TraceJob:
         duration: seconds of training on `devices`.
         limit: most devices that it can use.
         workers: virtual workers N; a step on m devices takes ceil(N / m) turns.
-        epochs: of training.
+        epochs: epochs of training.
         priority: the larger goes first.
-        kind: of device that it prefers.
+        kind: the kind of device that it prefers.
         mixed: whether devices of several kinds may train it at once.
         stream: jobs of the same stream can share samples at the same epoch; empty: it shares with nobody.
         tenant: for whom it runs: a user, a virtual cluster.
         outcome: how it ended when the trace was taken.
-        line: of the trace's file, from 1.
+        line: its line in the trace's file, from 1.
 
     Raises:
         ValueError: a number that no job can have.

@@ -23,7 +23,7 @@ def with_models(
     `work` is what the job does in its duration on its devices, in whole steps and at least one; the duration stays.
 
     Args:
-        mix: weights of what is drawn; None: all that the table holds, alike.
+        mix: weights of the draws; None: all entries of the table alike.
         tightness: bounds of lambda, uniform; deadlines are the arrival + lambda * duration. None: as they are.
 
     Raises:

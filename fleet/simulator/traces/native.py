@@ -1,4 +1,4 @@
-"""fleet's own traces: a comma-separated file whose columns are those of `TraceJob`."""
+"""fleet's own traces: a comma-separated file whose columns are `TraceJob`'s attributes."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _flags(table: Table) -> Flags:
 
 
 def _complete(columns: dict[str, Any]) -> None:
-    """Of work and samples, what only one of them says."""
+    """Fill in whichever of work and samples is missing from the other."""
     work, samples, batch = columns["work"], columns["samples"], columns["batch_size"]
     columns["samples"] = np.where(np.isnan(samples), work * batch, samples)
     columns["work"] = np.where(np.isnan(work), samples / batch, work)

@@ -13,9 +13,9 @@ COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 
 def read_pollux(table: Table) -> Trace:
-    """Read columns named as COLUMNS; `batch_size` is that of the whole job.
+    """Read columns named as COLUMNS; `batch_size` is the whole job's.
 
-    How much there is to do is not in the file: a job ends when its application's last epoch does
+    The amount of work is not in the file: a job ends when its application's last epoch does
     (`fleet.simulator.pollux_rates.PolluxRates.work`).
 
     Raises:

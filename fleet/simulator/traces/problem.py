@@ -1,4 +1,4 @@
-"""What is wrong with a trace or a table of rates, in words for the person who brought it."""
+"""The mistakes in a trace or a table of rates, in words for the person who brought it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ _SIGNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ),
 )
 """For each format the columns that it needs, and those that it may have."""
-_SHOWN = 6  # signs that a report spells out; those of philly differ in names alone
+_SHOWN = 6  # signs that a report spells out; philly's differ in names alone
 
 
 def read_trace(path: str | Path, format: str | None = None) -> Trace:

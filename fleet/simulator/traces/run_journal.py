@@ -1,4 +1,4 @@
-"""The journal of a run, read as a trace: what was trained, and how fast each network was measured to be."""
+"""The journal of a run, read as a trace: the networks that it trained, and their measured rates."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Job:
         return tuple(takewhile(math.isfinite, (self.losses.get(epoch, math.nan) for epoch in count(1))))
 
     def made(self, name: str, curve: RateCurve | None) -> TraceJob | None:
-        """The job of the trace; None where there are no rates, or it is not known how much there is to do."""
+        """The job of the trace; None where its rates or its amount of work are not known."""
         epochs = max(self.counts, default=0) if self.outcome == "done" else self.allowed or max(self.counts, default=0)
         if curve is None or not epochs or not self.samples:
             return None

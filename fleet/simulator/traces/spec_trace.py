@@ -21,7 +21,7 @@ class KnownJob:
     """A job of a spec, and what its data and its profile tell.
 
     Attributes:
-        samples: of an epoch.
+        samples: samples of an epoch.
         data: the key of its data set.
         curve: its rate curve, samples/s.
         mixed_kinds: whether its devices may be of different kinds.

@@ -36,7 +36,7 @@ class Reader(Protocol):
 
 @dataclass
 class Table:
-    """The cells of a file, and what was found wrong with them so far.
+    """The cells of a file, and the mistakes found in them so far.
 
     Attributes:
         file: as the user named it.
@@ -142,7 +142,7 @@ class Table:
             self.finish()
 
     def finish(self) -> None:
-        """Raise what was found.
+        """Raise the mistakes that were found.
 
         Raises:
             TraceError: something was.

@@ -24,7 +24,7 @@ class Trace:
             `deadline` of a job it gives the file's numbers.
         notes: what of the file was left out or changed, and why; for people.
         curves: job -> its rate curve, samples/s, where a run measured it.
-        losses: job -> the loss of each of its epochs, from the first; policies see those of the epochs that are over.
+        losses: job -> the loss of each of its epochs, from the first; policies see them once the epochs are over.
         any_epoch: whether jobs of a stream share it at whatever epochs they are, as in FLEET's paper. In a run of fleet
             each epoch has an order of its own: jobs share at the same epoch alone.
     """
@@ -47,7 +47,7 @@ class Trace:
         return cls(columns.shifted(-offset) if offset else columns, file, format, offset, notes)
 
     def with_curves(self, curves: Mapping[str, RateCurve]) -> Trace:
-        """The same, with what was measured."""
+        """The same, with these rate curves."""
         return replace(self, curves=dict(curves))
 
     def with_losses(self, losses: Mapping[str, tuple[float, ...]]) -> Trace:
