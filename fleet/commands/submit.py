@@ -112,7 +112,7 @@ def _hand_in(script: Script, text: str) -> None:
     """Keep the script, submit it, and print the job's id."""
     from fleet.machine.submit import SubmissionError
     from fleet.machine.submit import submit as to_scheduler
-    from fleet.run_directory.directory import write_whole
+    from fleet.run_directory.whole_files import write_whole
 
     script.path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(script.path, text)

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.directory import write_whole
 from fleet.run_directory.profile_parts import profile_files
+from fleet.run_directory.whole_files import write_whole
 
 
 class ProfileError(ValueError):

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleet.report.durable import write_whole
+from fleet.run_directory.whole_files import write_whole
 
 KEY = ("job", "epoch")
 FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")

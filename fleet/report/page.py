@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from fleet.report.colours import network_colours
-from fleet.report.durable import write_whole
 from fleet.report.figures.curves import curve_figures
 from fleet.report.figures.data_path import data_path_figure
 from fleet.report.figures.layout import Figure
@@ -21,6 +20,7 @@ from fleet.report.records import RunHistory
 from fleet.report.rendering import environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.waiting import device_times, mean_waiting
+from fleet.run_directory.whole_files import write_whole
 
 JOURNAL, REPORT = "journal.jsonl", "report.html"
 

@@ -7,7 +7,8 @@ import json
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.added_jobs import AddedJobs
-from fleet.run_directory.directory import RunDirectory, write_whole
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.whole_files import write_whole
 from fleet.spec import difference, results_mapping
 
 _MOST_SHOWN = 12

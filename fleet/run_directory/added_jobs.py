@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.directory import write_whole
+from fleet.run_directory.whole_files import write_whole
 
 JobMapping = Mapping[str, Any]
 
@@ -72,10 +72,6 @@ class AddedJobs:
         if self._refused(name).exists():
             return self._refused(name).read_text().strip()
         return None if self._offered(name).exists() else ""
-
-    def withdraw(self, name: str) -> None:
-        """Take an offer back."""
-        self._offered(name).unlink(missing_ok=True)
 
     def _write(self, kind: str, job: JobMapping) -> None:
         path = self._folder / kind / f"{job['name']}.json"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+
+from fleet.run_directory.whole_files import write_whole
 
 
 class RunDirectoryError(ValueError):
@@ -71,29 +72,3 @@ class RunDirectory:
     def write_run_json(self, content: Mapping[str, Any]) -> None:
         """Replace run.json by `content`, whole or not at all."""
         write_whole(self.run_json, json.dumps(content, indent=1))
-
-    def read_run_json(self) -> dict[str, Any]:
-        """run.json, or {} where there is none that can be read."""
-        try:
-            content = json.loads(self.run_json.read_text())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to a temporary file beside `path`, sync it, and rename it into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -12,7 +12,7 @@ from fleet.simulator.machine import Machine, MeasuredMachine
 from fleet.simulator.pollux_machine import PolluxMachine
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rates import Rates
-from fleet.simulator.traces.problem import nearest
+from fleet.simulator.traces.problem import advice_on
 
 
 def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs, guaranteed: int | None = None) -> Machine:
@@ -41,4 +41,4 @@ def machine_for(cluster: Cluster, rates: Rates | None, costs: Costs, guaranteed:
 def _check_kinds(cluster: Cluster, rates: KindRates) -> None:
     for kind in cluster.counts():
         if kind not in rates.kinds:
-            raise ValueError(f"cluster: there are no rates of devices of kind {kind!r}; {nearest(kind, rates.kinds)}")
+            raise ValueError(f"cluster: there are no rates of devices of kind {kind!r}; {advice_on(kind, rates.kinds)}")

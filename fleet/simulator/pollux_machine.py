@@ -50,11 +50,6 @@ class Agent:
         """The largest batch size."""
         return int(self._sizes[-1])
 
-    def epoch_of(self, progress: float) -> int:
-        """The epoch in which a job is that has got so far."""
-        found = int(np.searchsorted(self.ends, progress * (1 + _ROUNDING), side="right"))
-        return min(found, len(self.ends) - 1)
-
     def gain(self, batch: Floats | float, epoch: int) -> Floats:
         """How far one step brings a job, in steps of the smallest batch size: r of AdaScale (Eq. 5).
 

@@ -10,7 +10,7 @@ import numpy as np
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem, nearest
+from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
 from fleet.simulator.traces.trace import Trace
 
 
@@ -40,7 +40,7 @@ class RunRates:
         """As `Rates.of`."""
         curve = self._curves.get(job.name)
         if curve is None or job.batch_size is None:
-            raise UnknownRate(f"the run measured no rates of job {job.name!r}; {nearest(job.name, self._curves)}")
+            raise UnknownRate(f"the run measured no rates of job {job.name!r}; {advice_on(job.name, self._curves)}")
         rates: Floats = curve.rates(limit) / job.batch_size
         rates.flags.writeable = False
         return rates
@@ -67,7 +67,7 @@ def unknown(what: str, value: object, known: Iterable[object]) -> UnknownRate:
     if isinstance(value, (int, float)) and names:
         close = min((float(str(name)) for name in names), key=lambda number: abs(number - value))
         return UnknownRate(f"{what} {value} was not measured; nearest: {close:g}; known: {', '.join(map(str, names))}")
-    return UnknownRate(f"{what} {value!r} was not measured; {nearest(str(value), names)}")
+    return UnknownRate(f"{what} {value!r} was not measured; {advice_on(str(value), names)}")
 
 
 def _problem(trace: Trace, job: TraceJob, rates: Rates) -> TraceProblem | None:

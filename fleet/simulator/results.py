@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.report.durable import write_parts, write_whole
+from fleet.run_directory.whole_files import write_parts, write_whole
 from fleet.simulator.comparison import Comparison
 from fleet.simulator.job_table import job_lines
 from fleet.simulator.outcome import Outcome

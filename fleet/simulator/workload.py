@@ -21,7 +21,7 @@ from fleet.simulator.rate_tables import RateTable, read_rates
 from fleet.simulator.rates import Rates, RunRates, check_rates
 from fleet.simulator.settings import number, read_settings
 from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
-from fleet.simulator.traces.problem import nearest
+from fleet.simulator.traces.problem import advice_on
 from fleet.simulator.traces.run_journal import JOURNAL
 
 RUN = "run.json"
@@ -127,7 +127,7 @@ def synthetic_of(text: str) -> Synthetic:
     known = [field.name for field in fields(Synthetic) if field.name != "mix"]
     for name in given:
         if name not in known:
-            raise ValueError(f"synthetic: {name!r} is not known; {nearest(name, known)}")
+            raise ValueError(f"synthetic: {name!r} is not known; {advice_on(name, known)}")
     for name in ("jobs", "gap"):
         if name not in given:
             raise ValueError(f"synthetic: {name} is missing; write {EXAMPLE}")

@@ -97,11 +97,6 @@ def test_useful_counts_rise_up_to_the_peak(curve: RateCurve, limit: int) -> None
     assert rates.tolist() == [curve(int(count)) for count in counts]
 
 
-@given(st.integers(1, 12).flatmap(curves))
-def test_plain_data_makes_the_same_curve(curve: RateCurve) -> None:
-    assert RateCurve.from_dict(curve.to_dict()) == curve
-
-
 def test_tables_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         RateCurve({1: 10}, per_node=4).rates(3)[0] = 1

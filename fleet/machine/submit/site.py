@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fleet.spec.problem import nearest
 
 SITES = "sites.yaml"
 
@@ -55,8 +56,8 @@ def read_site(name: str) -> Site:
         return _from_file(Path(name))
     known: dict[str, Any] = yaml.safe_load((files("batch_scripts") / SITES).read_text())
     if name not in known:
-        near = get_close_matches(name, known, n=1)
-        advice = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(name, known)
+        advice = f"; did you mean {near}?" if near else ""
         raise SiteError(f"--site {name}: choose one of {', '.join(known)}, or name a YAML file{advice}")
     return Site.model_validate(known[name])
 

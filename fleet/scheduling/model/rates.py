@@ -136,17 +136,6 @@ class RateCurve:
         blended = before + OBSERVED_WEIGHT * (rate - before)
         return RateCurve({**self.measured, count: blended}, self.per_node, self.limit, self.workers)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON or YAML; counts as text."""
-        measured = {str(count): rate for count, rate in self.measured.items()}
-        return {"measured": measured, "per_node": self.per_node, "limit": self.limit, "workers": self.workers}
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> RateCurve:
-        """The curve that `to_dict` made plain."""
-        measured = {int(count): float(rate) for count, rate in plain["measured"].items()}
-        return cls(measured, plain["per_node"], plain.get("limit"), plain.get("workers"))
-
     def _table(self, limit: int) -> _Table:
         """The table so far, made longer if it ends before `limit`."""
         table = self._tables.get("longest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,6 +94,15 @@ class State:
         free = FreeDevices(self.cluster)
         free.remove(self.unavailable.union(*self.running.values()))
         return free
+
+    @property
+    def capacity(self) -> int:
+        """How many devices there are, less those that are unavailable."""
+        return self.cluster.size - len(self.unavailable)
+
+    def is_new(self, job: JobState) -> bool:
+        """Whether the job asks for a promise, and nothing has been decided on it yet."""
+        return not job.admitted and job.deadline < math.inf and job.name not in self.promises
 
     @property
     def available(self) -> list[int]:

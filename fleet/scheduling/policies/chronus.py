@@ -50,12 +50,12 @@ class Chronus:
     def plan(self, state: State) -> Plan:
         """Who has a lease from now on."""
         promised = [job for job in state.jobs if job.admitted]
-        others = [job for job in state.jobs if not job.admitted and not _is_new(job, state)]
+        others = [job for job in state.jobs if not job.admitted and not state.is_new(job)]
         leases = self._leased(promised, state)
         admitted: list[str] = []
         dropped: dict[str, str] = {}
         refused: dict[str, None] = {}
-        for job in sorted((job for job in state.jobs if _is_new(job, state)), key=by_deadline):
+        for job in sorted((job for job in state.jobs if state.is_new(job)), key=by_deadline):
             trial = self._leased([*promised, job], state)
             if trial.all_in_time:
                 promised.append(job)
@@ -87,7 +87,7 @@ class _Leases:
 
     def __init__(self, lease: float, state: State) -> None:
         self._lease, self._time = lease, state.time
-        self._devices = state.cluster.size - len(state.unavailable)
+        self._devices = state.capacity
         self._taken: Counts = np.zeros(1, np.int64)
         self.all_in_time = True
         self.leased: dict[str, int] = {}
@@ -119,10 +119,6 @@ class _Leases:
         """The numbers of the first leases with so many free devices."""
         self._taken = np.concatenate((self._taken, np.zeros(needed, np.int64)))
         return np.flatnonzero(self._taken <= self._devices - gang)[:needed]
-
-
-def _is_new(job: JobState, state: State) -> bool:
-    return not job.admitted and job.deadline < math.inf and job.name not in state.promises
 
 
 def _too_large(jobs: Sequence[JobState], state: State) -> dict[str, str]:

@@ -77,7 +77,7 @@ class _Planning:
 
     def __init__(self, state: State) -> None:
         self._state, self._now = state, state.time
-        self._devices = state.cluster.size - len(state.unavailable)
+        self._devices = state.capacity
         self._before: Known = state.memo or {}
         self.known: Known = {}
         self.admitted: list[str] = []
@@ -90,7 +90,7 @@ class _Planning:
 
     def admit(self) -> None:
         """Keep the promises, then take in newcomers, those first that need least of the machine."""
-        for job in sorted(filter(self._is_new, self._state.jobs), key=self._cheapest):
+        for job in sorted(filter(self._state.is_new, self._state.jobs), key=self._cheapest):
             self._decide(job)
 
     def counts(self) -> tuple[dict[str, int], float]:
@@ -111,9 +111,6 @@ class _Planning:
     @property
     def _safe(self) -> dict[str, Reservation]:
         return self._guarantees.reservations
-
-    def _is_new(self, job: JobState) -> bool:
-        return not job.admitted and job.deadline < math.inf and job.name not in self._state.promises
 
     def _cheapest(self, job: JobState) -> tuple[float, str]:
         return self._demands[job.name].least_device_seconds(self._now), job.name

@@ -44,6 +44,6 @@ class Edf:
 
     def plan(self, state: State) -> Plan:
         """The nearest deadlines first."""
-        devices = state.cluster.size - len(state.unavailable)
+        devices = state.capacity
         scale = ScaleOut(self.stop_at_peak, self.elastic)
         return Plan(resized(now_running(sorted(state.jobs, key=by_deadline), devices, scale), state))

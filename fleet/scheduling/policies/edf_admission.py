@@ -45,12 +45,12 @@ class EdfAdmission:
     def plan(self, state: State) -> Plan:
         """Admit or refuse who is new, in the order of arrival; then the nearest deadlines first."""
         promised = [job for job in state.jobs if job.admitted]
-        others = [job for job in state.jobs if not job.admitted and not self._is_new(job, state)]
+        others = [job for job in state.jobs if not job.admitted and not state.is_new(job)]
         admitted: list[str] = []
         dropped: dict[str, str] = {}
         refused: dict[str, None] = {}
         for job in sorted(state.jobs, key=lambda job: (job.arrival, job.name)):
-            if self._is_new(job, state):
+            if state.is_new(job):
                 if self._fits([*promised, job], state):
                     promised.append(job)
                     admitted.append(job.name)
@@ -59,15 +59,12 @@ class EdfAdmission:
                     refused[job.name] = None
                 else:
                     dropped[job.name] = "its deadline, or one that was promised already, could not be met"
-        devices = state.cluster.size - len(state.unavailable)
+        devices = state.capacity
         line = sorted(promised, key=by_deadline) + sorted(others, key=lambda job: (job.arrival, job.name))
         counts = now_running(line, devices, ScaleOut(self.stop_at_peak))
         return Plan(resized(counts, state), admitted=tuple(admitted), dropped=dropped, promises=refused)
 
-    def _is_new(self, job: JobState, state: State) -> bool:
-        return not job.admitted and job.deadline < math.inf and job.name not in state.promises
-
     def _fits(self, jobs: list[JobState], state: State) -> bool:
-        devices = state.cluster.size - len(state.unavailable)
+        devices = state.capacity
         projection = Projection(state.time, devices, ScaleOut(self.stop_at_peak), self.interval)
         return projection.in_time(sorted(jobs, key=by_deadline))

@@ -76,13 +76,12 @@ class ElasticFlow:
     def plan(self, state: State) -> Plan:
         """Who is admitted, and who has how many devices from now on."""
         book, new = Promises.of(state, self.slot)
-        available = state.cluster.size - len(state.unavailable)
-        capacity = min(state.cluster.size - self.reserve, available)
+        capacity = min(state.cluster.size - self.reserve, state.capacity)
         if state.unavailable or book.owed:
             book.mend(state, capacity)
         admitted, dropped = self._decide(book, new, state, capacity)
         slot = slot_at(state.time, self.slot)
-        allotted = allot(book, state, slot, available)
+        allotted = allot(book, state, slot, state.capacity)
         return Plan(
             allotted.place(book, state),
             others_go_on=True,

@@ -57,7 +57,7 @@ class Sharing:
 
     def plan(self, state: State) -> Plan:
         """The lanes that are formed anew; the others go on."""
-        jobs, devices = state.jobs, state.cluster.size - len(state.unavailable)
+        jobs, devices = state.jobs, state.capacity
         if not jobs or devices < 1:
             return Plan(others_go_on=True)
         samples = remaining_samples(jobs, state.time, self.mean_epochs)

@@ -94,7 +94,7 @@ class Throughput:
                 memo.curves.pop(name, None)
         curves: dict[str, BatchCurve] = {}  # of those who run from now on
         pinned = self._running(state, memo, curves)
-        size = state.cluster.size - len(state.unavailable) - sum(map(len, pinned.values()))
+        size = state.capacity - sum(map(len, pinned.values()))
         dropped = self._join(size, state, memo, curves)
         placed = _placed(self._counts(size, state, curves), pinned, state)
         return Plan(placed, batches=_batches(placed, state, curves), dropped=dropped, memo=memo)

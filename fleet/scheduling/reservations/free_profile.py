@@ -40,12 +40,6 @@ class FreeProfile:
         """The fewest that are free at any time."""
         return int(self._free.min())
 
-    def copy(self) -> FreeProfile:
-        """The same, to be changed without a trace here."""
-        other = FreeProfile.__new__(FreeProfile)
-        other._begin, other._times, other._free = self._begin, self._times, self._free  # never changed in place
-        return other
-
     def reserve(self, demand: Demand) -> Reservation | None:
         """Reserve what the job needs in the fewest device-seconds; None, and nothing reserved, if it does not fit.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fleet.run_directory.whole_files import write_parts
 from fleet.simulator.traces.columns import MEASURES, TEXTS, WHOLE, JobColumns
 from fleet.simulator.traces.table import Flags, Table
 from fleet.simulator.traces.trace import Trace
@@ -51,15 +51,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     Raises:
         OSError: it cannot be written; an earlier file of that name then stays as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.writelines(_parts(trace.jobs))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_parts(path, _parts(trace.jobs))
 
 
 def _parts(jobs: JobColumns) -> Iterator[str]:

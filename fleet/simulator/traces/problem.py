@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from fleet.spec.problem import nearest, shown
 
 SHOWN = 20
 """Problems that a report spells out; of the others it tells the count."""
@@ -33,7 +34,7 @@ class TraceProblem:
     def __str__(self) -> str:
         place = [self.file] if self.line is None else [f"{self.file}: line {self.line}"]
         place += [] if self.column is None else [self.column]
-        value = "" if self.value is None else f" = {shown(self.value)}"
+        value = "" if self.value is None else f" = {shown(self.value, 60)}"
         return f"{', '.join(place)}{value}: {self.rule}; {self.mend}"
 
 
@@ -58,15 +59,9 @@ class TraceError(ValueError):
         return "\n".join(lines)
 
 
-def shown(text: str, limit: int = 60) -> str:
-    """The text in quotes, cut where it is long."""
-    quoted = repr(text)
-    return quoted if len(quoted) <= limit else quoted[: limit - 3] + "..."
-
-
-def nearest(value: str, names: Iterable[object]) -> str:
+def advice_on(value: str, names: Iterable[object]) -> str:
     """Advice on `value`, which is none of `names`: the nearest, if one is near, and all of them."""
     known = [str(name) for name in names]
-    close = difflib.get_close_matches(value, known, n=1)
-    guess = f"did you mean {close[0]!r}? " if close else ""
+    close = nearest(value, known)
+    guess = f"did you mean {close!r}? " if close else ""
     return f"{guess}known: {', '.join(known) if known else 'none'}"

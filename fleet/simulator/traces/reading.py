@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fleet.simulator.traces import easyscale, elasticflow, native, philly, pollux, run_journal
-from fleet.simulator.traces.problem import TraceError, TraceProblem, nearest
+from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
 from fleet.simulator.traces.table import Table, read_table
 from fleet.simulator.traces.trace import Trace
 
@@ -60,7 +60,7 @@ def read_trace(path: str | Path, format: str | None = None) -> Trace:
     """
     path = Path(path)
     if format is not None and format not in FORMATS:
-        raise ValueError(f"format {format!r} is not known; {nearest(format, FORMATS)}")
+        raise ValueError(f"format {format!r} is not known; {advice_on(format, FORMATS)}")
     format = format or _by_name(path)
     whole = FILES.get(format or "")
     if whole is not None:
