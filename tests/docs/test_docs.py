@@ -14,9 +14,6 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from commands import follow
-from journals import in_code, written
-from pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
 
 import trainers.zoo
 from fleet.commands.cli import app
@@ -24,6 +21,9 @@ from fleet.scheduling.policies import POLICIES, Policy
 from fleet.simulator import job_table, time_table
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
+from tests.docs.support.commands import follow
+from tests.docs.support.journals import in_code, written
+from tests.docs.support.pages import DOCS, ROOT, Page, keys, page, pages, quoted, rows, rows_of
 from trainers import Checkpoint
 
 POLICY_PAGES = DOCS / "reference" / "policies"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from arriving import DEVICES, Arriving, draw, write_spec
-from processes import FLEET, run
 
 from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
+from tests.fleet.support.arriving import DEVICES, Arriving, draw, write_spec
+from tests.run.support.processes import FLEET, run
 
 JOBS = 4
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import FLEET, MPIEXEC, Ended, run, started
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
+from tests.run.support.processes import FLEET, MPIEXEC, Ended, run, started
 from trainers import read
 
-MODULES = f"{Path(__file__).parent / 'support'}:{Path(__file__).parents[2]}"
+TASKS = "tests.fleet.support.small_tasks"
 STEPS = 7  # beyond the end of the first epoch
 TOLD = "within rounding, not bit for bit"
 
@@ -27,12 +27,12 @@ needs_horovod = pytest.mark.skipif(
 
 
 def words(task: str, checkpoint: str, steps: int, *more: object) -> list[str]:
-    job = ["train", f"small_tasks:{task}", "--virtual-workers", "3", "--steps", str(steps), "--checkpoint", checkpoint]
+    job = ["train", f"{TASKS}:{task}", "--virtual-workers", "3", "--steps", str(steps), "--checkpoint", checkpoint]
     return [*job, "--reduce", "horovod", *map(str, more)]
 
 
 def fleet_train(folder: Path, task: str, checkpoint: str, steps: int, *more: object) -> Ended:
-    return run([*FLEET, *words(task, checkpoint, steps, *more)], folder, PYTHONPATH=MODULES)
+    return run([*FLEET, *words(task, checkpoint, steps, *more)], folder)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_weights_are_those_over_mpi_within_rounding(tmp_path: Path, over_mpi: Pa
     assert ended.code == 0, ended.output
     assert (TOLD in ended.output) == (trainers > 1), "one trainer alone adds in order"
     launcher = [*MPIEXEC, "-n", str(trainers), *FLEET] if trainers > 1 else FLEET
-    ended = run([*launcher, *words("Small", "whole.h5", STEPS, "--resume", "half.h5")], tmp_path, PYTHONPATH=MODULES)
+    ended = run([*launcher, *words("Small", "whole.h5", STEPS, "--resume", "half.h5")], tmp_path)
     assert ended.code == 0, ended.output
     assert_close(tmp_path / "whole.h5", over_mpi)
     compared = run([*FLEET, "compare", "whole.h5", str(over_mpi)], tmp_path)
@@ -71,7 +71,7 @@ def test_weights_are_those_over_mpi_within_rounding(tmp_path: Path, over_mpi: Pa
 @needs_horovod
 @pytest.mark.slow
 def test_interrupted_job_goes_on(tmp_path: Path) -> None:
-    with started([*FLEET, *words("Small", "left.h5", 10**7, "--trainers", 2)], tmp_path, PYTHONPATH=MODULES) as running:
+    with started([*FLEET, *words("Small", "left.h5", 10**7, "--trainers", 2)], tmp_path) as running:
         running.wait_for(
             lambda: "epoch 1 done" in running.output or running.process.poll() is not None, "the first epoch"
         )

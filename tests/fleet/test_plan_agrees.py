@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec
 
 from fleet.run.dry_run import DryRun, make_plan
 from fleet.scheduling.model.cluster import Cluster
@@ -21,6 +20,7 @@ from fleet.simulator.comparison import Comparison, simulate
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.workload import Workload
 from fleet.spec import load
+from tests.fleet.support.arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec
 
 JOBS = 12
 RING = 100_000

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import points
 import pytest
 import torch
 
@@ -19,8 +17,10 @@ from trainers import Group, Trainer, read
 
 SPEC = """
 name: rehearsed
-data: {points: {train: {source: "points:Points", arguments: {count: 120}}, held_out: {source: "points:Points",
-arguments: {count: 30}}}}
+data:
+  points:
+    train: {source: "tests.fleet.support.points:Points", arguments: {count: 120}}
+    held_out: {source: "tests.fleet.support.points:Points", arguments: {count: 30}}
 defaults:
   data: points
   model: {name: "trainers.zoo:MLP", arguments: {inputs: 6, widths: [8], classes: 3}}
@@ -39,7 +39,6 @@ rehearse:
 
 
 def rehearse(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(points.__file__, folder)
     (folder / "spec.yaml").write_text(SPEC)
     command = [sys.executable, "-m", "fleet", "run", str(folder / "spec.yaml"), "--out", str(folder / "out"), *more]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

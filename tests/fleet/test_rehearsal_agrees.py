@@ -10,11 +10,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 import pytest
-from arriving import DEVICES, JOBS, draw, simulated, write_spec
-from processes import FLEET, run
 
 from fleet.run_directory.journal import read_journal
 from fleet.simulator.arrivals import Costs
+from tests.fleet.support.arriving import DEVICES, JOBS, draw, simulated, write_spec
+from tests.run.support.processes import FLEET, run
 
 POLICIES = ["fifo", "tiresias", "elasticflow", "malleable", "deadline"]
 RESTART = MARGIN = 1.0

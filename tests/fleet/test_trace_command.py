@@ -7,23 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import FLEET, run
-from settings import kept_settings
 
 from fleet.commands.compare import compare
 from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import run_job
+from tests.fleet.support.settings import kept_settings
+from tests.run.support.processes import FLEET, run
 from trainers import read
 from trainers.proof.comparison import compare_checkpoints, compare_traces
 from trainers.proof.tensor_trace import Event, read_trace
 
-MODULES = f"{Path(__file__).parent / 'support'}:{Path(__file__).parents[2]}"
+TASKS = "tests.fleet.support.small_tasks"
 STEPS = 5  # beyond the end of the first epoch
 
 
 def options(folder: Path, name: str, task: str = "Small", traced: bool = True) -> TrainOptions:
     trace = folder / f"{name}.jsonl" if traced else None
-    return TrainOptions(f"small_tasks:{task}", 3, STEPS, 1, folder / f"{name}.h5", trace=trace)
+    return TrainOptions(f"{TASKS}:{task}", 3, STEPS, 1, folder / f"{name}.h5", trace=trace)
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def traced(folder: Path, *more: str) -> list[Event]:
     """The events of the job in processes of its own."""
-    words = ["trace-tensors", "small_tasks:Small", "--virtual-workers", "3", "--steps", str(STEPS), "--out", "x.jsonl"]
-    ended = run([*FLEET, *words, *more], folder, PYTHONPATH=MODULES)
+    words = ["trace-tensors", f"{TASKS}:Small", "--virtual-workers", "3", "--steps", str(STEPS), "--out", "x.jsonl"]
+    ended = run([*FLEET, *words, *more], folder)
     assert ended.code == 0, ended.output
     return list(read_trace(folder / "x.jsonl"))
 

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import FLEET, MPIEXEC, Ended, Running, run, started
-from settings import kept_settings
 
 from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import run_job
+from tests.fleet.support.settings import kept_settings
+from tests.run.support.processes import FLEET, MPIEXEC, Ended, Running, run, started
 from trainers import read, write
 from trainers.proof.comparison import compare_checkpoints
 
 ROOT = Path(__file__).parents[2]
-MODULES = f"{Path(__file__).parent / 'support'}:{ROOT}"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 NAMES = ["own ranks", "mpiexec", "torchrun"]
+TASKS = "tests.fleet.support.small_tasks"
 STEPS = 7  # beyond the end of the first epoch
 
 
 def train_words(task: str, checkpoint: str, steps: int, *more: object) -> list[str]:
     words = [
         "train",
-        f"small_tasks:{task}",
+        f"{TASKS}:{task}",
         "--virtual-workers",
         "3",
         "--steps",
@@ -40,7 +40,7 @@ def train_words(task: str, checkpoint: str, steps: int, *more: object) -> list[s
 
 
 def fleet_train(folder: Path, task: str, checkpoint: str, steps: int, *more: object) -> Ended:
-    return run([*FLEET, *train_words(task, checkpoint, steps, *more)], folder, PYTHONPATH=MODULES)
+    return run([*FLEET, *train_words(task, checkpoint, steps, *more)], folder)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for name, (program, (steps, *more)) in runs.items():
         words = train_words("Small", name, int(str(steps)), *more)
-        ended = run([*program, *words], folder, PYTHONPATH=MODULES)
+        ended = run([*program, *words], folder)
         assert ended.code == 0, f"{name}: {ended.output}"
         (folder / f"{name}.txt").write_text(ended.output)
     return folder
@@ -87,7 +87,7 @@ def test_held_out_samples_are_measured_alike_and_told(made: Path) -> None:
 @pytest.mark.parametrize("launcher", [FLEET, [*MPIEXEC, "-n", "2", *FLEET], [*TORCHRUN, "-m", "fleet"]], ids=NAMES)
 def test_torch_carries_the_same_bits(tmp_path: Path, made: Path, launcher: list[str]) -> None:
     words = [*launcher, *train_words("Small", "x.h5", STEPS, "--trainers", 2, "--reduce", "torch")]
-    ended = run(words, tmp_path, PYTHONPATH=MODULES)
+    ended = run(words, tmp_path)
     assert ended.code == 0, ended.output
     result = compare_checkpoints(read(tmp_path / "x.h5"), read(made / "ddp.h5"))
     assert result.is_equal, result.differences[0]
@@ -118,7 +118,7 @@ def test_accumulation_and_clipping_have_the_bits_of_stock_ddp(tmp_path: Path, ma
 )
 def test_interrupted_job_goes_on_with_the_same_bits(tmp_path: Path, trainers: int, number: int) -> None:
     words = [*FLEET, *train_words("Small", "left.h5", 10**7, "--trainers", trainers)]
-    with started(words, tmp_path, PYTHONPATH=MODULES) as running:
+    with started(words, tmp_path) as running:
         wait_for_first_epoch(running)
         running.interrupt(number)
         ended = running.finish()
@@ -139,7 +139,7 @@ def wait_for_first_epoch(running: Running) -> None:
 @pytest.mark.slow
 def test_interrupted_stock_ddp_leaves_nothing(tmp_path: Path) -> None:
     words = [*FLEET, *train_words("Small", "left.h5", 10**7, "--ddp")]
-    with started(words, tmp_path, PYTHONPATH=MODULES) as running:
+    with started(words, tmp_path) as running:
         wait_for_first_epoch(running)
         running.interrupt(signal.SIGTERM)
         ended = running.finish()
@@ -174,16 +174,19 @@ def test_killed_process_ends_all(tmp_path: Path, option: tuple[str, ...], code: 
 # What is wrong before any process is started, or with the checkpoint: found in this process.
 
 
-def options(folder: Path, task: str = "small_tasks:Small", **changed: object) -> TrainOptions:
+def options(folder: Path, task: str = f"{TASKS}:Small", **changed: object) -> TrainOptions:
     values: dict[str, object] = {"virtual_workers": 3, "steps": STEPS, "trainers": 1, "checkpoint": folder / "x.h5"}
     return TrainOptions(task, **{**values, **changed})  # type: ignore[arg-type]
 
 
 Changes = Callable[[Path], dict[str, object]]
 WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
-    "no module": (lambda _: {"task": "smal_tasks:Small"}, ("'smal_tasks'", "small_tasks")),
-    "no class": (lambda _: {"task": "small_tasks:Smal"}, ("'Smal'", "small_tasks:Small")),
-    "no task": (lambda _: {"task": "small_tasks:Noisy"}, ("no model", "no optimizer")),
+    "no module": (
+        lambda _: {"task": "tests.fleet.support.smal_tasks:Small"},
+        ("'tests.fleet.support.smal_tasks'", f"{TASKS}:Small"),
+    ),
+    "no class": (lambda _: {"task": f"{TASKS}:Smal"}, ("'Smal'", f"{TASKS}:Small")),
+    "no task": (lambda _: {"task": f"{TASKS}:Noisy"}, ("no model", "no optimizer")),
     "no workers": (lambda _: {"virtual_workers": 0}, ("--virtual-workers 0",)),
     "no steps": (lambda _: {"steps": 0}, ("--steps 0",)),
     "too many trainers": (lambda _: {"trainers": 4}, ("4 trainers", "3 virtual workers", "at most 3")),
@@ -194,18 +197,18 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "resume from no checkpoint": (lambda made: {"resume": made / "ddp.h5.txt"}, ("ddp.h5.txt", "no checkpoint")),
     "steps below the checkpoint's": (lambda made: {"resume": made / "ddp.h5", "steps": 5}, ("--steps 5", "7 steps")),
     "another number of workers": (lambda made: {"resume": made / "half.h5", "virtual_workers": 2}, ("3", "2")),
-    "another seed": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Other"}, ("seed", "3", "4")),
+    "another seed": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Other"}, ("seed", "3", "4")),
     "another optimizer": (
-        lambda made: {"resume": made / "half.h5", "task": "small_tasks:Adam"},
+        lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Adam"},
         ("optimizer", "betas"),
     ),
-    "other buckets": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Frozen"}, ("buckets", "8", "6")),
-    "other buffers": (lambda made: {"resume": made / "half.h5", "task": "small_tasks:Untracked"}, ("buffers", "1.")),
+    "other buckets": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Frozen"}, ("buckets", "8", "6")),
+    "other buffers": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Untracked"}, ("buffers", "1.")),
     "other threads": (lambda made: {"resume": made / "half.h5", "threads": 2}, ("threads was 1 and is 2",)),
     "stock DDP from a checkpoint": (lambda made: {"resume": made / "half.h5", "ddp": True}, ("--ddp --resume",)),
     "stock DDP on fewer trainers": (lambda _: {"ddp": True}, ("--ddp --trainers 1",)),
-    "option of a step out of range": (lambda _: {"task": "small_tasks:Greedy"}, ("clip_norm", "-1.0")),
-    "no samples": (lambda _: {"task": "small_tasks:Empty"}, ("no samples",)),
+    "option of a step out of range": (lambda _: {"task": f"{TASKS}:Greedy"}, ("clip_norm", "-1.0")),
+    "no samples": (lambda _: {"task": f"{TASKS}:Empty"}, ("no samples",)),
 }
 
 
@@ -239,6 +242,6 @@ def test_checkpoint_of_another_model_is_refused(
 
 def test_trainers_and_ranks_have_to_agree(tmp_path: Path) -> None:
     words = train_words("Small", "x.h5", STEPS, "--trainers", 3)
-    ended = run([*MPIEXEC, "-n", "2", *FLEET, *words], tmp_path, PYTHONPATH=MODULES)
+    ended = run([*MPIEXEC, "-n", "2", *FLEET, *words], tmp_path)
     assert ended.code == 2
     assert "--trainers 3, but the launcher started 2 ranks" in ended.output

@@ -11,10 +11,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import device_tasks
 import torch
 import torch.distributed as dist
 
+from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing

@@ -15,10 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "trainers" / "support"))
-
-from side_by_side import run_side_by_side
-
+from tests.trainers.support.side_by_side import run_side_by_side
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.proof.comparison import compare_checkpoints
 from trainers.proof.ddp_processes import DdpJob, train_with_ddp
@@ -27,7 +24,7 @@ from trainers.single_job import SingleJob, TaskData
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 STEPS = 10
-ENVIRONMENT = {"PYTHONPATH": f"{ROOT}{os.pathsep}{HERE}", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 CONVOLUTIONS = [("Convolutions", workers) for workers in (2, 3, 8)]
 CASES = [*CONVOLUTIONS, ("Residual", 3), ("Halves", 4), ("Attention", 3)]
 
@@ -50,7 +47,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.syspath_prepend(str(HERE))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -64,7 +60,7 @@ def stock() -> Callable[[str, int, str], Checkpoint]:
 
     def train(task: str, ranks: int, kind: str) -> Checkpoint:
         if (task, ranks, kind) not in known:
-            job = DdpJob(f"device_tasks:{task}", ranks, STEPS, kind, timeout=120)
+            job = DdpJob(f"tests.gpu.device_tasks:{task}", ranks, STEPS, kind, timeout=120)
             known[task, ranks, kind] = train_with_ddp(job)
         return known[task, ranks, kind]
 
@@ -72,7 +68,7 @@ def stock() -> Callable[[str, int, str], Checkpoint]:
 
 
 def alone(task: str, workers: int, kind: str) -> Checkpoint:
-    import device_tasks
+    from tests.gpu import device_tasks
 
     made = getattr(device_tasks, task)()
     trainer = Trainer(made, workers, Group.alone(), kind)

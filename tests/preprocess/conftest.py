@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.preprocess.support.commanded import CommandedLoader
+from tests.preprocess.support.counting import write_counted
+
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = Path(__file__).resolve().parent / "jobs"
-sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
-
-from commanded import CommandedLoader  # noqa: E402 the path comes first
-from counting import write_counted  # noqa: E402
 
 
 @pytest.fixture(scope="session")

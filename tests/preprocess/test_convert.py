@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import encoded, make_folder, make_shard, smooth
 
 from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import ConversionProgress, convert
 from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.conversion.verify import verify
 from preprocess.samples.decode import decode
+from tests.preprocess.support.image_files import encoded, make_folder, make_shard, smooth
 
 ROOT = Path(__file__).resolve().parents[2]
 

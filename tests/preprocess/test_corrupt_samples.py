@@ -8,7 +8,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from damaged import damaged_module, made, numbered, skipping
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,6 +30,7 @@ from preprocess import (
     lane_bytes,
 )
 from preprocess.samples.corrupt import CorruptSamples
+from tests.preprocess.support.damaged import damaged_module, made, numbered, skipping
 
 SLOT = 8
 

@@ -12,11 +12,11 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from photographs import encoded, photograph
 from PIL import Image
 
 from preprocess import DecodeError
 from preprocess.samples.decode import MOST_PIXELS, decode, image_size
+from tests.preprocess.support.photographs import encoded, photograph
 
 decoding: ModuleType = import_module("preprocess.samples.decode")
 

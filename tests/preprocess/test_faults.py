@@ -14,7 +14,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from damaged import damaged_module, made, numbered
 from PIL import Image
 
 from preprocess import (
@@ -37,6 +36,7 @@ from preprocess import (
     WriterLost,
     lane_bytes,
 )
+from tests.preprocess.support.damaged import damaged_module, made, numbered
 
 SLOT = 4
 

@@ -59,7 +59,7 @@ def targets_of(loader: SharedLoader) -> list[int]:
 @pytest.mark.parametrize("name", ["Resized", "Summed"])
 def test_pools_of_threads_are_left_alone(loader_folder: Path, name: str, how: str) -> None:
     command = [sys.executable, str(FOLDER / "jobs" / "pooled_loader.py"), name, how]
-    environment = os.environ | {"PYTHONPATH": f"{FOLDER.parents[1]}:{FOLDER / 'support'}"}
+    environment = os.environ | {"PYTHONPATH": f"{FOLDER.parents[1]}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.stdout.strip() == str([48 * index for index in range(10)]), done.stderr
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from image_files import make_folder
 
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.conversion.verify import verify
 from preprocess.samples.decode import decode
 from preprocess.sources.hdf5_layout import DamageError
+from tests.preprocess.support.image_files import make_folder
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import encoded, make_folder, smooth
 
 from preprocess import Source, SourceError, open_source
 from preprocess.samples.decode import decode
+from tests.preprocess.support.image_files import encoded, make_folder, smooth
 
 
 def test_gives_the_bytes_of_each_file_and_the_number_of_its_class(tmp_path: Path) -> None:

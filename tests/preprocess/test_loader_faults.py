@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from commanded import CommandedLoader, service_of
-from counting import counted
 
 from preprocess import RingTimeout, ServiceError, SharedLoader, SpecError
+from tests.preprocess.support.commanded import CommandedLoader, service_of
+from tests.preprocess.support.counting import counted
 
 Start = Callable[..., CommandedLoader]
 

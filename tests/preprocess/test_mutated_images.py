@@ -9,15 +9,15 @@ import sys
 import zlib
 from pathlib import Path
 
-import mutations
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from photographs import encoded, photograph
 
 from preprocess import DecodeError
 from preprocess.samples.decode import decode, image_size
+from tests.preprocess.support import mutations
+from tests.preprocess.support.photographs import encoded, photograph
 
 ROOT = Path(__file__).resolve().parents[2]
 PNGS = [

@@ -9,8 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from photographs import encoded, photograph
-from plain_transforms import JITTERS, SCALINGS, drawn_part
 
 from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
 from preprocess.samples.decode import decode
@@ -19,6 +17,8 @@ from preprocess.transforms.flip import Flip
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
 from preprocess.transforms.resize import Resize
 from preprocess.transforms.transform import Pipeline, UserTransform
+from tests.preprocess.support.photographs import encoded, photograph
+from tests.preprocess.support.plain_transforms import JITTERS, SCALINGS, drawn_part
 
 SOME = settings(deadline=None, max_examples=60)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from commanded import CommandedLoader
-from counting import counted
 
 from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader
+from tests.preprocess.support.commanded import CommandedLoader
+from tests.preprocess.support.counting import counted
 
 BATCH = 8
 

@@ -9,9 +9,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from image_files import add, encoded, make_shard, smooth
 
 from preprocess import Source, SourceError, open_source
+from tests.preprocess.support.image_files import add, encoded, make_shard, smooth
 
 
 def samples_of(first: int, count: int, label: object = None) -> list[tuple[str, bytes, object]]:

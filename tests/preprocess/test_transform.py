@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from photographs import encoded
 
 from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
 from preprocess.transforms.decode import Decode
 from preprocess.transforms.rotation import Rotation
+from tests.preprocess.support.photographs import encoded
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
 

@@ -1,17 +1,13 @@
-"""Real runs of small ensembles; the tests' own modules stand in support/."""
+"""Real runs of small ensembles."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
-from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from processes import run
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import run
 
 Finished = Callable[[str, "list[str]"], RunFolder]
 

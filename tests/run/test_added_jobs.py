@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble
-from processes import FLEET, Ended, run, started
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble
+from tests.run.support.processes import FLEET, Ended, run, started
 
 NAMES = ("mlp", "cnn", "late")
 

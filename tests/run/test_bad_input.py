@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ensembles import Ensemble, mlp, write_ensemble
-from processes import FLEET, run
+
+from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run
 
 Command = Callable[[Ensemble], "list[str]"]
 CAN_MOUNT = (

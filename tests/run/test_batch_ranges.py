@@ -6,9 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import BATCH, WORKERS, Ensemble, RunFolder, cnn, mlp, write_ensemble
-from processes import run, started
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import BATCH, WORKERS, Ensemble, RunFolder, cnn, mlp, write_ensemble
+from tests.run.support.processes import run, started
 
 STOPPED = 75
 EPOCHS = {"mlp": 2, "cnn": 20}

@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import faulty_sources
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import (
+
+import trainers
+from tests.run.support import faulty_sources
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import (
     BATCH,
     LEARNING_RATE,
     STEPS,
@@ -22,9 +24,7 @@ from ensembles import (
     pictures,
     write_ensemble,
 )
-from processes import Ended, run, started
-
-import trainers
+from tests.run.support.processes import Ended, run, started
 
 TRAINING, HELD_OUT = [5, 40, 41], [20]
 JOBS = ("mlp", "cnn", "count")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ensembles import Ensemble, RunFolder, faulty, mlp, write_ensemble
-from processes import Ended, run
+
+from tests.run.support.ensembles import Ensemble, RunFolder, faulty, mlp, write_ensemble
+from tests.run.support.processes import Ended, run
 
 SAYS = {"leaking": "RuntimeError: the hull leaks", "foggy": "Diverged", "heavy": "MemoryError: no room for the cargo"}
 FAULTS = {"leaking": "raise", "foggy": "nan", "heavy": "memory"}

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ensembles import Ensemble, counting, faulty, mlp, pictures, write_ensemble
-from processes import Ended, run
+
+from tests.run.support.ensembles import Ensemble, counting, faulty, mlp, pictures, write_ensemble
+from tests.run.support.processes import Ended, run
 
 SOON = 90.0  # seconds; a wait for a rank that is gone would last 300
 SUNK = "lies at the bottom of the sea"

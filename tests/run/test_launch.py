@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from ensembles import mlp, write_ensemble
-from processes import ROOT, Ended, run
-
 from fleet.machine.launch.local_launch import ATTEMPTS
+from tests.run.support.ensembles import mlp, write_ensemble
+from tests.run.support.processes import ROOT, Ended, run
 
 REAL = Path(sys.executable).with_name("mpiexec")
 MOODY = f"""#!/bin/sh

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ensembles import Ensemble, mlp, write_ensemble
-from processes import Running, run, started
 
 from fleet.machine.launch.leftovers import Note, sweep, write_note
 from preprocess.ring.process import namespace
+from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
+from tests.run.support.processes import Running, run, started
 
 REMOVED = "removed what killed runs had left"
 

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble
-from processes import ROOT, Running, run, started
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble
+from tests.run.support.processes import ROOT, Running, run, started
 
 JOBS = ("mlp", "cnn")
 EPOCHS = 12

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 
-import moved_tasks
 import numpy as np
 import pytest
-import stock_processes
-from ensembles import Ensemble, RunFolder, counting, mlp, write_ensemble, write_rates
-from processes import run, started
 
 import trainers
+from tests.run.support import moved_tasks, stock_processes
+from tests.run.support.ensembles import Ensemble, RunFolder, counting, mlp, write_ensemble, write_rates
+from tests.run.support.processes import run, started
 
 pytestmark = pytest.mark.slow
 

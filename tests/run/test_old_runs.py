@@ -9,10 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ensembles import RunFolder
-from processes import FLEET, run
 
 import trainers
+from tests.run.support.ensembles import RunFolder
+from tests.run.support.processes import FLEET, run
 
 KEPT = Path(__file__).parent / "old_runs" / "first"
 WEIGHTS = {  # SHA-256, as the version that wrote the directory trained them to the end

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder
-from processes import run
 
 from benchmarks.virtual_hosts import virtual_hosts, why_not
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.processes import run
 
 JOBS = ("mlp", "cnn", "count")
 REASON = why_not()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from ensembles import Ensemble, RunFolder, cnn, faulty, mlp, write_ensemble
-from processes import FLEET, run
 
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, faulty, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run
 from trainers import read
 
 EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder
-from processes import run, started
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.processes import run, started
 
 WHEEL = "mpich==5.0.2"
 JOBS = ("mlp", "cnn", "count")

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from ensembles import Ensemble, cnn, mlp, write_ensemble
-from processes import FLEET, run, started
 
 from fleet.profiling import Profile, ProfileError
 from fleet.run_directory.journal import read_journal
+from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run, started
 
 JOBS = ("mlp", "cnn")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from processes import run
+
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import run
 
 EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ensembles import faulty, mlp, write_ensemble
-from processes import run
 
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.watchdog import Watchdog, forget_stacks, stuck_ranks
+from tests.run.support.ensembles import faulty, mlp, write_ensemble
+from tests.run.support.processes import run
 
 RESOURCES = {"device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 4.0}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ensembles import STEPS, mlp, write_ensemble
-from processes import run
 
 import trainers
+from tests.run.support.ensembles import STEPS, mlp, write_ensemble
+from tests.run.support.processes import run
 
 
 @pytest.mark.slow

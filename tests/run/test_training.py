@@ -6,13 +6,13 @@ import csv
 import json
 from pathlib import Path
 
-import parts
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import LEARNING_RATE, STEPS, WORKERS, Ensemble, RunFolder
-from processes import run
 
 import trainers
+from tests.run.support import parts
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import LEARNING_RATE, STEPS, WORKERS, Ensemble, RunFolder
+from tests.run.support.processes import run
 
 JOBS = ("mlp", "cnn", "count")
 EPOCHS = 2

@@ -1,11 +1,6 @@
-"""The scheduling tests' own modules stand in support/; their examples may take long on a busy machine."""
-
-import sys
-from pathlib import Path
+"""Examples of the scheduling tests may take long on a busy machine."""
 
 from hypothesis import HealthCheck, settings
-
-sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 settings.register_profile("scheduling", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("scheduling")

@@ -9,7 +9,6 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kinds_of_device import MIXED, job, speeds, states
 
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
@@ -19,6 +18,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
+from tests.scheduling.support.kinds_of_device import MIXED, job, speeds, states
 
 
 def capable(*speeds_: float) -> tuple[Capability, ...]:

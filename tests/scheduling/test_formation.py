@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import create_flotilla, job
-from strategies import jobs
 
 from fleet.scheduling.flotillas.formation import closeness, form_flotilla
 from fleet.scheduling.model.state import JobState
+from tests.scheduling.support.printed import create_flotilla, job
+from tests.scheduling.support.strategies import jobs
 
 A = job("A", 100)
 B = job("B", 50, 95, 130)

@@ -2,10 +2,10 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import clusters
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
+from tests.scheduling.support.strategies import clusters
 
 
 def nodes_of(cluster: Cluster, devices: tuple[int, ...]) -> int:

@@ -1,11 +1,11 @@
 """A gang is of one kind: the preferred one, or any that is large enough."""
 
 import pytest
-from kinds_of_device import MIXED, job
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.queues.gang import hopeless_gang, take_gang
+from tests.scheduling.support.kinds_of_device import MIXED, job
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import job
-from strategies import states
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Cluster, State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.sharing.water_filling import water_fill
+from tests.scheduling.support.printed import job
+from tests.scheduling.support.strategies import states
 
 LINEAR = (10, 20, 30, 40)
 

@@ -1,15 +1,15 @@
 """What each policy promises in every state, and to the end of every ensemble."""
 
 import pytest
-from driving import drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import job
-from strategies import POLICIES, clusters, jobs, states
 
 from fleet.scheduling.model.state import Cluster, JobState, State, validate
 from fleet.scheduling.policies import POLICIES as KINDS
 from fleet.scheduling.policies import Policy, policy
+from tests.scheduling.support.driving import drive
+from tests.scheduling.support.printed import job
+from tests.scheduling.support.strategies import POLICIES, clusters, jobs, states
 
 any_policy = st.sampled_from(POLICIES)
 

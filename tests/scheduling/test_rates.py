@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import curves
 
 from fleet.scheduling.model.rates import RateCurve
+from tests.scheduling.support.strategies import curves
 
 
 def test_equation_5_by_hand() -> None:

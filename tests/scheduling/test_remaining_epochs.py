@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import job
 
 from fleet.scheduling.model.remaining_epochs import (
     ASSUMED_EPOCHS,
@@ -17,6 +16,7 @@ from fleet.scheduling.model.remaining_epochs import (
     remaining_samples,
     residual_epochs,
 )  # fmt: skip
+from tests.scheduling.support.printed import job
 
 
 def falling(epochs: int, a: float = 0.5, b: float = 0.4, c: float = 0.2) -> tuple[float, ...]:

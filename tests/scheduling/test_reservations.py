@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from demands import HALF, LINEAR, demands, linear
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from fleet.scheduling.reservations.guarantees import Guarantees
 from fleet.scheduling.reservations.joint_filling import fill_jointly
 from fleet.scheduling.reservations.reservation import Demand, Reservation, joined, next_rise, reserved_at, trained
 from fleet.scheduling.reservations.speed_levels import SpeedLevels
+from tests.scheduling.support.demands import HALF, LINEAR, demands, linear
 
 CLOSE = 1e-4
 

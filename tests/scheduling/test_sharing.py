@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import job
-from strategies import states
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Cluster, State, validate
 from fleet.scheduling.policies import policy
+from tests.scheduling.support.printed import job
+from tests.scheduling.support.strategies import states
 
 
 def lanes(plan: Plan) -> list[set[str]]:

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from printed import job
 
 from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from tests.scheduling.support.printed import job
 
 JOBS = (job("a", 10, 20), job("b", 10))
 CLUSTER = Cluster((2, 1))

@@ -7,11 +7,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from driving import drive
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import curve
-from strategies import clusters, jobs
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.state import JobState, State, validate
@@ -19,6 +16,9 @@ from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
 from fleet.scheduling.variable_batch.allocation_table import best_counts, least_count
 from fleet.scheduling.variable_batch.scalability import AllReduceTimes, Scalability, batches_of, curve_of
+from tests.scheduling.support.driving import drive
+from tests.scheduling.support.printed import curve
+from tests.scheduling.support.strategies import clusters, jobs
 
 # t_proc is 1 s for 8 samples and 2 s for 16; 10M weights take 1 s on 2 devices and 2 s on 4.
 TIMES = AllReduceTimes((10e6, 20e6), {2: (1.0, 3.0), 4: (2.0, 6.0)})

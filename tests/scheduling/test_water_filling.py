@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import job
-from strategies import jobs
 
 from benchmarks.simulated.one_stream_bound import one_stream_bound
 from fleet.scheduling.model.job_state import JobState
@@ -19,6 +17,8 @@ from fleet.scheduling.model.rates import Floats, RateCurve
 from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.knapsacks import knapsacks
 from fleet.scheduling.sharing.water_filling import pour_out, water_fill
+from tests.scheduling.support.printed import job
+from tests.scheduling.support.strategies import jobs
 
 
 def samples_of(count: int) -> st.SearchStrategy[list[float]]:

@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-import trace_files
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_files import written
 
 from fleet.simulator.rate_tables import read_rate_table
 from fleet.simulator.rates import check_rates
 from fleet.simulator.traces import TraceError, TraceJob, TraceProblem, read_trace
+from tests.simulator.support import trace_files
+from tests.simulator.support.trace_files import written
 
 HEADER = trace_files.ELASTICFLOW.splitlines()[0]
 

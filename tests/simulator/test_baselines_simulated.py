@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from published import published
-from small_traces import Watched
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
@@ -17,6 +15,8 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import Synthetic, read_trace, synthetic_trace
+from tests.simulator.support.published import published
+from tests.simulator.support.small_traces import Watched
 
 RATES = RateTable({("net", 64): {1: 10.0, 2: 19.0, 4: 36.0, 8: 66.0}})
 

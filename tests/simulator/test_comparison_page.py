@@ -9,8 +9,6 @@ from typing import Any
 
 import plotly.graph_objects
 import pytest
-import trace_files
-from trace_files import written
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.cases import Case, cases_of
@@ -20,6 +18,8 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.page import render
 from fleet.simulator.side_by_side import columns, rows
 from fleet.simulator.workload import Workload, synthetic_of
+from tests.simulator.support import trace_files
+from tests.simulator.support.trace_files import written
 
 HOSTILE = '<script>alert(1)</script>"><img src="http://evil.example/x">'
 

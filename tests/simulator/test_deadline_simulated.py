@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from deadline_traces import Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import published
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
@@ -17,6 +15,8 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from tests.simulator.support.deadline_traces import Case, cases
+from tests.simulator.support.published import published
 
 
 def play(case: Case, name: str, failures: tuple[Failure, ...] = (), **parameters: object) -> Outcome:

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import published
-from small_traces import Watched
 
 from benchmarks.simulated.easyscale import (
     FIGURES,
@@ -33,6 +31,8 @@ from fleet.simulator.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, 
 from fleet.simulator.machines import machine_for
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from tests.simulator.support.published import published
+from tests.simulator.support.small_traces import Watched
 
 TWO_KINDS = Cluster((4, 4), ("fast", "slow"))
 

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import published
-from scaling_traces import RATES, scaling_clusters, scaling_traces
-from small_traces import Watched
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.buddy import BuddyTree
@@ -21,6 +18,9 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from tests.simulator.support.published import published
+from tests.simulator.support.scaling_traces import RATES, scaling_clusters, scaling_traces
+from tests.simulator.support.small_traces import Watched
 
 SLOTS = st.sampled_from([1.0, 7.0, 10.0, 60.0])
 

@@ -4,12 +4,12 @@ import math
 from pathlib import Path
 
 import pytest
-from trace_files import written
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.failures import DrawnFailures, failures_of, read_failures
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces import JobColumns, Trace, TraceError
+from tests.simulator.support.trace_files import written
 
 CLUSTER = Cluster((2,) * 20)
 TRACE = Trace.of(JobColumns.of(["a", "b"], [0.0, 100.0], [1, 1], duration=[1.0, 1.0]))

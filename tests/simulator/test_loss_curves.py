@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import published
 
 from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
 from benchmarks.simulated.loss_draws import drawn_losses, flat_after
@@ -23,6 +22,7 @@ from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from tests.simulator.support.published import published
 
 PARTS = (0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
 """Of a training, after which its end is foretold."""

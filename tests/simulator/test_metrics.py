@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_traces import clusters, traces
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
@@ -22,6 +21,7 @@ from fleet.simulator.rate_tables import RateTable
 from fleet.simulator.rates import Rates
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from tests.simulator.support.small_traces import clusters, traces
 
 RATES = RateTable({("m", 10): {1: 1.0, 2: 1.5, 4: 2.0}})
 

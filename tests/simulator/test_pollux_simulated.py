@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from published import published
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
@@ -14,6 +13,7 @@ from fleet.simulator.pollux_machine import PolluxMachine, PolluxScaling
 from fleet.simulator.pollux_rates import Application, Epochs, PolluxRates, StepTimes, read_pollux_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from tests.simulator.support.published import published
 
 
 def epochs(iteration: list[float], sqr: list[float], var: list[float]) -> Epochs:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from published import published
 
 from fleet.simulator.kind_rates import MIXED_KINDS, KindRates
 from fleet.simulator.pollux_rates import PolluxRates
 from fleet.simulator.rate_tables import RateTable, read_rate_table, read_rates
 from fleet.simulator.rates import Rates, check_rates
 from fleet.simulator.traces import Trace, TraceJob, read_trace
+from tests.simulator.support.published import published
 
 
 def trace(name: str) -> Trace:

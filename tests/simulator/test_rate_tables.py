@@ -4,10 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import trace_files
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_files import written
 
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.kind_rates import FREE, MIXED_KINDS, KindRates
@@ -15,6 +13,8 @@ from fleet.simulator.pollux_rates import PolluxRates, Step
 from fleet.simulator.rate_tables import RateTable, read_rate_table, read_rates
 from fleet.simulator.rates import RunRates, UnknownRate
 from fleet.simulator.traces import TraceError, TraceJob
+from tests.simulator.support import trace_files
+from tests.simulator.support.trace_files import written
 
 
 @pytest.fixture

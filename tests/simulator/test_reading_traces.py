@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trace_files
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_files import written
 
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace, write_trace
+from tests.simulator.support import trace_files
+from tests.simulator.support.trace_files import written
 
 
 @pytest.mark.parametrize("text", [trace_files.ELASTICFLOW, trace_files.SHORT])

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trace_files
-from published import published
-from trace_files import written
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
@@ -27,6 +24,9 @@ from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
+from tests.simulator.support import trace_files
+from tests.simulator.support.published import published
+from tests.simulator.support.trace_files import written
 
 CONTRACT = (
     "policy", "jobs", "admitted", "late_admitted", "deadline_ratio", "avg_jct", "p99_jct", "makespan", "finished",

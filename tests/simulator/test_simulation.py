@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_traces import Watched, clusters, traces
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
@@ -19,6 +18,7 @@ from fleet.simulator.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from tests.simulator.support.small_traces import Watched, clusters, traces
 
 SIMULATED = (
     "fifo",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from small_traces import Watched
 
 from benchmarks.simulated.batch_jobs import BatchJobs, batch_trace
 from benchmarks.simulated.batch_machine import BatchMachine
@@ -16,6 +15,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates import UnknownRate
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
+from tests.simulator.support.small_traces import Watched
 
 PROFILES = published_profiles()
 RESNET, VGG = "resnet50-cifar100", "vgg11_bn-cifar100"

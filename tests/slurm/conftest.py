@@ -11,14 +11,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "run" / "support"))
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
-from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from processes import run
-
 from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import VirtualSlurm, install, virtual_slurm, why_not
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
 # What Open MPI needs on a machine without a fast network, as root.

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
-from processes import FLEET, run
-from waiting import wait_for
 
 from benchmarks.virtual_slurm import VirtualSlurm
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run
+from tests.slurm.support.waiting import wait_for
 
 Submit = Callable[..., Any]
 EPOCHS = 12  # more than pass the gate in two jobs

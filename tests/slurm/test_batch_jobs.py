@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bits import assert_same_bits, final_states
-from ensembles import RunFolder
-from waiting import wait_for
 
 from benchmarks.virtual_slurm import VirtualSlurm
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import RunFolder
+from tests.slurm.support.waiting import wait_for
 
 Submit = Callable[..., Any]
 JOBS = ("mlp", "cnn", "count")

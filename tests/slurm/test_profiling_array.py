@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ensembles import cnn, counting, mlp, write_ensemble
-from processes import FLEET, run
-
 from benchmarks.virtual_slurm import VirtualSlurm
+from tests.run.support.ensembles import cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run
 
 Submit = Callable[..., Any]
 PARTS = 2

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "run" / "support"))
-
-from ensembles import Ensemble, mlp, write_ensemble
-from processes import MPIEXEC, Ended, run
+from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
+from tests.run.support.processes import MPIEXEC, Ended, run
 
 HERE = Path(__file__).parent
 PROGRAMS = ("bsub", "jsrun", "qsub", "mpiexec", "flux")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ensembles import Ensemble
-from processes import Ended
+
+from tests.run.support.ensembles import Ensemble
+from tests.run.support.processes import Ended
 
 Submit = Callable[..., Ended]
 SITES = yaml.safe_load((files("batch_scripts") / "sites.yaml").read_text())

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
-from side_by_side import run_side_by_side
+from tests.trainers.support.side_by_side import run_side_by_side
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -35,8 +33,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def programs() -> Path:
-    """The folder of the programs, importable for tests that run a case in their own process."""
-    sys.path.insert(0, str(PROGRAMS))
+    """The folder of the programs."""
     return PROGRAMS
 
 

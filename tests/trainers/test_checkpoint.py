@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_checkpoints import checkpoint
 
+from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, prune, read, write
 from trainers.tree import flatten
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,13 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from tests.trainers.programs.cases import CASES, Case, state_arrays
+from tests.trainers.programs.drive import run
 from trainers import Checkpoint, Group, VirtualWorker, read
 from trainers.reduce.buckets import Layout
 from trainers.reduce.ring import VirtualRing
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from cases import CASES, Case, state_arrays
-from drive import run
 
 
 def expected(folder: Path, case: Case, rank: int) -> dict[str, np.ndarray]:

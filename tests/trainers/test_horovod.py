@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.trainers.programs.cases import Case
+from tests.trainers.programs.drive import run
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.reduce.adder import InOrder
 from trainers.reduce.horovod import HorovodSum, horovod_sum
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from cases import Case
-from drive import run
 
 RANKS = 4
 TRAINED = (Case("mlp", "adam", 3), Case("cnn", "sgd", 3), Case("cnn", "sgd", 4))

@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.trainers.programs.few_steps import Job, digest
 from trainers import Checkpoint, Group, Trainer
 from trainers.repeatable.instruction_sets import INSTRUCTION_SETS, environment
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from few_steps import Job, digest
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "few_steps.py"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.trainers.programs.drive import run
+from tests.trainers.programs.interrupted_resize import TIMEOUT
+from tests.trainers.programs.resizing import CASES, HISTORIES, History
 from trainers import Checkpoint, Group, read
 from trainers.resize import Move, joining
 from trainers.tree import flatten
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from drive import run
-from interrupted_resize import TIMEOUT
-from resizing import CASES, HISTORIES, History
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.trainers.programs.cases import VECTOR_SIZES, vector
 from trainers import blocks_of
 from trainers.reduce.order import chunks, ranks_of_fold
 from trainers.reduce.ring import VirtualRing
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from cases import VECTOR_SIZES, vector
 
 
 class Message:

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from side_by_side import run_side_by_side
 
+from tests.trainers.programs.cases import CASES, Case
+from tests.trainers.programs.drive import run
+from tests.trainers.support.side_by_side import run_side_by_side
 from trainers import Group, read
 from trainers.tree import encode
-
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from cases import CASES, Case
-from drive import run
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 2

@@ -6,8 +6,8 @@ import random
 from pathlib import Path
 
 import pytest
-from made_checkpoints import checkpoint
 
+from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import file_name, latest_good, write
 
 TIMES = 1000

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from pages import ROOT, Block, Page, page
+from tests.docs.support.pages import ROOT, Block, Page, page
 
 LIMIT_SECONDS = 240
 STOPPED = 75

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from pages import ROOT
+from tests.docs.support.pages import ROOT
 
 COMMON = {"t", "unix", "event"}
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import points
 import yaml
 
 from fleet.scheduling.model.cluster import Cluster
@@ -62,9 +60,8 @@ def draw(seed: int = 1) -> list[Arriving]:
 
 def write_spec(folder: Path, jobs: list[Arriving]) -> Path:
     """The spec of a rehearsal, with the data that it names."""
-    shutil.copy(points.__file__, folder)
     source: dict[str, Any] = {
-        part: {"source": "points:Points", "arguments": {"count": count}}
+        part: {"source": "tests.fleet.support.points:Points", "arguments": {"count": count}}
         for part, count in (("train", SAMPLES), ("held_out", 30))
     }
     spec = {

@@ -1,4 +1,4 @@
-"""Small data that needs no files: its class is imported by specs that lie beside a copy of this module."""
+"""Small data that needs no files: specs name its class."""
 
 import numpy as np
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-import pooled
-
 from preprocess import SharedLoader
+from tests.preprocess.support import pooled
 
 
 def main() -> None:
@@ -14,7 +13,7 @@ def main() -> None:
     name, how = sys.argv[1:]
     data = getattr(pooled, name)()
     if how == "name":
-        data = {"name": name, "train": {"source": f"pooled:{name}"}}
+        data = {"name": name, "train": {"source": f"tests.preprocess.support.pooled:{name}"}}
     with SharedLoader(data, 4, linger=0.0, timeout=20.0) as loader:
         print(sorted(int(image.sum()) for images, _ in loader for image in images))
 

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
-from photographs import encoded, photograph
+
+from tests.preprocess.support.photographs import encoded, photograph
 
 #: Address space that a child may take: what a picture of the most pixels needs, and Python, several times over.
 _MEMORY = 6 * 2**30

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from ensembles import RunFolder
 
 import trainers
+from tests.run.support.ensembles import RunFolder
 from trainers.tree import flatten
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import parts
 import yaml
-from processes import FLEET, MPIEXEC
+
+from tests.run.support import parts
+from tests.run.support.processes import FLEET, MPIEXEC
 
 WORKERS, BATCH = 2, 4  # a step is 8 pictures, an epoch of 79 is 10 steps
 STEPS = -(-parts.TRAINING // (WORKERS * BATCH))

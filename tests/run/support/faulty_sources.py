@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import parts
+from tests.run.support import parts
 
 
 class Stuck(parts.Pictures):

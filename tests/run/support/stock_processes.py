@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from moved_tasks import Careful
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+
+from tests.run.support.moved_tasks import Careful
 
 
 def seed_all(value: int) -> None:

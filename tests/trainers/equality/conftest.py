@@ -6,8 +6,9 @@ import importlib.util
 from collections.abc import Callable, Iterator
 
 import pytest
-from equality_services import Elastic, StockDDP, mpiexec
-from equality_tasks import TASKS
+
+from tests.trainers.support.equality_services import Elastic, StockDDP, mpiexec
+from tests.trainers.support.equality_tasks import TASKS
 
 
 @pytest.fixture(scope="session")

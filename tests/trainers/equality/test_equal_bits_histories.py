@@ -6,11 +6,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from equality_histories import History, Kill, Stay, histories
-from equality_services import Elastic, StockDDP
-from equality_states import first_difference
-from equality_tasks import steps_of
 from hypothesis import HealthCheck, given, settings
+
+from tests.trainers.support.equality_histories import History, Kill, Stay, histories
+from tests.trainers.support.equality_services import Elastic, StockDDP
+from tests.trainers.support.equality_states import first_difference
+from tests.trainers.support.equality_tasks import steps_of
 
 IN_PLACE = History("cnn", 4, (Stay((2,), 1), Stay((1, 3, 0), 2, "resize"), Stay((0, 1), 7, "resize")))
 SWAPPED = History("mlp", 3, (Stay((0, 1, 2), 2), Stay((3,), 5, "resize"), Stay((2, 0), 9)))

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from equality_data import SAMPLES
-from equality_services import Elastic, StockDDP
-from equality_states import first_difference
-from equality_tasks import MODELS, EqualityTask
 
+from tests.trainers.support.equality_data import SAMPLES
+from tests.trainers.support.equality_services import Elastic, StockDDP
+from tests.trainers.support.equality_states import first_difference
+from tests.trainers.support.equality_tasks import MODELS, EqualityTask
 from trainers import BatchPlan
 
 QUICK = {("mlp", 3, 2), ("densenet", 2, 1), ("detector", 3, 2), ("gru", 2, 2)}

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from equality_data import SAMPLES, images
-from equality_services import Elastic, StockDDP
-from equality_states import first_difference
-from equality_tasks import OPTIONS, EqualityTask, cnn, mlp
 
+from tests.trainers.support.equality_data import SAMPLES, images
+from tests.trainers.support.equality_services import Elastic, StockDDP
+from tests.trainers.support.equality_states import first_difference
+from tests.trainers.support.equality_tasks import OPTIONS, EqualityTask, cnn, mlp
 from trainers import BatchPlan, Group, Trainer
 from trainers.step_options import StepOptions, split
 from trainers.task import samples_in

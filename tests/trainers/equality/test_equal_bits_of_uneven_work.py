@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from equality_services import Elastic, ServiceEnded, StockDDP
-from equality_states import first_difference
-from equality_tasks import TASKS
 from torch.utils.data import default_collate
 
+from tests.trainers.support.equality_services import Elastic, ServiceEnded, StockDDP
+from tests.trainers.support.equality_states import first_difference
+from tests.trainers.support.equality_tasks import TASKS
 from trainers import ConsistencyWarning, Group, Trainer
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from equality_broken_rules import BROKEN_RULES
-from equality_services import Elastic, StockDDP
-from equality_states import States, first_difference
-from equality_tasks import steps_of
+
+from tests.trainers.support.equality_broken_rules import BROKEN_RULES
+from tests.trainers.support.equality_services import Elastic, StockDDP
+from tests.trainers.support.equality_states import States, first_difference
+from tests.trainers.support.equality_tasks import steps_of
 
 TASKS_THAT_SHOW = {
     "buffers of another worker": "cnn",

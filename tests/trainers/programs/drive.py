@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from cases import HELD_OUT, SAMPLES, STEPS, Case
 
+from tests.trainers.programs.cases import HELD_OUT, SAMPLES, STEPS, Case
 from trainers import Checkpoint, Group, Trainer
 from trainers.reduce.adder import AdderOf, InOrder
 

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import torch
-from cases import CASES
-from drive import run
 from mpi4py import MPI
 
+from tests.trainers.programs.cases import CASES
+from tests.trainers.programs.drive import run
 from trainers import Group, read, write
 
 HALF = 5

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from equality_states import State, state
-from equality_tasks import TASKS, EqualityTask
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+
+from tests.trainers.support.equality_states import State, state
+from tests.trainers.support.equality_tasks import TASKS, EqualityTask
 
 SECONDS = 200.0
 

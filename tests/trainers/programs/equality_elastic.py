@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from equality_broken_rules import broken
-from equality_states import States, state
-from equality_tasks import TASKS, EqualityTask
 from mpi4py import MPI
 from torch.utils.data import default_collate
 
+from tests.trainers.support.equality_broken_rules import broken
+from tests.trainers.support.equality_states import States, state
+from tests.trainers.support.equality_tasks import TASKS, EqualityTask
 from trainers import Checkpoint, Group, Trainer, file_name, latest_good, prune, write
 from trainers.resize import joining, resize
 

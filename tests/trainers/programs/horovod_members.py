@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cases import STEPS, Case
-from drive import advance, run
 from mpi4py import MPI
 
+from tests.trainers.programs.cases import STEPS, Case
+from tests.trainers.programs.drive import advance, run
 from trainers import Group, PeerFailed, PeerSilent, Trainer, joining, resize, write
 from trainers.reduce.horovod import horovod_sum
 

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 import torch
-from cases import Case
-from drive import advance
 from mpi4py import MPI
 
 import trainers.resize
+from tests.trainers.programs.cases import Case
+from tests.trainers.programs.drive import advance
 from trainers import Group, PeerFailed, PeerSilent, Trainer
 from trainers.resize import joining, resize
 

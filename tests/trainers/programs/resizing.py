@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from cases import STEPS, Case
-from drive import advance
 from mpi4py import MPI
 
+from tests.trainers.programs.cases import STEPS, Case
+from tests.trainers.programs.drive import advance
 from trainers import Group, Trainer, write
 from trainers.resize import joining, resize
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from cases import BATCH, CASES, SEED, STEPS, VECTOR_SIZES, Case, state_arrays, vector
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
+
+from tests.trainers.programs.cases import BATCH, CASES, SEED, STEPS, VECTOR_SIZES, Case, state_arrays, vector
 
 
 def seed(value: int) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from cases import CASES
-from drive import run
 
+from tests.trainers.programs.cases import CASES
+from tests.trainers.programs.drive import run
 from trainers import Group, PeerFailed, PeerSilent, write
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing

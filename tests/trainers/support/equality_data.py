@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from equality_models import CLASSES
 from torch.utils.data import Dataset
+
+from tests.trainers.support.equality_models import CLASSES
 
 SAMPLES = 37  # none of 2, 3, 4 and 8 workers divides it: orders are padded, last batches are partial
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from equality_services import Elastic, ServiceEnded
-from equality_states import States
-from equality_tasks import steps_of
 from hypothesis import strategies
+
+from tests.trainers.support.equality_services import Elastic, ServiceEnded
+from tests.trainers.support.equality_states import States
+from tests.trainers.support.equality_tasks import steps_of
 
 RANKS = 4
 HISTORY_TASKS = ("mlp", "cnn", "densenet", "shufflenet", "gru", "neumf", "accumulate two buckets", "everything")

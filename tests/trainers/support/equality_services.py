@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from equality_states import States
+from tests.trainers.support.equality_states import States
 
 SUPPORT = Path(__file__).parent
 PROGRAMS = SUPPORT.parent / "programs"
@@ -24,7 +24,7 @@ PATIENCE = 20.0
 
 ENVIRONMENT = {
     **os.environ,
-    "PYTHONPATH": os.pathsep.join(map(str, (ROOT, SUPPORT))),
+    "PYTHONPATH": str(ROOT),
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",
     "HF_HUB_OFFLINE": "1",

@@ -7,12 +7,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from equality_data import SAMPLES, Augmented, Columns, images, pixel_values, ratings, scenes, sentences, texts
-from equality_models import Detector, GRULanguageModel, NeuMF, TransformersModel, Wavering, detection_loss
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
 
+from tests.trainers.support.equality_data import (
+    SAMPLES,
+    Augmented,
+    Columns,
+    images,
+    pixel_values,
+    ratings,
+    scenes,
+    sentences,
+    texts,
+)
+from tests.trainers.support.equality_models import (
+    Detector,
+    GRULanguageModel,
+    NeuMF,
+    TransformersModel,
+    Wavering,
+    detection_loss,
+)
 from trainers import BatchPlan
 from trainers.zoo import CNN, MLP, VGG, DenseNet, ResNet, ShuffleNetV2
 
