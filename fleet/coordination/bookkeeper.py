@@ -101,7 +101,7 @@ def _pardoned(ledger: Ledger, line: Line) -> None:
 
 def _started(ledger: Ledger, line: Line) -> None:
     ledger.goes_on_from(line["job"], line["epoch"], line["step"], line["t"])
-    ledger.started(line["job"], tuple(line["devices"]), line["t"])
+    ledger.started(line["job"], tuple(line["devices"]), line["t"], line.get("lane", 0))
 
 
 def _formed(ledger: Ledger, line: Line) -> None:

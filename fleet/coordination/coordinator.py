@@ -134,10 +134,14 @@ class Coordinator:
         self._decide(plan)
         running = self.ledger.running
         allocation = plan.whole_of(running)
-        for job, devices in running.items():
-            if tuple(allocation.get(job, ())) != devices:
+        new = {
+            job: tuple(devices)
+            for job, devices in allocation.items()
+            if running.get(job) != tuple(devices) or job in plan.lanes
+        }
+        for job in running:
+            if job in new or job not in allocation:
                 self._leave(job, "policy")
-        new = {job: tuple(devices) for job, devices in allocation.items() if running.get(job) != tuple(devices)}
         self._coming = _Coming(new, plan.lanes, plan.batches, self._plan_keys(plan))
         self._start_who_can()
         if not self._coming.devices and not self._leaving:

@@ -224,13 +224,13 @@ class Ledger:
 
     # what happens to a job while it trains
 
-    def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
-        """A job trains on these devices from now on."""
+    def started(self, job: str, devices: tuple[int, ...], now: float, lane: int = 0) -> None:
+        """A job trains on these devices from now on, and reads that lane."""
         record = self.jobs[job]
         self.running[job] = devices
         pace = self.pace(job, len(devices))
         state = transitions.given(record.state, len(devices), now, now, pace, record.started)
-        self._change(job, status="running", state=state, started=True)
+        self._change(job, status="running", state=state.changed(lane=lane), started=True)
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
         """A running job has come to a step of its epoch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from time import perf_counter
 
 from fleet.scheduling.model.job_state import JobState
@@ -79,7 +80,7 @@ class Simulation:
         self._books = Books(machine.cluster, len(trace))
         self._calendar = Calendar()
         self._timeline = Timeline()
-        self._lanes = Lanes(premises.slack)
+        self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
         self._arrivals = trace.jobs.arrival.tolist()
@@ -219,10 +220,13 @@ class Simulation:
         unfinished = self._books.unfinished
         together: dict[tuple[str, int], list[JobState]] = {}
         for name in new:
-            job = unfinished[name] = unfinished[name].changed(lane=lanes.get(name, 0))
+            job = unfinished[name]
             if job.stream:
-                together.setdefault((job.stream, job.lane), []).append(job)
+                together.setdefault((job.stream, lanes.get(name, 0)), []).append(job)
         for jobs in together.values():
+            number = next(self._lane_numbers)
+            for job in jobs:
+                unfinished[job.name] = job.changed(lane=number)
             if len(jobs) > 1:
                 since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
                 readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}

@@ -48,7 +48,7 @@ class JobState:
         remaining: samples that were left at `ready`; infinite: nobody knows.
         trained: samples that were trained until `ready`.
         epoch: samples of an epoch; 0: not known.
-        lane: among the jobs of its stream that began when it did, those of the same lane read together.
+        lane: number of the lane that it reads while it has devices; jobs of a stream with the same one read together.
         attained: device-seconds until `since`.
         pardoned: the part of `attained` that no longer counts against it.
         since: when it got what it holds now, or lost all, seconds since the run began.

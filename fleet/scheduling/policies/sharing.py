@@ -132,6 +132,6 @@ def _lanes(state: State, jobs: Sequence[JobState], market: Market) -> list[Paced
     for index, job in enumerate(jobs):
         devices = staying.get(job.name)
         if devices:
-            key = (job.stream, job.since, job.lane) if job.stream else (job.name,)
+            key = (job.stream, job.lane) if job.stream else (job.name,)
             found.setdefault(key, {})[index] = len(devices)
     return [market.lane(counts) for counts in found.values()]
