@@ -31,13 +31,23 @@ def in_code() -> dict[str, set[str]]:
             if isinstance(node, ast.Call) and _writes_event(node):
                 event = str(node.args[0].value)  # type: ignore[attr-defined]
                 found.setdefault(event, set()).update(key.arg for key in node.keywords if key.arg)
+            elif path.name == "event_lines.py" and isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
+                name, line = node.value.elts  # a line by its event and its keys
+                found.setdefault(ast.literal_eval(name), set()).update(_spelt_out(line))
     return found
 
 
+def _spelt_out(line: ast.expr) -> set[str]:
+    keys = line.keys if isinstance(line, ast.Dict) else []
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
 def _writes_event(call: ast.Call) -> bool:
-    """Whether it is `journal.write("...", ...)`."""
+    """Whether it is `journal.write("...", ...)`, or `books.record("...", ...)`, which writes the same line."""
     function = call.func
-    if not (isinstance(function, ast.Attribute) and function.attr == "write" and len(call.args) == 1):
+    if not (isinstance(function, ast.Attribute) and len(call.args) == 1):
         return False
-    first = call.args[0]
-    return "journal" in ast.unparse(function.value) and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    first, owner = call.args[0], ast.unparse(function.value).lower()
+    writes = function.attr == "write" and "journal" in owner
+    records = function.attr == "record" and ("books" in owner or "bookkeeper" in owner)
+    return (writes or records) and isinstance(first, ast.Constant) and isinstance(first.value, str)
