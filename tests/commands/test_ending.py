@@ -1,0 +1,63 @@
+"""How commands end: one line on standard error, and an exit code."""
+
+from __future__ import annotations
+
+import pytest
+
+from fleet.commands.ending import end, failed, mendable, tell
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+
+
+class Lost(LookupError):
+    """An error that is no ValueError."""
+
+
+def test_what_is_told_is_marked_as_fleets_own_word(capsys: pytest.CaptureFixture[str]) -> None:
+    tell("the disk is full")
+    assert capsys.readouterr() == ("", "fleet: the disk is full\n")
+
+
+def test_the_end_has_its_code_and_its_text(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        end(STOPPED, "stopped; the same command goes on")
+    assert ended.value.code == STOPPED
+    assert capsys.readouterr().err == "fleet: stopped; the same command goes on\n"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "error"),
+    [
+        ((), ValueError("no such job")),
+        ((Lost,), Lost("no such job")),
+        ((Lost, OSError), OSError("no such job")),
+    ],
+)
+def test_what_a_person_can_mend_is_told_without_a_traceback(
+    kinds: tuple[type[Exception], ...], error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended, mendable(*kinds):
+        raise error
+    assert ended.value.code == BAD_INPUT
+    assert capsys.readouterr().err == "fleet: no such job\n"
+
+
+@pytest.mark.parametrize(("kinds", "error"), [((), Lost("a bug")), ((Lost,), ValueError("a bug"))])
+def test_other_errors_pass(kinds: tuple[type[Exception], ...], error: Exception) -> None:
+    with pytest.raises(type(error)) as passed, mendable(*kinds):
+        raise error
+    assert passed.value is error
+
+
+def test_an_exit_inside_keeps_its_code() -> None:
+    with pytest.raises(SystemExit) as ended, mendable():
+        end(FAILED, "the scheduler refused")
+    assert ended.value.code == FAILED
+
+
+def test_a_failure_is_told_with_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise Lost("the cargo")
+    except Lost:
+        assert failed() == FAILED
+    told = capsys.readouterr().err
+    assert told.startswith("fleet: the job failed:\nTraceback") and "Lost: the cargo" in told
