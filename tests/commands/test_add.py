@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from typer.testing import Result
 
 from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from typer.testing import Result
 
 from fleet.commands.arguments import changes_of, cluster_shape
 from fleet.spec import load

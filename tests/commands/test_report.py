@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from click.testing import Result
+from typer.testing import Result
 
 
 def test_the_page_is_written_and_named(kept: Path, call: Callable[..., Result]) -> None:

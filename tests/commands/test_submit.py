@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from typer.testing import Result
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.yaml"
 SLURM = ("submit", DIGITS, "--site", "slurm", "--nodes", "2", "--gpus-per-node", "4", "--dry-run")
