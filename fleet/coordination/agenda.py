@@ -25,7 +25,7 @@ class Agenda:
 
     @property
     def next(self) -> float:
-        """When the policy is to be asked."""
+        """When to ask the policy."""
         return math.inf if self.clearing else min(self._due, self._wake)
 
     @property

@@ -16,8 +16,8 @@ class Standing:
     Attributes:
         epoch: finished ones.
         step: inside the epoch.
-        path: of its newest whole checkpoint; None: it begins anew.
-        metrics: of the last finished epoch.
+        path: path of its newest whole checkpoint; None: it begins anew.
+        metrics: metrics of the last finished epoch.
         ended: why it is done, if it is; empty: it is not.
         rejected: newer checkpoints that are damaged, newest first.
     """

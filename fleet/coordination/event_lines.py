@@ -20,7 +20,7 @@ def plain_keys(event: CheckpointWritten | Progress) -> Keys:
 
 
 def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys:
-    """Of the line "epoch": a job finished one on these devices."""
+    """The keys of the line "epoch": a job finished one on these devices."""
     return {
         "round": round_,
         "job": event.job,

@@ -52,7 +52,7 @@ class GroupEnded:
 
 @dataclass(frozen=True)
 class RanksGone:
-    """Ranks are lost, and trainers' devices with them; whoever trained there says so by a GroupEnded.
+    """Ranks are lost, and trainers' devices with them; the groups there end with a GroupEnded.
 
     With a preprocessor the samples of all that run are gone: all groups leave before another one can start.
     """

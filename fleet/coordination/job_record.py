@@ -27,9 +27,9 @@ class JobRecord:
         stream: its data set and seed; with the epoch, they decide who can share its samples.
         samples: that it trains until its last epoch ends; infinite: not known.
         step: inside the epoch.
-        metrics: of its last epoch.
+        metrics: metrics of its last epoch.
         checkpoint: path of its last one.
-        batches: of which a policy may choose, until the job first starts; None: its batch is fixed.
+        batches: batches among which a policy may choose, until the job first starts; None: its batch is fixed.
         alone: batch -> samples/s on one device, for batches other than its own.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.

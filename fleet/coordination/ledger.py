@@ -133,7 +133,7 @@ class Ledger:
 
     def reopened(self) -> None:
         """The session before is over, however it ended: nobody holds a device, and a job that failed is tried again,
-        since its fault may be mended. Rates are those of a session.
+        since its fault may be mended. Rates hold for a session.
         """
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
@@ -175,7 +175,7 @@ class Ledger:
         self.lost |= frozenset(devices)
 
     def charged(self, kind: str, seconds: float) -> None:
-        """The run spent so many seconds on what is not training."""
+        """The run spent so many seconds on something else than training."""
         self.overhead[kind] += seconds
 
     def formed(self, seconds: float) -> None:
@@ -295,6 +295,6 @@ class Ledger:
         self.jobs[job] = replace(self.jobs[job], **fields)
 
     def _step_seconds(self, job: str) -> float:
-        """Of a running job; 0: nobody knows."""
+        """The pace of a running job; 0: not known."""
         pace = self.pace(job, len(self.running[job]))
         return (self.jobs[job].batch or 0) / pace if pace else 0.0

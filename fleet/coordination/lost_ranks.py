@@ -1,7 +1,7 @@
 """Ranks whose processes are gone, where MPI tells the others of them instead of ending all.
 
 User-level failure mitigation (ULFM: Bland et al., Post-failure recovery of MPI communication capability, IJHPCA 2013):
-messages among those that live go on, and whoever would hear from a lost rank gets an error. Open MPI has it,
+messages among living ranks go on, and a rank that waits for a lost one gets an error. Open MPI has it,
 where its launcher is given `--with-ft ulfm`.
 """
 

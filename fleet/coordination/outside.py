@@ -9,7 +9,7 @@ class Outside:
     """The run around a coordinator: nothing comes from it, and nothing there has to know anything."""
 
     def stop_requested(self) -> bool:
-        """Whether the run is to stop, since a signal or the end of its time asks for it."""
+        """Whether the run should stop, since a signal or the end of its time asks for it."""
         return False
 
     def take_in(self) -> None:

@@ -30,7 +30,7 @@ class StartGroup:
 
     job: str
     members: tuple[int, ...]  # ranks, the master first
-    tag: int  # unlike that of any group before
+    tag: int  # unlike any earlier group's
     round: int
     lane: LaneSpec
     resume: bool  # from the job's latest good checkpoint
@@ -151,7 +151,7 @@ class CloseLane:
 
 @dataclass(frozen=True)
 class DismissReader:
-    """To a node's keeper: a reader, by its rank in the node's communicator, is lost; nobody is to wait for it."""
+    """To a node's keeper: a reader, by its rank in the node's communicator, is lost; do not wait for it."""
 
     reader: int
     kind: Literal["dismiss"] = "dismiss"
@@ -159,7 +159,7 @@ class DismissReader:
 
 @dataclass(frozen=True)
 class DismissWriter:
-    """To a node's keeper: a preprocessor, by its number, is lost; who waits for its samples is to give up."""
+    """To a node's keeper: a preprocessor, by its number, is lost; readers that wait for its samples shall give up."""
 
     writer: int
     kind: Literal["dismiss_writer"] = "dismiss_writer"
@@ -380,7 +380,7 @@ class Mailbox:
             pause = min(pause * 1.5, 0.005)
 
     def flush(self, timeout: float = 10.0) -> None:
-        """Wait, at most `timeout` seconds, until what was sent has gone."""
+        """Wait, at most `timeout` seconds, until all sent messages have gone."""
         deadline = time.monotonic() + timeout
         while self._sent and time.monotonic() < deadline:
             self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]

@@ -23,7 +23,7 @@ def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], T
 
     Args:
         find: gives JSON-able values, on rank 0.
-        read: makes them into what is returned.
+        read: makes the result out of them.
 
     Raises:
         BadInput: on the other ranks, with what a person got wrong; rank 0 raises the error itself.

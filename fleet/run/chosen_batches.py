@@ -1,4 +1,4 @@
-"""Batches that a policy chooses: rank 0 says what may be chosen, and tells everybody what was."""
+"""Batches that a policy chooses: rank 0 says which ones it may choose, and tells all ranks the choice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fleet.spec import Job
 class Batches:
     """The batches of jobs with a `batch_range`. A job's is chosen when it first starts, and stays.
 
-    So a job's weights are those of a plain DDP run with that batch, whatever the job is moved through.
+    So a job has the weights of a plain DDP run with that batch, however often it moves.
 
     Args:
         rank: whose runtime learns of them.

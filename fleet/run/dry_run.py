@@ -34,7 +34,7 @@ from preprocess import shared_memory_available
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """One job's needs and rates, and what is predicted for it.
+    """One job's needs, rates and prediction.
 
     Attributes:
         memory: bytes on a device that runs all its virtual workers.
@@ -89,7 +89,7 @@ class DryRun:
         rounds: by start.
         dropped: job -> why the policy would never run it.
         shared_memory: node -> bytes.
-        problems: of this machine, which another one may not have.
+        problems: this machine's problems, which another one may not have.
     """
 
     spec: EnsembleSpec

@@ -19,11 +19,11 @@ Rates = Mapping[str, Mapping[int, float]]
 
 @dataclass
 class KnownRates:
-    """What is known when a session begins.
+    """The rates that are known when a session begins.
 
     Args:
-        runtime: what is trained.
-        directory: of the run.
+        runtime: the jobs and data.
+        directory: the run directory.
         device: the kind that trains.
         again: whether the run's own measurements do not count, since its user wants them made anew.
     """

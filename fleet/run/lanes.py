@@ -20,8 +20,8 @@ class RingPlan:
 
     Attributes:
         lanes: as many groups as there can be at once, a few jobs that are added counted, and one that is closing.
-        samples: of one lane; at least two steps of the job with the largest global batch.
-        lane_bytes: of one lane, for the data set with the largest samples.
+        samples: samples of one lane; at least two steps of the job with the largest global batch.
+        lane_bytes: bytes of one lane, for the data set with the largest samples.
         slot_samples: samples of a slot.
         writers: preprocessors.
     """

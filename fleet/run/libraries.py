@@ -30,7 +30,7 @@ def warm_up(place: Place) -> None:
 
 
 def load_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> None:
-    """Load Horovod on the trainers, if it is to add gradients.
+    """Load Horovod on the trainers, if it adds gradients.
 
     Raises:
         BadInput: on every rank alike, if one of them cannot.

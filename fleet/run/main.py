@@ -65,7 +65,7 @@ def _begin(options: RunOptions, world: MPI.Intracomm) -> int:
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:
-    """Find out, with all ranks, what there is to train and with what; then play this rank's role."""
+    """Find out, with all ranks, the jobs and the devices; then play this rank's role."""
     cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
     warnings = check_places(world, cluster, options, spec.resources.threads)
     datasets = open_data(world, cluster, spec)

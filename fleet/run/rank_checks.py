@@ -32,7 +32,7 @@ def check_places(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions,
     """What could be better about where the ranks were put; nothing is said of ranks that plain `fleet` started.
 
     Args:
-        threads: of each rank.
+        threads: CPU threads of each rank.
 
     Raises:
         ClusterError: on every rank alike, with what must be.

@@ -18,7 +18,7 @@ class SkippedBook:
     Args:
         journal: each is written there, once.
         limits: by data set, how many there may be.
-        events: of the run's earlier sessions.
+        events: events of the run's earlier sessions.
     """
 
     def __init__(self, journal: Journal, limits: Mapping[str, int], events: Iterable[Mapping[str, Any]]) -> None:

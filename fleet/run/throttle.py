@@ -1,4 +1,4 @@
-"""Does what is asked for often so seldom that it takes a small part of the time."""
+"""Does a task that is often asked for so seldom that it takes a small part of the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PART = 0.02
 class Seldom:
     """Calls `action` unless its last call was so short a time ago that calls would take more than `part` of the time.
 
-    Whoever needs the last of the calls makes it directly.
+    A caller that needs the last of the calls makes it directly.
     """
 
     action: Callable[[], None]

@@ -57,7 +57,7 @@ class Walltime:
         return min(self.ledger.seconds_to_stop() + self.margin, self._most)
 
     def announce(self) -> None:
-        """Write down what is known of the end."""
+        """Write down when the allocation ends, as far as it is known."""
         known = self.allocation
         if known is None:
             return
@@ -70,7 +70,7 @@ class Walltime:
             self.journal.write("warning", text=text, job=None)
 
     def _keep_half(self, left: float) -> None:
-        """Train in half of what is left at least, however long it may take to stop."""
+        """Train in at least half of the time left, however long it may take to stop."""
         wanted = self.needed
         self._most = max(0.0, left) / 2
         if wanted > self._most:

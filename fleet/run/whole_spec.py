@@ -17,7 +17,7 @@ def whole_spec(options: RunOptions) -> dict[str, Any]:
     """The spec's values, with the jobs that were added to the run or are on offer.
 
     Raises:
-        SpecError, BadInput: with what is wrong.
+        SpecError, BadInput: the text names the mistakes.
     """
     spec = load(options.spec, options.overrides)
     directory = RunDirectory(options.directory(spec))

@@ -50,7 +50,7 @@ class Reading:
 
     Attributes:
         gather: look at the samples at all; a rehearsal only waits for them, since nobody looks at them.
-        in_place: a CPU's batches of inputs may lie in the ring: whoever takes them makes a tensor of its own from them.
+        in_place: a CPU's batches of inputs may lie in the ring: their taker makes a tensor of its own from them.
     """
 
     gather: bool = True
@@ -113,7 +113,7 @@ class Feed:
         self._ahead = None if device.type == "cpu" else Ahead(self._items, _tensors_of, device, self._closed)
 
     def next(self) -> Item:
-        """The next item, in order; what was given before is gone.
+        """The next item, in order; the item before is gone.
 
         Raises:
             FeedTimeout: if none came within the time-out.

@@ -70,7 +70,7 @@ class JobRun:
         epoch_samples: training samples of an epoch.
         evaluate: measure the held-out samples; a rehearsal only reads past them.
         moves: called for each step: this member is not stuck.
-        ranks: of the run.
+        ranks: number of ranks of the run.
     """
 
     def __init__(

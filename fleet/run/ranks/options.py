@@ -40,7 +40,7 @@ class RunOptions:
         """Check what needs no spec.
 
         Raises:
-            ValueError: what is wrong, and the mend.
+            ValueError: the text says the mistake and the mend.
         """
         if self.reduce not in REDUCTIONS:
             raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
@@ -48,7 +48,7 @@ class RunOptions:
             check_horovod()
 
     def directory(self, spec: EnsembleSpec) -> Path:
-        """The run directory; an offline profile has one of its own, apart from that of the run."""
+        """The run directory; an offline profile has one of its own, apart from the run's."""
         if self.profile is not None:
             return Path("runs") / f"{spec.name}-profile{self._suffix}"
         return self.out if self.out is not None else Path("runs") / spec.name

@@ -60,7 +60,7 @@ class Ahead:
         return item
 
     def close(self) -> None:
-        """Wait for the end of what is being fetched; `closed` is set."""
+        """Wait for the end of the fetch under way; `closed` is set."""
         assert self._closed.is_set()
         self._executor.shutdown(wait=True)
 

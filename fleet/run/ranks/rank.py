@@ -55,13 +55,13 @@ class Rank:
     """This rank, from inside.
 
     Args:
-        options: of the command line.
+        options: the options of the command line.
         ties: to the other ranks.
         cluster: the cluster map.
-        runtime: what is known of jobs and data; replaced where jobs are added or get other batches.
+        runtime: the jobs and data; replaced where jobs are added or get other batches.
         stop: raised by signals.
         datasets: opened, where this rank makes samples.
-        warnings: of how the ranks were put.
+        warnings: warnings about where the ranks were put.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Rank:
 
     @property
     def seat(self) -> int:
-        """This rank's number among those of its node."""
+        """This rank's number among its node's ranks."""
         return int(self.ties.node.rank)
 
     @property

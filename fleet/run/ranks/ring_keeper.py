@@ -23,7 +23,7 @@ class Keeper:
     """Runs in a thread of the node's lowest rank, whatever that rank does beside it.
 
     Args:
-        mailbox: of the keeper's role.
+        mailbox: the mailbox of the keeper's role.
         receiver: this node's.
     """
 

@@ -28,7 +28,7 @@ _ROW = np.dtype(
         ("rank", np.int64),
         ("process", np.int64),
         ("started", np.int64),  # when the process did, see `preprocess.ring.process`
-        ("sits", np.int64),  # whether somebody is to be watched
+        ("sits", np.int64),  # whether there is somebody to watch
         ("told", np.int64),  # whether somebody has said that it does not move
         ("moved", np.float64),  # when it last did; seconds of the node's monotonic clock
         ("seen", np.float64),  # when its watchdog last wrote here
@@ -68,7 +68,7 @@ class Board:
         return len(self._rows)
 
     def row(self, number: int) -> np.void:
-        """A row in place: what is assigned to its fields is seen by all."""
+        """A row in place: all see the values that are assigned to its fields."""
         found: np.void = self._rows[number]
         return found
 
@@ -144,7 +144,7 @@ class Seat:
         self._row["newest"], self._row["seen"] = other, time.monotonic()
 
     def silent(self, seconds: float, fresh: float) -> Iterator[Silent]:
-        """Others that have not moved for so long, and that this rank is to name; each is named once.
+        """Others that have not moved for so long, and that this rank should name; each is named once.
 
         The first rank after a silent one that has itself been seen within `fresh` seconds names it.
         """

@@ -111,7 +111,7 @@ class TrainerRank:
         return self._rank.runtime
 
     def _learn(self, news: AddJob | SetBatch) -> None:
-        """Take in what is new about the run's jobs."""
+        """Take in the news about the run's jobs."""
         if isinstance(news, SetBatch):
             self._rank.runtime = self._runtime.with_batch(news.job, news.batch_size)
             return
@@ -119,7 +119,7 @@ class TrainerRank:
         self._rank.runtime = self._runtime.with_job(Job.model_validate(news.job))
 
     def _poll(self) -> Message | None:
-        """The next message for whoever trains."""
+        """The next message for the job that trains."""
         while isinstance(message := self._mailbox.poll(), (AddJob, SetBatch)):
             self._learn(message)
         return message

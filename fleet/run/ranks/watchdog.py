@@ -26,8 +26,8 @@ class Watchdog:
     Python's lock, cannot do that: another rank of its node then says where it was seen last.
 
     Args:
-        rank: of this process.
-        folder: of the run's stacks; made when there is one.
+        rank: this process's rank.
+        folder: the folder of the run's stacks; made when there is one.
         timeout: seconds that ranks wait for each other.
         seat: at the node's board; None: nobody else watches this rank.
     """
