@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME [--json] [--repetitions|--kills|--jobs N]`: a table, or JSON that ends the output."""
+"""`python -m benchmarks NAME [--json] [--repetitions N]`: a table, or JSON that ends the output."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="end the output with one JSON object")] = False,
     repetitions: Annotated[
         int,
-        typer.Option("--repetitions", "--kills", "--jobs", help="repetitions, kills or jobs; 0: its own number"),
+        typer.Option("--repetitions", "--kills", "--jobs", "--ensembles", help="how many of these; 0: its own number"),
     ] = 0,
 ) -> None:
     """Run one benchmark. Exit code 1 if a bar is missed."""

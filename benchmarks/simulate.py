@@ -14,7 +14,10 @@ from typing import Any
 
 from benchmarks.simulated.part import Part
 
-PARTS = ("elasticflow", "deadlines", "baselines", "large", "pollux", "easyscale", "throughput", "ensemble", "sharing")
+PARTS = (
+    "elasticflow", "deadlines", "baselines", "large", "pollux", "easyscale", "throughput", "ensemble", "sharing",
+    "speedup",
+)  # fmt: skip
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:

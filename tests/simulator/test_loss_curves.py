@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated.drawn_ensemble import Ensemble, ensemble_trace
-from benchmarks.simulated.loss_draws import drawn_losses, flat_after
+from benchmarks.simulated.drawn_losses import drawn_losses, flat_after
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import epochs_from_losses

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.simulated.batch_jobs import BatchJobs, batch_trace
-from benchmarks.simulated.batch_machine import BatchMachine
-from benchmarks.simulated.batch_profiles import FACTORS, FIVE_DEVICES, published_profiles
+from benchmarks.simulated.drawn_batch_jobs import BatchJobs, batch_trace
+from benchmarks.simulated.profiled_machine import ProfiledMachine
+from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, published_profiles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.arrivals import Costs
@@ -25,7 +25,7 @@ HOUR = 3600.0
 def simulate(
     trace: Trace, size: int, costs: Costs | None = None, failures: tuple[Failure, ...] = (), **more: object
 ) -> Outcome:
-    machine = BatchMachine(Cluster((2,) * (size // 2)), PROFILES, costs)
+    machine = ProfiledMachine(Cluster((2,) * (size // 2)), PROFILES, costs)
     return Simulation(trace, machine, policy("throughput", **more), failures).run()
 
 
@@ -45,6 +45,18 @@ def test_the_profiles_are_those_of_table_two() -> None:
     # IV-E: with their smallest batches category 1 is at best 1.3 times as much faster by scaling as category 2.
     assert best[RESNET] / best["alexnet-cifar100"] == pytest.approx(1.3, abs=0.05)
     assert all(profile.batches[1] <= profile.limit * profile.scaling.fits for profile in PROFILES.values())
+
+
+def test_more_samples_that_fit_change_no_time_that_the_paper_tells() -> None:
+    roomy = published_profiles(fits=4.0)
+    assert [profile.scaling.fits for profile in roomy.values()] == [128, 128, 512, 128]
+    for each, factor in FACTORS.items():
+        scaling = roomy[RESNET].scaling
+        assert scaling.rate(2, 2 * each) / PROFILES[RESNET].scaling.single == pytest.approx(factor)
+    assert roomy[VGG].scaling.rate(1, 128) == pytest.approx(PROFILES[VGG].scaling.single)
+    assert roomy[RESNET].scaling.single > PROFILES[RESNET].scaling.single
+    assert published_profiles(fits=100.0)[RESNET].scaling.fits == 256, "no more than the largest batch"
+    assert published_profiles(fits=0.85)[RESNET].scaling.rate(1, 28) == 0
 
 
 def test_one_job_by_hand() -> None:
@@ -118,13 +130,13 @@ def test_a_category_without_a_range_gains_nothing() -> None:
 
 def test_any_other_policy_gives_each_job_the_gang_of_its_batch() -> None:
     trace = batch_trace(BatchJobs(HOUR, 8), PROFILES, 4)
-    outcome = Simulation(trace, BatchMachine(Cluster((2,) * 8), PROFILES), policy("fifo")).run()
+    outcome = Simulation(trace, ProfiledMachine(Cluster((2,) * 8), PROFILES), policy("fifo")).run()
     np.testing.assert_allclose(outcome.end - outcome.begin, trace.jobs.duration)
 
 
 @pytest.mark.parametrize("parameters", [{}, {"batch": "fixed"}, {"interval": 300.0, "events": 3, "queue": False}])
 def test_plans_hold_and_are_the_same_without_the_memo(parameters: dict[str, object]) -> None:
-    trace, machine = batch_trace(BatchJobs(HOUR, 12), PROFILES, 6), BatchMachine(Cluster((2,) * 6), PROFILES)
+    trace, machine = batch_trace(BatchJobs(HOUR, 12), PROFILES, 6), ProfiledMachine(Cluster((2,) * 6), PROFILES)
     watched = [Watched(policy("throughput", **parameters), forgetful) for forgetful in (False, True)]
     first, second = (Simulation(trace, machine, each).run() for each in watched)
     np.testing.assert_array_equal(first.end, second.end)
@@ -166,7 +178,7 @@ def test_a_draw_that_makes_no_trace_is_refused(parameters: dict[str, object], me
 
 
 def test_jobs_that_the_machine_does_not_know_are_named() -> None:
-    machine = BatchMachine(Cluster((4,)), PROFILES)
+    machine = ProfiledMachine(Cluster((4,)), PROFILES)
     with pytest.raises(UnknownRate, match="model 'resnet' was not measured"):
         machine.arriving(TraceJob("a", 0, 1, "resnet", batch_size=32, samples=1))
     with pytest.raises(ValueError, match="job a: its batch is 8; one of resnet50-cifar100 is 32 to 256 samples"):

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from fleet.scheduling.variable_batch.scalability import AllReduceTimes, Scalability
 
 FACTORS: Mapping[int, float] = {8: 0.86, 11: 1.06, 16: 1.3, 22: 1.45, 32: 1.66}
@@ -56,7 +58,8 @@ class _Category:
 
     Attributes:
         operations: multiply-adds of the network for one sample.
-        fits: samples on a device, so that the largest batch, 8 times as many, runs on no more than k_max = 10.
+        fits: samples on a device. The paper prints none; Table II ends at 32 for category 1. This assumes an eighth of
+            the largest batch at least, so that it runs on no more than k_max = 10.
         minutes: length on one device (IV-G).
         limit: most devices; category 4 runs on a fixed number (IV-A).
     """
@@ -77,16 +80,17 @@ CATEGORIES: Mapping[str, _Category] = {
 }
 
 
-def published_profiles(network: float = 1.0) -> dict[str, BatchProfile]:
+def published_profiles(network: float = 1.0, fits: float = 1.0) -> dict[str, BatchProfile]:
     """The four categories of Table I by the name of their network and data.
 
     Args:
         network: how many times as fast as theirs devices exchange weights.
+        fits: how many times as many samples fit on a device as `CATEGORIES` assumes; never more than the largest batch.
     """
     reducing = _all_reduce(network)
     return {
         name: BatchProfile(
-            category.batches, _scalability(name, category, reducing), 60 * category.minutes, category.limit
+            category.batches, _scalability(name, category, reducing, fits), 60 * category.minutes, category.limit
         )
         for name, category in CATEGORIES.items()
     }
@@ -103,13 +107,18 @@ def _processing() -> dict[int, float]:
     return {batch: _unit() * (2 * batch / FITS / factor - summed) for batch, factor in FACTORS.items()}
 
 
-def _scalability(name: str, category: _Category, reducing: AllReduceTimes) -> Scalability:
-    processing = _processing()
+def _scalability(name: str, category: _Category, reducing: AllReduceTimes, fits: float) -> Scalability:
+    """t_proc is Table II's up to the 32 samples that it tells of, and goes on as it rises from the least of them."""
+    most = min(category.batches[1], round(fits * category.fits)) if category.limit > 1 else category.fits
+    measured = _processing()
+    least = min(measured)
+    each = (measured[FITS] - measured[least]) / (FITS - least)
     if name != "resnet50-cifar100":
-        each = processing[FITS] - processing[min(processing)]
-        each *= category.operations / RESNET50_OPERATIONS / (FITS - min(processing))
-        processing = {1: each, category.fits: each * category.fits}
-    return Scalability(processing, category.weights, reducing)
+        each *= category.operations / RESNET50_OPERATIONS
+        return Scalability({1: each, most: each * most}, category.weights, reducing)
+    known = {batch: seconds for batch, seconds in measured.items() if batch < most}
+    known[most] = float(np.interp(most, list(measured), list(measured.values()))) + each * max(0, most - FITS)
+    return Scalability(known, category.weights, reducing)
 
 
 def _all_reduce(network: float) -> AllReduceTimes:

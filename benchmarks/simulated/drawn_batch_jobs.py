@@ -18,7 +18,7 @@ FORMAT = "batch-jobs"
 
 
 class Profile(Protocol):
-    """What is asked of a kind of job: `benchmarks.simulated.batch_profiles.BatchProfile`."""
+    """What is asked of a kind of job: `benchmarks.simulated.published_profiles.BatchProfile`."""
 
     @property
     def batches(self) -> tuple[int, int]: ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks.simulated.batch_profiles import BatchProfile
+from benchmarks.simulated.published_profiles import BatchProfile
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -13,7 +13,7 @@ from fleet.simulator.rates import unknown
 from fleet.simulator.traces.job import TraceJob
 
 
-class BatchMachine:
+class ProfiledMachine:
     """Jobs of known profiles, each at T_j(b, k), wherever its devices are.
 
     The rate curve of a job is that of its best batches. Its gang are the devices on which its own batch just fits.
