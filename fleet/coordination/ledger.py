@@ -295,6 +295,6 @@ class Ledger:
         self.jobs[job] = replace(self.jobs[job], **fields)
 
     def _step_seconds(self, job: str) -> float:
-        """The pace of a running job; 0: not known."""
+        """Seconds of a step of a running job; 0: not known."""
         pace = self.pace(job, len(self.running[job]))
         return (self.jobs[job].batch or 0) / pace if pace else 0.0
