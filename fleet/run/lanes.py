@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from fleet.coordination.live_executor import StreamPlace
+from fleet.coordination.open_lanes import StreamPlace
 from fleet.machine.cluster_map import ClusterMap
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job

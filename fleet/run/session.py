@@ -17,10 +17,12 @@ import fleet
 from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.crew import Crew
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost, lost_ranks
+from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
@@ -310,10 +312,9 @@ class Session:
         for place in cluster.places:
             self.mailbox.send(place.rank, TO_TRAINER if place.is_trainer else TO_PREPROCESSOR, order)
         book = LaneBook(runtime, cluster, ring)
-        executor = LiveExecutor(
-            self.mailbox, cluster, book.lane, book.place_of, ring.lanes, writers, lambda: next(self._tags),
-            self.failure, self.rank.stop, self._skipped.take, partial(lost_ranks, self.rank.world),
-        )  # fmt: skip
+        crew = Crew(self.mailbox, cluster, writers, self.failure, partial(lost_ranks, self.rank.world))
+        lanes = OpenLanes(crew, book, ring.lanes)
+        executor = LiveExecutor(crew, lanes, lambda: next(self._tags), self.rank.stop, self._skipped.take)
 
         newcomers = Newcomers(
             AddedJobs(directory.path), self.rank, ledger, journal, book, dict(sizes),

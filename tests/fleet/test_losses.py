@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
-from fleet.coordination.live_executor import LiveExecutor, StreamPlace
+from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.open_lanes import OpenLanes, StreamPlace
 from fleet.coordination.protocol import (
     DismissReader,
     DismissWriter,
@@ -55,13 +57,14 @@ class Machine:
             for r, role in enumerate(roles)
         ]
         self.post, self.lost = Post(), frozenset[int]()
-        self.executor = LiveExecutor(
-            self.post, ClusterMap(tuple(places)), self._lane, lambda job, epoch, step: StreamPlace(KEY, 0), 6,  # type: ignore[arg-type]
-            preprocessors, iter(range(1000, 9999)).__next__, lambda: None, StopFlag(), lambda skipped: None,
-            lambda: self.lost,
-        )  # fmt: skip
+        crew = Crew(self.post, ClusterMap(tuple(places)), preprocessors, lambda: None, lambda: self.lost)  # type: ignore[arg-type]
+        tags = iter(range(1000, 9999)).__next__
+        self.executor = LiveExecutor(crew, OpenLanes(crew, self, 6), tags, StopFlag(), lambda skipped: None)
 
-    def _lane(self, number: int, place: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+    def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
+        return StreamPlace(KEY, 0)
+
+    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, (readers,), 8)
 

@@ -1,0 +1,116 @@
+"""The ranks of a run, as its coordinator reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.protocol import (
+    TO_KEEPER,
+    TO_PREPROCESSOR,
+    TO_TRAINER,
+    CloseLane,
+    DismissReader,
+    DismissWriter,
+    Mailbox,
+    Message,
+    OpenLane,
+    Order,
+    ReplaceWriter,
+)
+from fleet.machine.cluster_map import ClusterMap, Place
+
+
+class Crew:
+    """Tells ranks what to do, hears what they say, and knows which of them are lost.
+
+    Args:
+        mailbox: the coordinator's.
+        cluster: the cluster map.
+        writers: how many of the preprocessors fill the rings.
+        failure: of a thread of this process; looked at while waiting, and raised.
+        now_lost: the ranks that are known to be lost.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        cluster: ClusterMap,
+        writers: int,
+        failure: Callable[[], BaseException | None],
+        now_lost: Callable[[], frozenset[int]],
+    ) -> None:
+        self._mailbox, self._cluster, self._failure, self._now_lost = mailbox, cluster, failure, now_lost
+        self.lost: frozenset[int] = frozenset()  # those that were taken out
+        self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
+        self._writers = [place.rank for place in cluster.preprocessors][:writers]
+        self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
+
+    def ranks_of(self, devices: Iterable[int]) -> tuple[int, ...]:
+        """The trainers of these devices."""
+        return tuple(self._cluster.rank_of(device) for device in devices)
+
+    def tell(self, trainers: Iterable[int], order: Order) -> None:
+        """Send an order to these ranks."""
+        for rank in trainers:
+            self._mailbox.send(rank, TO_TRAINER, order)
+
+    def tell_of_lane(self, order: OpenLane | CloseLane) -> None:
+        """Send it to the keepers of the nodes' rings and to those who fill them."""
+        for rank in self._keepers:
+            self._mailbox.send(rank, TO_KEEPER, order)
+        for rank in sorted(set(self._writers) - self.lost):
+            self._mailbox.send(rank, TO_PREPROCESSOR, order)
+
+    def next_message(self, timeout: float) -> Message | None:
+        """What is said next; None after `timeout` seconds, or as soon as further ranks are lost."""
+        message = self._mailbox.receive(max(0.0, timeout), until=self._is_disturbed)
+        failure = self._failure()
+        if failure is not None:
+            raise failure
+        return message
+
+    def _is_disturbed(self) -> bool:
+        return self._failure() is not None or self._now_lost() != self.lost
+
+    def take_out_lost(self) -> list[Place]:
+        """Count those who are lost by now as gone; return their places.
+
+        Raises:
+            RanksLost: if the others cannot go on without one of them.
+        """
+        new = self._now_lost() - self.lost
+        self.lost |= new
+        places = [place for place in self._cluster.places if place.rank in new]
+        again = "the run is started again from its checkpoints"
+        several = len(self._cluster.nodes) > 1
+        for place in places:
+            if place.rank in self._keepers or (place.rank in self._writers and several):
+                raise RanksLost(f"rank {place.rank} on {place.host}, a {place.role}, was lost: {again}")
+        if places and self.lost.issuperset(place.rank for place in self._cluster.trainers):
+            raise RanksLost(f"all trainers were lost: {again}")
+        return places
+
+    def fills(self, place: Place) -> bool:
+        """Whether a rank makes samples."""
+        return place.rank in self._writers
+
+    def dismiss(self, lost: Place) -> None:
+        """Let nobody wait for a lost rank: no lane's writers for a reader, since others may read there too, and no
+        reader for a preprocessor, whose work goes to the one that has least, from when all groups have left.
+        """
+        if lost.is_trainer:
+            reader = self._cluster.ranks_of(lost.node).index(lost.rank)
+            self._mailbox.send(self._cluster.lowest_rank(lost.node), TO_KEEPER, DismissReader(reader))
+        for writer in [number for number, rank in enumerate(self._writers) if rank == lost.rank]:
+            living = [place.rank for place in self._cluster.preprocessors if place.rank not in self.lost]
+            self._writers[writer] = min(living, key=self._writers.count)
+            self._orphaned.append(writer)
+            self._mailbox.send(self._keepers[0], TO_KEEPER, DismissWriter(writer))
+
+    def hand_over(self) -> None:
+        """Nobody reads now: those who take over begin."""
+        for writer in self._orphaned:
+            self._mailbox.send(self._keepers[0], TO_KEEPER, ReplaceWriter(writer))
+            self._mailbox.send(self._writers[writer], TO_PREPROCESSOR, ReplaceWriter(writer))
+        self._orphaned.clear()

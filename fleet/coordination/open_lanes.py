@@ -1,0 +1,76 @@
+"""The lanes of the rings that are open, and who reads them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fleet.coordination.crew import Crew
+from fleet.coordination.executor import Start
+from fleet.coordination.protocol import CloseLane, OpenLane
+from preprocess import LaneSpec, StreamKey
+
+
+@dataclass(frozen=True)
+class StreamPlace:
+    """Where a job's next samples lie: jobs with an equal `key` can read one lane, from the smallest `place` on."""
+
+    key: StreamKey
+    place: int  # in the epoch's order
+
+
+class LaneMaker(Protocol):
+    """Knows the jobs' data."""
+
+    def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
+        """Where the job's samples at (epoch, step) lie."""
+
+    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+        """The lane of that number which begins at `first`, for these jobs, read by these ranks."""
+
+
+class OpenLanes:
+    """Opens lanes on every node, and closes those that nobody reads any more.
+
+    Args:
+        crew: is told of them.
+        maker: makes them.
+        count: how many the rings have.
+    """
+
+    def __init__(self, crew: Crew, maker: LaneMaker, count: int) -> None:
+        self._crew, self._maker = crew, maker
+        self._free = deque(range(count))
+        self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
+
+    def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
+        """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one."""
+        together: dict[object, list[tuple[Start, StreamPlace]]] = {}
+        for start in batch:
+            place = self._maker.place_of(start.job, start.epoch, start.step)
+            together.setdefault((place.key, start.lane) if share else start.job, []).append((start, place))
+        opened = []
+        for readers in together.values():
+            lane = self._open([start for start, _ in readers], [place for _, place in readers])
+            opened += [(start, lane) for start, _ in readers]
+        return opened
+
+    def _open(self, starts: list[Start], places: list[StreamPlace]) -> LaneSpec:
+        """Open a lane that begins where the rearmost of its jobs stands."""
+        number = self._free.popleft()
+        readers = tuple(rank for start in starts for rank in self._crew.ranks_of(start.devices))
+        first = replace(places[0], place=min(place.place for place in places))
+        jobs = self._jobs[number] = {start.job for start in starts}
+        lane = self._maker.lane(number, first, jobs, readers)
+        self._crew.tell_of_lane(OpenLane(lane))
+        return lane
+
+    def leave(self, number: int, job: str) -> None:
+        """A job reads there no more."""
+        self._jobs[number].discard(job)
+        if not self._jobs[number]:
+            del self._jobs[number]
+            self._crew.tell_of_lane(CloseLane(number))
+            self._free.append(number)  # a later opening has a later generation, and waits on each node for this end

@@ -1,0 +1,67 @@
+"""A group of trainers at work, and what its members say when they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fleet.coordination.executor import GroupEnded
+from fleet.coordination.protocol import Left
+
+
+@dataclass
+class RunningGroup:
+    """The trainers that train a job.
+
+    Attributes:
+        devices, members: theirs, and their ranks, the master first.
+        lane: number of the one that they read.
+        words: of those who have left.
+    """
+
+    devices: tuple[int, ...]
+    members: tuple[int, ...]
+    lane: int
+    words: dict[int, Left] = field(default_factory=dict)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether all have left."""
+        return len(self.words) == len(self.members)
+
+    @property
+    def holds_its_job(self) -> bool:
+        """Whether all who left still have their parts of the job in memory."""
+        return all(word.held for word in self.words.values())
+
+    def verdict(self, after_loss: bool) -> GroupEnded:
+        """One from all members' words: a failure counts most, then a loss, and the master's word before others'.
+
+        Args:
+            after_loss: members that blame their peers may mean a lost rank, of this group or of one that gave it the
+                job.
+        """
+        words = [self.words[rank] for rank in self.members]
+        failures = [word for word in self.words.values() if word.why == "failed"]
+        losses = [word for word in self.words.values() if word.why == "lost" or (word.why == "peer" and after_loss)]
+        word = (failures or losses or words)[0]
+        return GroupEnded(
+            word.job,
+            self.devices,
+            _why(word, after_loss),
+            word.reason,
+            word.epoch,
+            word.step,
+            word.error,
+            word.traceback,
+            tuple(word.waited_data for word in words),
+            tuple(word.waited_peers for word in words),
+            tuple(word.computed for word in words),
+        )
+
+
+def _why(word: Left, after_loss: bool) -> Literal["done", "stopped", "failed", "lost"]:
+    if word.why == "peer":
+        return "lost" if after_loss else "failed"
+    assert word.why != "profiled", "no measurement is made while groups train"
+    return word.why
