@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.coordination.ledger import Ledger
@@ -45,122 +45,75 @@ def recall(ledger: Ledger, lines: Iterable[Line]) -> None:
 
 def change(ledger: Ledger, line: Line) -> None:
     """Change the books by one line; what it says of a job that they do not have is passed over."""
-    how, job = _CHANGES.get(line["event"]), line.get("job")
-    if how is not None and (job is None or job in ledger.jobs):
-        how(ledger, line)
+    job = line.get("job")
+    if job is None:
+        _change_run(ledger, line)
+    elif job in ledger.jobs:
+        _change_job(ledger, job, line)
 
 
-def _session(ledger: Ledger, line: Line) -> None:
-    ledger.reopened()
-    ledger.sessions += 1
+def _change_run(ledger: Ledger, line: Line) -> None:
+    match line["event"]:
+        case "session":
+            ledger.reopened()
+            ledger.sessions += 1
+        case "planned":
+            ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
+        case "round_end":
+            ledger.round_ended(line["t"])
+        case "lost":
+            ledger.devices_lost(line["devices"])
+        case "ended":
+            ledger.round_ended(line["t"])
+            ledger.overhead.update(line["overhead_seconds"])
 
 
-def _planned(ledger: Ledger, line: Line) -> None:
-    ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
+def _change_job(ledger: Ledger, job: str, line: Line) -> None:
+    match line["event"]:
+        case "profile":
+            ledger.formed(line.get("forming", 0.0))
+        case "rates" if line.get("source") != "training":  # those follow from the epochs
+            ledger.rated(job, _curve(ledger, job, line["measured"]))
+        case "batch_profile":
+            ledger.rated_with(job, line["batch"], line["rate"])
+        case "batch":
+            ledger.batch_fixed(job, line["batch"])
+        case "admitted":
+            ledger.admitted(job)
+        case "pardoned":
+            ledger.pardoned(job, line["t"])
+        case "set_back":
+            ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
+        case "started":
+            ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
+            ledger.started(job, tuple(line["devices"]), line["t"], line.get("lane", 0))
+        case "done":
+            ledger.done(job, line["epoch"], line.get("metrics", {}), line.get("checkpoint"), line["t"])
+        case "failed":
+            ledger.failed(job, line["epoch"], line.get("traceback") or line["error"], line["t"])
+        case _:
+            _change_running(ledger, job, line)
 
 
-def _round_end(ledger: Ledger, line: Line) -> None:
-    ledger.round_ended(line["t"])
+def _change_running(ledger: Ledger, job: str, line: Line) -> None:
+    match line["event"]:
+        case "formed":
+            ledger.charged("reforming", line["seconds"] * ledger.share(job))
+            ledger.formed(line["seconds"])
+        case "progress":
+            ledger.progressed(job, line["epoch"], line["step"], line["t"])
+        case "epoch":
+            ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"])
+            ledger.was_deaf(job, line.get("deaf", 0.0))
+        case "checkpoint":
+            ledger.charged("checkpoint", line.get("seconds", 0.0) * ledger.share(job))
+            ledger.saved(job, line["path"], line.get("seconds", 0.0))
+        case "stopped":
+            ledger.stopped(job, line["epoch"], line["step"], line["t"])
+            if line["why"] == "lost" and not ledger.lost.isdisjoint(line["devices"]):
+                ledger.cost_ranks(job)
 
 
-def _ended(ledger: Ledger, line: Line) -> None:
-    ledger.round_ended(line["t"])
-    ledger.overhead.update(line["overhead_seconds"])
-
-
-def _lost(ledger: Ledger, line: Line) -> None:
-    ledger.devices_lost(line["devices"])
-
-
-def _profile(ledger: Ledger, line: Line) -> None:
-    ledger.formed(line.get("forming", 0.0))
-
-
-def _rates(ledger: Ledger, line: Line) -> None:
-    if line.get("source") != "training":  # that follows from the epochs
-        measured = {int(count): rate for count, rate in line["measured"].items()}
-        per_node, workers = max(ledger.cluster.devices_per_node), ledger.jobs[line["job"]].limit
-        ledger.rated(line["job"], RateCurve(measured, per_node=per_node, workers=workers))
-
-
-def _batch_profile(ledger: Ledger, line: Line) -> None:
-    ledger.rated_with(line["job"], line["batch"], line["rate"])
-
-
-def _batch(ledger: Ledger, line: Line) -> None:
-    ledger.batch_fixed(line["job"], line["batch"])
-
-
-def _admitted(ledger: Ledger, line: Line) -> None:
-    ledger.admitted(line["job"])
-
-
-def _pardoned(ledger: Ledger, line: Line) -> None:
-    ledger.pardoned(line["job"], line["t"])
-
-
-def _started(ledger: Ledger, line: Line) -> None:
-    ledger.goes_on_from(line["job"], line["epoch"], line["step"], line["t"])
-    ledger.started(line["job"], tuple(line["devices"]), line["t"], line.get("lane", 0))
-
-
-def _formed(ledger: Ledger, line: Line) -> None:
-    ledger.charged("reforming", line["seconds"] * ledger.share(line["job"]))
-    ledger.formed(line["seconds"])
-
-
-def _progress(ledger: Ledger, line: Line) -> None:
-    ledger.progressed(line["job"], line["epoch"], line["step"], line["t"])
-
-
-def _epoch(ledger: Ledger, line: Line) -> None:
-    ledger.epoch_ended(line["job"], line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"])
-    ledger.was_deaf(line["job"], line.get("deaf", 0.0))
-
-
-def _checkpoint(ledger: Ledger, line: Line) -> None:
-    seconds = line.get("seconds", 0.0)
-    ledger.charged("checkpoint", seconds * ledger.share(line["job"]))
-    ledger.saved(line["job"], line["path"], seconds)
-
-
-def _set_back(ledger: Ledger, line: Line) -> None:
-    ledger.goes_on_from(line["job"], line["epoch"], line["step"], line["t"])
-
-
-def _stopped(ledger: Ledger, line: Line) -> None:
-    ledger.stopped(line["job"], line["epoch"], line["step"], line["t"])
-    if line["why"] == "lost" and not ledger.lost.isdisjoint(line["devices"]):
-        ledger.cost_ranks(line["job"])
-
-
-def _done(ledger: Ledger, line: Line) -> None:
-    ledger.done(line["job"], line["epoch"], line.get("metrics", {}), line.get("checkpoint"), line["t"])
-
-
-def _failed(ledger: Ledger, line: Line) -> None:
-    ledger.failed(line["job"], line["epoch"], line.get("traceback") or line["error"], line["t"])
-
-
-_CHANGES: Mapping[str, Callable[[Ledger, Line], None]] = {
-    "session": _session,
-    "planned": _planned,
-    "round_end": _round_end,
-    "ended": _ended,
-    "lost": _lost,
-    "profile": _profile,
-    "rates": _rates,
-    "batch_profile": _batch_profile,
-    "batch": _batch,
-    "admitted": _admitted,
-    "pardoned": _pardoned,
-    "started": _started,
-    "formed": _formed,
-    "progress": _progress,
-    "epoch": _epoch,
-    "checkpoint": _checkpoint,
-    "set_back": _set_back,
-    "stopped": _stopped,
-    "done": _done,
-    "failed": _failed,
-}
+def _curve(ledger: Ledger, job: str, measured: Mapping[str | int, float]) -> RateCurve:
+    rates = {int(count): rate for count, rate in measured.items()}
+    return RateCurve(rates, per_node=max(ledger.cluster.devices_per_node), workers=ledger.jobs[job].limit)
