@@ -1,0 +1,147 @@
+"""Rank 0's loop over a machine that does at once what it is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from fleet.coordination.agenda import Agenda
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.coordination.outside import Outside
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Cluster, State
+from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.policies import policy
+
+CURVE = RateCurve({1: 10.0}, per_node=2)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Obedient:
+    """Each group is done a second after its start, or stopped as soon as it is told to."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.starts: list[tuple[float, str]] = []
+        self.running: dict[str, tuple[float, Start]] = {}
+        self.stopped: list[Event] = []
+
+    def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
+        for start in batch:
+            self.starts.append((self.clock.now, start.job))
+            self.running[start.job] = self.clock.now + 1.0, start
+        return tuple(Started(start.job, 0, "data/0") for start in batch)
+
+    def stop(self, job: str, why: StopReason) -> None:
+        _, start = self.running.pop(job)
+        self.stopped.append(GroupEnded(job, start.devices, "stopped", why, start.epoch, start.step + 1))
+
+    def save_held(self) -> bool:
+        return False
+
+    def next_event(self, timeout: float) -> Event | None:
+        if self.stopped:
+            return self.stopped.pop(0)
+        end, job = min(((end, job) for job, (end, _) in self.running.items()), default=(math.inf, ""))
+        if end > self.clock.now + timeout:
+            self.clock.now += timeout
+            return None
+        self.clock.now = end
+        _, start = self.running.pop(job)
+        return GroupEnded(job, start.devices, "done", "epochs", 3, 0)
+
+
+class Bounded:
+    """FLEET's baseline, with a bound."""
+
+    name, shares_streams, trigger = "bounded", False, Trigger()
+
+    def plan(self, state: State) -> Plan:
+        return replace(policy("baseline").plan(state), bound=5.0, end=7.0)
+
+
+def coordinated(
+    jobs: list[JobState], chosen: Any, outside: Outside | None = None
+) -> tuple[Obedient, Ledger, list[Any]]:
+    """The machine, the books and the journal's events at the end."""
+    clock, events = Clock(), list[Any]()
+    journal = Journal(None, clock)
+    journal.listen(events.append)
+    ledger, machine = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Obedient(clock)
+    Coordinator(chosen, machine, Bookkeeper(ledger, journal), outside or Outside(), math.inf, math.inf).run()
+    return machine, ledger, events
+
+
+def test_a_job_begins_when_it_arrives() -> None:
+    jobs = [JobState("a", CURVE, 1), JobState("late", CURVE, 1, arrival=40.0)]
+    machine, ledger, _ = coordinated(jobs, policy("baseline"))
+    assert machine.starts == [(0.0, "a"), (40.0, "late")] and ledger.status == "done"
+
+
+def test_a_plans_bound_stands_in_the_journal_where_it_is_known() -> None:
+    for chosen, bound, end in ((Bounded(), 5.0, 7.0), (policy("baseline"), None, None)):
+        *_, events = coordinated([JobState("a", CURVE, 1)], chosen)
+        (planned,) = (event for event in events if event["event"] == "planned")
+        assert (planned.get("bound_seconds"), planned.get("end_seconds")) == (bound, end)
+
+
+def test_a_job_from_outside_is_trained_though_all_others_are_done() -> None:
+    class Offering(Outside):
+        ledger: Ledger | None = None
+
+        def take_in(self) -> None:
+            if self.ledger is not None and not self.ledger.unfinished and "b" not in self.ledger.jobs:
+                self.ledger.added(JobRecord.of(JobState("b", CURVE, 1), "data/0"))
+
+    outside, clock = Offering(), Clock()
+    machine, journal = Obedient(clock), Journal(None, clock)
+    ledger = outside.ledger = Ledger(Cluster((2,)), [JobRecord.of(JobState("a", CURVE, 1), "data/0")], seed=0)
+    machine = Obedient(clock)
+    Coordinator(
+        policy("baseline"), machine, Bookkeeper(ledger, Journal(None, clock)), outside, math.inf, math.inf
+    ).run()
+    assert machine.starts == [(0.0, "a"), (1.0, "b")]
+
+
+def test_a_stop_has_all_leave_once_and_leaves_their_places_in_the_books() -> None:
+    class Stopping(Outside):
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def stop_requested(self) -> bool:
+            self.asked += 1
+            return self.asked > 1
+
+    _, ledger, events = coordinated([JobState(name, CURVE, 1) for name in "ab"], policy("flotilla"), Stopping())
+    assert [event["event"] for event in events].count("stopping") == 1
+    assert not ledger.running and ledger.status == "stopped" and {job.step for job in ledger.unfinished} == {1}
+
+
+def test_the_policy_is_asked_by_its_trigger_and_not_while_all_leave() -> None:
+    agenda = Agenda(Trigger(interval=10.0, events=2))
+    assert agenda.next == -math.inf, "the first plan waits for nothing"
+    agenda.planned(Plan(wake=50.0))
+    assert agenda.next == 50.0
+    agenda.happened(12.0, "a")
+    assert agenda.next == 20.0 and agenda.changed == ("a",)
+    agenda.happened(13.0, "b")
+    assert agenda.next == 13.0, "enough has happened"
+    agenda.clearing = True
+    assert agenda.next == math.inf
+    agenda.clearing = False
+    agenda.planned(Plan())
+    assert agenda.next == math.inf and agenda.changed == ()
