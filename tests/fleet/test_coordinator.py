@@ -110,10 +110,7 @@ def test_a_job_from_outside_is_trained_though_all_others_are_done() -> None:
     outside, clock = Offering(), Clock()
     machine, journal = Obedient(clock), Journal(None, clock)
     ledger = outside.ledger = Ledger(Cluster((2,)), [JobRecord.of(JobState("a", CURVE, 1), "data/0")], seed=0)
-    machine = Obedient(clock)
-    Coordinator(
-        policy("baseline"), machine, Bookkeeper(ledger, Journal(None, clock)), outside, math.inf, math.inf
-    ).run()
+    Coordinator(policy("baseline"), machine, Bookkeeper(ledger, journal), outside, math.inf, math.inf).run()
     assert machine.starts == [(0.0, "a"), (1.0, "b")]
 
 
