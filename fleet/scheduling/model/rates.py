@@ -111,7 +111,7 @@ class RateCurve:
         """
         envelope = self._envelopes.get(limit)
         if envelope is None:
-            envelope = self._envelopes[limit] = _corners(*self.rising(limit))
+            envelope = self._envelopes[limit] = concave_corners(*self.rising(limit))
         return envelope
 
     def first_corners(self, limit: int, most: int) -> Floats:
@@ -214,8 +214,8 @@ def _rises(values: npt.NDArray[Any], by: float = 1.0) -> npt.NDArray[np.bool_]:
     return rises
 
 
-def _corners(counts: Counts, rates: Floats) -> tuple[Counts, Floats]:
-    """The points of the upper concave hull, from (0, 0) to the last."""
+def concave_corners(counts: Counts, rates: Floats) -> tuple[Counts, Floats]:
+    """The points of the upper concave hull, from (0, 0) to the last; without (0, 0)."""
     gains = np.diff(rates, prepend=0.0) / np.diff(counts, prepend=0)
     if (np.diff(gains) <= 0).all():
         return counts, rates

@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 import numpy as np
 
-from fleet.scheduling.model.rates import Counts, Floats, RateCurve
+from fleet.scheduling.model.rates import Counts, Floats, RateCurve, concave_corners
 
 
 class SpeedLevels:
@@ -44,7 +44,7 @@ class SpeedLevels:
         self._rates: list[float] = self.rate_of.tolist()
         self.peak = len(self._rates) - 1
         self.top_rate = self._rates[-1]
-        self.marginal = _concave_slopes(self.counts, self.rates)
+        self.marginal = _concave_slopes(counts, rates)
 
     def rate(self, count: int) -> float:
         """Samples/s of so many devices, those beyond the peak left idle."""
@@ -69,16 +69,8 @@ class SpeedLevels:
 
 
 def _concave_slopes(counts: Counts, rates: Floats) -> Floats:
-    """The slope of the upper hull of the points (count, rate), device by device."""
-    hull = [(0, 0.0)]
-    for count, rate in zip(counts[1:].tolist(), rates[1:].tolist()):
-        while len(hull) > 1 and _below(hull[-2], hull[-1], (count, rate)):
-            hull.pop()
-        hull.append((count, rate))
-    widths = np.diff([count for count, _ in hull])
-    slopes: Floats = np.repeat(np.diff([rate for _, rate in hull]) / widths, widths)
-    return slopes
-
-
-def _below(left: tuple[int, float], middle: tuple[int, float], right: tuple[int, float]) -> bool:
-    return (middle[1] - left[1]) * (right[0] - left[0]) <= (right[1] - left[1]) * (middle[0] - left[0])
+    """The slope of the upper hull of the points (count, rate), device by device; rounding makes none rise."""
+    corners, values = concave_corners(counts, rates)
+    widths = np.diff(corners, prepend=0)
+    slopes: Floats = np.minimum.accumulate(np.diff(values, prepend=0.0) / widths)
+    return np.repeat(slopes, widths)

@@ -23,6 +23,8 @@ from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 
 JOBS, DEVICES, BATCH, SAMPLES = 20, 4, 5, 480
+RING = 1024
+"""Samples that a run's ring holds by default: so far may a job be ahead of others."""
 DEFAULTS = {
     "data": "points",
     "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 6, "widths": [8], "classes": 3}},
@@ -88,7 +90,7 @@ def simulated(jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])
     trace = Trace.of(columns, "arriving", "journal", ()).with_curves(curves)
     machine = MeasuredMachine(Cluster((DEVICES,)), RunRates(curves), costs)
-    return Simulation(trace, machine, policy(name), premises=Premises(0, float("inf"), margin)).run()
+    return Simulation(trace, machine, policy(name), premises=Premises(0, RING, margin)).run()
 
 
 def _trace_job(job: Arriving) -> TraceJob:
@@ -96,5 +98,5 @@ def _trace_job(job: Arriving) -> TraceJob:
     return TraceJob(
         job.name, job.arrival, job.workers, model=job.name, batch_size=batch, work=job.epochs * SAMPLES / batch,
         samples=float(job.epochs * SAMPLES), limit=job.workers, workers=job.workers, epochs=float(job.epochs),
-        deadline=job.arrival + job.deadline, priority=job.priority,
+        deadline=job.arrival + job.deadline, priority=job.priority, stream="points/0",
     )  # fmt: skip
