@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.simulated.calibrated_ensemble import CALIBRATED_ON, SIZES, trained
-from benchmarks.simulated.drawn_ensemble import Ensemble
+from benchmarks.simulated.drawn_ensemble import Ensemble, spread_of_rates
 from benchmarks.simulated.ensemble import METHODS, TOTALS
 
 SHAPES = (0.1, 0.2, 0.3)
@@ -31,9 +31,11 @@ def misfit(ensemble: Ensemble) -> float:
 
 
 def candidates() -> Iterator[Ensemble]:
-    """All ensembles of the grid."""
+    """The ensembles of the grid whose times on one device can have the mean and the deviation of Table 3."""
     for shape, tie, efficiency in product(SHAPES, TIES, EFFICIENCIES):
-        yield Ensemble(shape=shape, tie=tie, efficiency=efficiency)
+        ensemble = Ensemble(shape=shape, tie=tie, efficiency=efficiency)
+        if spread_of_rates(ensemble) <= ensemble.deviation / ensemble.seconds:
+            yield ensemble
 
 
 if __name__ == "__main__":

@@ -98,6 +98,12 @@ def ensemble_trace(spec: Ensemble, devices: int, seed: int = 0) -> Trace:
     return Trace(columns, format=FORMAT, curves=curves, any_epoch=True)
 
 
+def spread_of_rates(spec: Ensemble) -> float:
+    """Standard deviation by mean of the times on one device, if only rates differed and the random factor were 1."""
+    times = _rates(spec) ** (spec.tie - 1)
+    return float(times.std() / times.mean())
+
+
 def _check(right: bool, name: str, value: object, rule: str) -> None:
     if not right:
         raise ValueError(f"{name} is {value}; it must be {rule}")

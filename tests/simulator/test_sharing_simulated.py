@@ -97,7 +97,7 @@ def test_sharing_beats_flotillas_without_knowing_how_long_jobs_train(size: int) 
 def test_the_printed_flotilla_takes_about_as_long_as_was_published(size: int, published: float) -> None:
     literal = policy("flotilla", literal=True, delta=20.0)
     found = [trained(literal, size, JUDGED_ON + seed, Costs(CHECKPOINT, CHECKPOINT)).seconds for seed in range(4)]
-    assert np.mean(found) == pytest.approx(published, rel=0.2)
+    assert np.mean(found) == pytest.approx(published, rel=0.25)
 
 
 def test_the_printed_policy_forms_about_as_many_flotillas_of_unlike_networks_as_were_published() -> None:
