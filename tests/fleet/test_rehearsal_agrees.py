@@ -39,6 +39,7 @@ def test_whoever_is_not_held_against_a_simulation_is_a_policy() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)
 @pytest.mark.parametrize("name", LIVE)
 def test_rehearsed_and_simulated_times_agree(name: str, tmp_path: Path) -> None:
     jobs = draw()
