@@ -1,0 +1,183 @@
+"""Who may know whom: the order of the rooms, and no circle of files, imports inside functions counted too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("fleet", "preprocess", "trainers")
+MAY_NOT_KNOW = {"preprocess": {"fleet", "trainers"}, "trainers": {"fleet", "preprocess"}}
+PURE = {"mpi4py", "torch", "random", "time", "datetime", "os", "pathlib", "io", "threading", "h5py"}
+
+Graph = dict[str, set[str]]
+# From the top down: a room knows only rooms that come after it.
+ROOMS = {
+    "fleet": (
+        "commands", "run", "simulator", "profiling", "report", "coordination", "machine", "spec", "run_directory",
+        "scheduling",
+    ),
+    "fleet.scheduling": (
+        "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",
+        "placing", "model",
+    ),
+    "preprocess": ("sharing", "making", "conversion", "ring", "sources", "transforms", "samples"),
+}  # fmt: skip
+MOST_ROOMS = 11
+
+
+def module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def modules(root: Path = ROOT, packages: tuple[str, ...] = PACKAGES) -> dict[str, Path]:
+    """Every module of the packages, by name."""
+    return {module_name(path, root): path for package in packages for path in sorted((root / package).rglob("*.py"))}
+
+
+def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
+    """What a module imports anywhere, by full name: in functions and under TYPE_CHECKING too.
+
+    Args:
+        known: a name imported from a package is a module of it if it is among these.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(node, name, path.name == "__init__.py")
+            inner = {f"{base}.{alias.name}" for alias in node.names} & known.keys()
+            found |= inner | ({base} if len(inner) < len(node.names) else set())
+    return found
+
+
+def _base(node: ast.ImportFrom, name: str, is_package: bool) -> str:
+    if not node.level:
+        return node.module or ""
+    above = name.split(".")[: len(name.split(".")) - node.level + is_package]
+    return ".".join([*above, *([node.module] if node.module else [])])
+
+
+def graph(found: Mapping[str, Path]) -> Graph:
+    """Module -> the modules among `found` that it imports."""
+    return {name: (imports(path, name, found) & found.keys()) - {name} for name, path in found.items()}
+
+
+def circles(edges: Graph) -> set[frozenset[str]]:
+    """Sets of modules that reach each other."""
+    ahead = {name: _reached(name, edges) for name in edges}
+    return {frozenset(other for other in ahead[name] if name in ahead[other]) for name in edges if name in ahead[name]}
+
+
+def _reached(start: str, edges: Graph) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = edges[waiting.pop()] - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def room_of(name: str, house: str) -> str | None:
+    """The room of `house` that a module stands in; None if it is outside, or the front door or a loose file."""
+    rest = name.removeprefix(f"{house}.")
+    room = rest.split(".")[0]
+    return room if rest != name and (ROOT / house.replace(".", "/") / room).is_dir() else None
+
+
+def upward(edges: Graph, house: str, rooms: Sequence[str]) -> list[str]:
+    """Imports from one room of a house into another that does not come after it."""
+    found = []
+    for name, wanted in edges.items():
+        for other in wanted:
+            here, there = room_of(name, house), room_of(other, house)
+            if here and there and rooms.index(there) < rooms.index(here):
+                found.append(f"{name} imports {other}")
+    return sorted(found)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Path]:
+    return modules()
+
+
+@pytest.fixture(scope="module")
+def edges(known: dict[str, Path]) -> Graph:
+    return graph(known)
+
+
+@pytest.mark.parametrize("package", MAY_NOT_KNOW)
+def test_lower_layers_know_neither_fleet_nor_each_other(package: str, known: dict[str, Path]) -> None:
+    for name, path in known.items():
+        if name.split(".")[0] == package:
+            tops = {imported.split(".")[0] for imported in imports(path, name, known)}
+            assert not tops & MAY_NOT_KNOW[package], f"{name} imports {sorted(tops & MAY_NOT_KNOW[package])}"
+
+
+def test_schedulers_are_pure(known: dict[str, Path]) -> None:
+    for name, path in known.items():
+        if name.startswith("fleet.scheduling"):
+            found = imports(path, name, known)
+            outside = {imported for imported in found if imported.split(".")[0] in PURE | {"preprocess", "trainers"}}
+            outside |= {i for i in found if i.startswith("fleet.") and not i.startswith("fleet.scheduling")}
+            assert not outside, f"{name} imports {sorted(outside)}"
+
+
+def test_no_files_import_each_other(edges: Graph) -> None:
+    assert not [sorted(circle) for circle in circles(edges)]
+
+
+@pytest.mark.parametrize("house", ROOMS)
+def test_rooms_know_only_those_below(house: str, edges: Graph) -> None:
+    assert {room for name in edges if (room := room_of(name, house))} == set(ROOMS[house]), "each room has its place"
+    assert not upward(edges, house, ROOMS[house])
+
+
+def test_ranks_do_not_know_the_main_part_of_a_run(edges: Graph) -> None:
+    main = {name for name in edges if name.startswith("fleet.run.") and not name.startswith("fleet.run.ranks")}
+    found = [f"{name} imports {sorted(wanted & main)}" for name, wanted in edges.items() if wanted & main]
+    assert not [line for line in found if line.startswith("fleet.run.ranks")]
+
+
+def test_nothing_is_loose_in_fleet() -> None:
+    assert {path.name for path in (ROOT / "fleet").glob("*.py")} == {"__init__.py", "__main__.py"}
+    assert len({path.parent for path in (ROOT / "fleet").glob("*/*.py")}) <= MOST_ROOMS
+
+
+def test_a_circle_would_be_found(tmp_path: Path) -> None:
+    package = tmp_path / "ring"
+    package.mkdir()
+    for name, text in {
+        "__init__": "",
+        "a": "from ring import b",
+        "b": "def later():\n    from . import c",
+        "c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import ring.a",
+        "d": "import ring.a",
+    }.items():
+        (package / f"{name}.py").write_text(text)
+    edges = graph(modules(tmp_path, ("ring",)))
+    assert circles(edges) == {frozenset({"ring.a", "ring.b", "ring.c"})}
+    edges["ring.b"].clear()
+    assert circles(edges) == set()
+
+
+def test_an_import_upwards_would_be_found() -> None:
+    edges = {
+        "fleet.machine.a": {"fleet.run.b", "fleet.scheduling.c"},
+        "fleet.run.b": set(),
+        "fleet.scheduling.c": set(),
+    }
+    assert upward(edges, "fleet", ROOMS["fleet"]) == ["fleet.machine.a imports fleet.run.b"]
+    assert not upward(edges, "preprocess", ROOMS["preprocess"])
+
+
+def test_a_forbidden_import_inside_a_function_would_be_found(tmp_path: Path) -> None:
+    module = tmp_path / "preprocess.py"
+    module.write_text("def later():\n    from fleet.commands.cli import app\n    return app\n")
+    assert imports(module, "preprocess", {}) == {"fleet.commands.cli"}
