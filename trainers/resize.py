@@ -189,11 +189,11 @@ def _hand_over(
     ]
 
 
-Packed = tuple[bytes, list[np.ndarray]]
+PackedTree = tuple[bytes, list[np.ndarray]]
 """A text that says what the arrays are, and their bytes."""
 
 
-def _packed(tree: Any) -> Packed:
+def _packed(tree: Any) -> PackedTree:
     structure, arrays = flatten(tree)
     entries = [[path, array.dtype.str, array.shape] for path, array in arrays.items()]
     return json.dumps([structure, entries]).encode(), [_flat(array) for array in arrays.values()]
@@ -210,7 +210,7 @@ def _unpacked(header: bytes, own: dict[str, np.ndarray] | None = None) -> tuple[
     return structure, arrays
 
 
-def _swap(meeting: Transport, outgoing: dict[int, Packed], sources: Sequence[int]) -> list[Any]:
+def _swap(meeting: Transport, outgoing: dict[int, PackedTree], sources: Sequence[int]) -> list[Any]:
     """Send trees to peers and return the trees of `sources`."""
     lengths = {peer: _length(header) for peer, (header, _) in outgoing.items()}
     incoming = {peer: _length(b"") for peer in sources}

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.traces.columns import Floats, JobColumns
+from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.draws import generator
 from fleet.simulator.traces.trace import Trace
 

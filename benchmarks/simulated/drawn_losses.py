@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleet.simulator.traces.columns import Floats
+from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.traces.draws import generator
 
 _POWERS = (0.5, 1.5)  # bounds of p, drawn evenly

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.rates import Floats
 from fleet.scheduling.sharing.knapsacks import NEVER, knapsacks, needed
 
 

@@ -40,9 +40,9 @@ def compare(
     Exit codes: 0 if all agree, 1 if not, 2 if one cannot be read.
     """
     from trainers import CheckpointError
-    from trainers.proof.tensor_trace import TraceError
+    from trainers.proof.tensor_trace import TensorTraceError
 
-    with mendable(CompareError, CheckpointError, TraceError):
+    with mendable(CompareError, CheckpointError, TensorTraceError):
         sys.exit(_compare(left, right, as_json))
 
 
@@ -204,9 +204,9 @@ def _print_json(result: Comparison, missing: list[str], shown: list[str]) -> Non
 
 def _compare_traces(left: Path, right: Path, as_json: bool) -> int:
     from trainers.proof.comparison import compare_traces
-    from trainers.proof.tensor_trace import read_trace
+    from trainers.proof.tensor_trace import read_tensor_trace
 
-    agreeing, found = compare_traces(read_trace(left), read_trace(right))
+    agreeing, found = compare_traces(read_tensor_trace(left), read_tensor_trace(right))
     if as_json:
         sides = {side: asdict(event) if event else None for side, event in _sides(found)}
         print(json.dumps({"equal": found is None, "kind": "traces", "agreeing": agreeing, **sides}, indent=1))

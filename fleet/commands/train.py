@@ -20,7 +20,7 @@ from fleet.machine.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 
 if TYPE_CHECKING:
-    from trainers.proof.tensor_trace import Event
+    from trainers.proof.tensor_trace import TensorHash
 
 TaskArgument = Annotated[
     str, typer.Argument(help="the task's class, module:Name", metavar="MODULE:TASK", show_default=False)
@@ -160,7 +160,7 @@ def _kind(device: str) -> str:
     return device
 
 
-def _write_trace(options: TrainOptions, events: Iterator[Event]) -> None:
+def _write_trace(options: TrainOptions, events: Iterator[TensorHash]) -> None:
     from trainers.proof.tensor_trace import TraceFile
 
     assert options.trace is not None

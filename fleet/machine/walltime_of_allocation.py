@@ -20,7 +20,7 @@ Ask = Callable[[Sequence[str]], str]
 
 
 @dataclass(frozen=True)
-class Allocation:
+class BatchAllocation:
     """The job of a scheduler.
 
     Attributes:
@@ -38,7 +38,7 @@ class Allocation:
 
 def find_allocation(
     environment: Mapping[str, str] = os.environ, ask: Ask | None = None, now: Callable[[], float] = time.time
-) -> Allocation | None:
+) -> BatchAllocation | None:
     """The allocation that this process is in; None outside of all.
 
     Args:
@@ -49,9 +49,9 @@ def find_allocation(
         if not job:
             continue
         try:
-            return Allocation(scheduler, job, end_of(environment, ask or _asked, now()))
+            return BatchAllocation(scheduler, job, end_of(environment, ask or _asked, now()))
         except (OSError, ValueError, LookupError, subprocess.SubprocessError) as error:
-            return Allocation(scheduler, job, None, f"{type(error).__name__}: {error}")
+            return BatchAllocation(scheduler, job, None, f"{type(error).__name__}: {error}")
     return None
 
 

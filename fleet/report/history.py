@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fleet.report.records import (
     CheckpointFile,
-    Cluster,
     Epoch,
     Failure,
     FittedRates,
@@ -22,14 +21,13 @@ from fleet.report.records import (
     Round,
     RunHistory,
     Session,
+    SessionCluster,
     Skipped,
     Span,
     Waited,
     Warned,
 )
-from fleet.run_directory.journal import read_journal
-
-Event = Mapping[str, Any]
+from fleet.run_directory.journal import JournalLine, read_journal
 
 
 def read_history(journal: Path) -> RunHistory:
@@ -37,7 +35,7 @@ def read_history(journal: Path) -> RunHistory:
     return build_history(read_journal(journal))
 
 
-def build_history(events: Iterable[Event]) -> RunHistory:
+def build_history(events: Iterable[JournalLine]) -> RunHistory:
     """The history that `events`, in their order, tell; unknown kinds of event are passed over."""
     reader = _Reader()
     for event in events:
@@ -110,7 +108,7 @@ class _Reader:
             "ended": self._ended,
         }
 
-    def read(self, event: Event) -> None:
+    def read(self, event: JournalLine) -> None:
         """Take one event."""
         kind = event.get("event")
         time = _number(event.get("t"))
@@ -141,7 +139,7 @@ class _Reader:
             skipped=tuple(self._skipped_samples),
         )
 
-    def _open_session(self, event: Event, start: float) -> None:
+    def _open_session(self, event: JournalLine, start: float) -> None:
         self._cut_groups()
         self._stop_running()
         rehearsal = event.get("rehearsal") or {}
@@ -162,12 +160,12 @@ class _Reader:
             )
         )
 
-    def _cluster(self, event: Event) -> None:
+    def _cluster(self, event: JournalLine) -> None:
         ranks = tuple(_rank(rank) for rank in event.get("ranks", ()))
-        cluster = Cluster(ranks, _integers(event.get("devices_per_node", ())))
+        cluster = SessionCluster(ranks, _integers(event.get("devices_per_node", ())))
         self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
 
-    def _job(self, event: Event) -> None:
+    def _job(self, event: JournalLine) -> None:
         whole = ("parameters", "parameter_bytes", "virtual_workers", "batch_size", "seed", "samples", "max_epochs")
         self._jobs[str(event["job"])] = Job(
             name=str(event["job"]),
@@ -176,12 +174,12 @@ class _Reader:
             **{key: None if event.get(key) is None else int(event[key]) for key in whole},
         )
 
-    def _profile(self, event: Event) -> None:
+    def _profile(self, event: JournalLine) -> None:
         job, devices = self._named(event), _integers(event.get("devices", ()))
         count, rate = int(event.get("count", len(devices))), _number(event.get("rate")) or 0.0
         self._measurements.append(Measurement(job, devices, count, rate, _seconds(event), self._now))
 
-    def _preprocessors(self, event: Event) -> None:
+    def _preprocessors(self, event: JournalLine) -> None:
         chosen = event.get("chosen")
         self._preprocessing = Preprocessing(
             counts=_by_integer(event.get("counts")),
@@ -189,26 +187,26 @@ class _Reader:
             chosen=None if chosen is None else int(chosen),
         )
 
-    def _fitted(self, event: Event) -> None:
+    def _fitted(self, event: JournalLine) -> None:
         fitted = tuple(_number(rate) or 0.0 for rate in event.get("fitted", ()))
         measured = _by_integer(event.get("measured"))
         self._rates.append(FittedRates(self._named(event), str(event.get("source", "")), measured, fitted))
 
-    def _planned(self, event: Event) -> None:
+    def _planned(self, event: JournalLine) -> None:
         flotilla = self._round(event)
         flotilla.allocation.update({str(job): _integers(d) for job, d in (event.get("allocation") or {}).items()})
         flotilla.paces.update({str(job): float(pace) for job, pace in (event.get("paces") or {}).items()})
         flotilla.planning += _seconds(event)
         flotilla.bound, flotilla.expected = _number(event.get("bound_seconds")), _number(event.get("end_seconds"))
 
-    def _started(self, event: Event) -> None:
+    def _started(self, event: JournalLine) -> None:
         job, seconds = self._named(event), _seconds(event)
         self._close_group(job, self._now - seconds, "cut")
         devices, number = _integers(event.get("devices", ())), self._round(event).number
         self._groups[job] = _OpenGroup(job, devices, self._now, number, seconds)
         self._outcomes[job] = Outcome(job, "running", self._now)
 
-    def _epoch(self, event: Event) -> None:
+    def _epoch(self, event: JournalLine) -> None:
         epoch = self._read_epoch(event)
         earlier = self._epochs.pop((epoch.job, epoch.epoch), None)
         if earlier is not None:
@@ -217,7 +215,7 @@ class _Reader:
         if epoch.job in self._groups:
             self._groups[epoch.job].epochs.append(epoch.epoch)
 
-    def _read_epoch(self, event: Event) -> Epoch:
+    def _read_epoch(self, event: JournalLine) -> Epoch:
         waited = event.get("waited") or {}
         return Epoch(
             job=self._named(event),
@@ -235,61 +233,61 @@ class _Reader:
             computed=_by_integer(event.get("computed")),
         )
 
-    def _checkpoint(self, event: Event) -> None:
+    def _checkpoint(self, event: JournalLine) -> None:
         epoch, step, size = (int(event.get(key) or 0) for key in ("epoch", "step", "bytes"))
         path, job = str(event.get("path", "")), self._named(event)
         self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, _seconds(event)))
 
-    def _stopped(self, event: Event) -> None:
+    def _stopped(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why=str(event.get("why", "")))
 
-    def _done(self, event: Event) -> None:
+    def _done(self, event: JournalLine) -> None:
         checkpoint = str(event.get("checkpoint") or "")
         self._leave(event, "done", why=str(event.get("why", "")), metrics=_metrics(event), checkpoint=checkpoint)
 
-    def _failed(self, event: Event) -> None:
+    def _failed(self, event: JournalLine) -> None:
         error, traceback = str(event.get("error", "")), str(event.get("traceback") or "")
         self._leave(event, "failed", why=error)
         epoch = event.get("epoch")
         job = self._named(event)
         self._failures.append(Failure(job, self._now, None if epoch is None else int(epoch), error, traceback))
 
-    def _leave(self, event: Event, status: str, **keys: Any) -> None:
+    def _leave(self, event: JournalLine, status: str, **keys: Any) -> None:
         job = self._named(event)
         self._close_group(job, self._now, status)
         self._outcomes[job] = Outcome(job, status, self._now, **keys)
 
-    def _round_end(self, event: Event) -> None:
+    def _round_end(self, event: JournalLine) -> None:
         start, end = _number(event.get("start")), _number(event.get("end"))
         if start is not None and end is not None:
             self._round(event).bounds = (start, end)
 
-    def _warning(self, event: Event) -> None:
+    def _warning(self, event: JournalLine) -> None:
         job = event.get("job")
         self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
 
-    def _lost(self, event: Event) -> None:
+    def _lost(self, event: JournalLine) -> None:
         ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))
         self._warnings.append(Warned(f"rank {ranks} on {hosts} was lost; the others went on", None, self._now))
 
-    def _skipped(self, event: Event) -> None:
+    def _skipped(self, event: JournalLine) -> None:
         sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))
         data, kind, reason = (str(event.get(key, "")) for key in ("data", "kind", "reason"))
         self._skipped_samples.append(Skipped(data, kind, sample, substitute, epoch, reason, self._now))
 
-    def _ended(self, event: Event) -> None:
+    def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
         end = max(self._now, _number(event.get("wall_seconds")) or 0.0)
         status = str(event.get("status", "done"))
         self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
         self._stop_running()
 
-    def _named(self, event: Event) -> str:
+    def _named(self, event: JournalLine) -> str:
         """The event's job, made known if no job event came before."""
         name = str(event.get("job", ""))
         return self._jobs.setdefault(name, Job(name)).name
 
-    def _round(self, event: Event) -> _OpenRound:
+    def _round(self, event: JournalLine) -> _OpenRound:
         key = (self._sessions[-1].index, int(event.get("round") or 0))
         return self._rounds.setdefault(key, _OpenRound(*key, start=self._now))
 
@@ -321,7 +319,7 @@ class _Reader:
         )
 
 
-def _rank(event: Event) -> Rank:
+def _rank(event: JournalLine) -> Rank:
     device, name = event.get("device"), event.get("device_name")
     return Rank(
         rank=int(event.get("rank", 0)),
@@ -344,7 +342,7 @@ def _number(value: Any) -> float | None:
     return float(value)
 
 
-def _seconds(event: Event) -> float:
+def _seconds(event: JournalLine) -> float:
     seconds = _number(event.get("seconds"))
     return seconds if seconds is not None and math.isfinite(seconds) else 0.0
 
@@ -353,7 +351,7 @@ def _by_integer(values: Any) -> dict[int, float]:
     return {int(key): float(value) for key, value in sorted((values or {}).items(), key=lambda item: int(item[0]))}
 
 
-def _metrics(event: Event) -> dict[str, float]:
+def _metrics(event: JournalLine) -> dict[str, float]:
     """The metrics that are numbers (NaN among them: a diverged network says so)."""
     values = ((str(name), _number(value)) for name, value in (event.get("metrics") or {}).items())
     return {name: value for name, value in values if value is not None}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-Event = Mapping[str, Any]
+from fleet.run_directory.journal import JournalLine
+
 FINISHED = ("done", "failed")
 
 
@@ -50,14 +49,14 @@ class Progress:
             "ended": self._ended,
         }
 
-    def apply(self, event: Event) -> None:
+    def apply(self, event: JournalLine) -> None:
         """Take one event; unknown kinds are passed over."""
         self.seconds = max(self.seconds, float(event.get("t") or 0.0))
         kind = event.get("event")
         if kind in self._kinds:
             self._kinds[kind](event)
 
-    def network(self, event: Event) -> NetworkProgress:
+    def network(self, event: JournalLine) -> NetworkProgress:
         """The event's network, made known if it was not."""
         name = str(event.get("job", ""))
         network = self.networks.setdefault(name, NetworkProgress(name))
@@ -68,22 +67,22 @@ class Progress:
         """How many networks have one of `statuses`."""
         return sum(network.status in statuses for network in self.networks.values())
 
-    def _cluster(self, event: Event) -> None:
+    def _cluster(self, event: JournalLine) -> None:
         self.devices = sum(int(devices) for devices in event.get("devices_per_node", ()))
 
-    def _job(self, event: Event) -> None:
+    def _job(self, event: JournalLine) -> None:
         epochs = event.get("max_epochs")
         self.network(event).max_epochs = None if epochs is None else int(epochs)
 
-    def _profile(self, event: Event) -> None:
+    def _profile(self, event: JournalLine) -> None:
         self.network(event)
         self.phase = "profiling"
 
-    def _planned(self, event: Event) -> None:
+    def _planned(self, event: JournalLine) -> None:
         self.flotilla = int(event.get("round") or 0)
         self.phase = "training"
 
-    def _started(self, event: Event) -> None:
+    def _started(self, event: JournalLine) -> None:
         network = self.network(event)
         self._release(network)
         network.status, self.phase = "running", "training"
@@ -91,19 +90,19 @@ class Progress:
         network.epochs = int(event.get("epoch") or 0)
         self.held.update(dict.fromkeys(network.devices, network.name))
 
-    def _epoch(self, event: Event) -> None:
+    def _epoch(self, event: JournalLine) -> None:
         network = self.network(event)
         network.epochs += 1
         network.metrics.update(event.get("metrics") or {})
         network.rate = event.get("rate")
 
-    def _left(self, event: Event) -> None:
+    def _left(self, event: JournalLine) -> None:
         network = self.network(event)
         self._release(network)
         network.status, network.rate = str(event["event"]), None
         network.metrics.update(event.get("metrics") or {})
 
-    def _ended(self, event: Event) -> None:
+    def _ended(self, event: JournalLine) -> None:
         self.phase, self.ended = str(event.get("status", "done")), True
 
     def _release(self, network: NetworkProgress) -> None:

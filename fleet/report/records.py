@@ -21,7 +21,7 @@ class Rank:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class SessionCluster:
     """The machine of one session."""
 
     ranks: tuple[Rank, ...]
@@ -54,7 +54,7 @@ class Session:
     policy_parameters: Mapping[str, Any] = field(default_factory=dict)
     time_scale: float | None = None
     reduce: str = ""
-    cluster: Cluster | None = None
+    cluster: SessionCluster | None = None
     status: str | None = None
     overheads: Mapping[str, float] | None = None
 
@@ -267,7 +267,7 @@ class RunHistory:
         return (self.sessions[-1].status if self.sessions else None) or "unfinished"
 
     @property
-    def cluster(self) -> Cluster | None:
+    def cluster(self) -> SessionCluster | None:
         """The latest machine that is known."""
         return next((s.cluster for s in reversed(self.sessions) if s.cluster is not None), None)
 

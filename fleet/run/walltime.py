@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet.coordination.ledger import Ledger
 from fleet.machine.signals import StopFlag
-from fleet.machine.walltime_of_allocation import Allocation
+from fleet.machine.walltime_of_allocation import BatchAllocation
 from fleet.run_directory.journal import Journal
 
 
@@ -25,7 +25,7 @@ class Walltime:
     """
 
     stop: StopFlag
-    allocation: Allocation | None
+    allocation: BatchAllocation | None
     margin: float
     ledger: Ledger
     journal: Journal

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-Event = Mapping[str, Any]
+JournalLine = Mapping[str, Any]
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
 DURABLE = frozenset({"session", "admitted", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})

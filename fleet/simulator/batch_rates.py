@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.rate_tables import RateTable
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 
 

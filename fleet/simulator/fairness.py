@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.traces.columns import Counts, Floats
 
 
 def finish_time_fairness(

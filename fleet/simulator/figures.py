@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
-from fleet.report.figures.layout import Trace as Line
+from fleet.report.figures.layout import FigureTrace as Line
+from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.side_by_side import Column
-from fleet.simulator.traces.columns import Floats
 
 POINTS = 300
 """Points of a line."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleet.scheduling.easyscale.intra_job import Capability, Counts, configure, evaluate
+from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, configure, evaluate
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -50,7 +50,7 @@ class _Speeds(NamedTuple):
     told: tuple[Capability, ...]
 
 
-def _pace(speeds: _Speeds, nums: Counts, workers: int) -> float:
+def _pace(speeds: _Speeds, nums: KindCounts, workers: int) -> float:
     """Samples/s: each device has as many workers as it should by the told rates, and takes its true time for them."""
     planned = configure(nums, speeds.told, workers)
     assert planned is not None, "a job that is given devices has some"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.rates import unknown
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.table import Table, read_table
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleet.simulator.traces.columns import Flags, Floats
+from fleet.scheduling.model.arrays import Flags, Floats
 
 _ROUNDING = 1e-6  # samples
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.simulator.books import Books
 from fleet.simulator.fairness import finish_time_fairness
-from fleet.simulator.traces.columns import Counts, Flags, Floats
 from fleet.simulator.traces.trace import Trace
 
 HOUR = 3600.0

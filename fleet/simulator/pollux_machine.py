@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -16,7 +17,6 @@ from fleet.scheduling.variable_batch.goodput import Tuned
 from fleet.simulator.arrivals import Costs, arrived
 from fleet.simulator.pollux_rates import Application, PolluxRates
 from fleet.simulator.rates import unknown
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 
 MOST_DEVICES = 64

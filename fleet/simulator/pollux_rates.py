@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.rates import UnknownRate, unknown
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.table import Table, read_table

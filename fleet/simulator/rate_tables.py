@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.kind_rates import FILE as KIND_FILE
 from fleet.simulator.kind_rates import KindRates, read_kind_rates
 from fleet.simulator.pollux_rates import PolluxRates, read_pollux_rates
 from fleet.simulator.rates import unknown
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.table import Table, read_table

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.traces.columns import Floats
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
 from fleet.simulator.traces.trace import Trace

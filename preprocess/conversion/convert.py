@@ -16,7 +16,7 @@ from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.conversion.hdf5_file import SplitContent, write_around
 from preprocess.conversion.packing import Encoding
 from preprocess.conversion.partial import Partial
-from preprocess.conversion.plan import Plan, make_plan
+from preprocess.conversion.plan import ConversionPlan, plan_conversion
 from preprocess.conversion.pool import made_blocks
 from preprocess.conversion.space import check_space
 from preprocess.conversion.splits import find_splits
@@ -123,7 +123,7 @@ def convert(
     path = Path(destination)
     _check_destination(path, force)
     splits = find_splits(str(source), None if held_out is None else str(held_out), dict(arguments or {}), channels)
-    plan = make_plan(splits, encoding, channels, quality)
+    plan = plan_conversion(splits, encoding, channels, quality)
     with closing(Partial(path, plan.header(), plan.row, force)) as partial:
         run = _Run(plan, partial, skip_corrupt, progress, sync_seconds)
         check_space(plan, path, run.written)
@@ -139,7 +139,7 @@ class _Run:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: ConversionPlan,
         partial: Partial,
         skip_corrupt: bool,
         progress: Callable[[ConversionProgress], None] | None,
@@ -228,7 +228,7 @@ def _check_destination(path: Path, force: bool) -> None:
         raise ConversionError(str(path), f"the folder {path.parent} cannot be written", "choose another one")
 
 
-def _worker_count(workers: int | None, plan: Plan, done: int) -> int:
+def _worker_count(workers: int | None, plan: ConversionPlan, done: int) -> int:
     if workers is not None and workers < 1:
         raise ConversionError(workers, "at least one worker is needed", "write --workers 1")
     copied = plan.packing.encoding == "decoded" and plan.splits[0].source in ("idx", "numpy")

@@ -17,14 +17,14 @@ from preprocess.conversion.splits import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
 
-__all__ = ["Plan", "make_plan"]
+__all__ = ["ConversionPlan", "plan_conversion"]
 
 #: Samples of a block: enough to make telling a worker cheap, few enough to hold some of them in memory.
 _BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Plan:
+class ConversionPlan:
     """What is converted, how it is stored, and where in the file.
 
     Attributes:
@@ -120,7 +120,7 @@ class Plan:
         return SplitContent(split.name, "bytes", (int(offsets[-1]),), "uint8", index, classes, attributes)
 
 
-def make_plan(splits: Sequence[Split], encoding: Encoding | None, channels: int, quality: int) -> Plan:
+def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels: int, quality: int) -> ConversionPlan:
     """Open the sources of the splits and plan their conversion.
 
     Raises:
@@ -144,7 +144,7 @@ def make_plan(splits: Sequence[Split], encoding: Encoding | None, channels: int,
             rule = f"its samples are {_words(packing, target)}, those to train on {_words(packings[0], targets[0])}"
             raise ConversionError(_name(split), rule, "give splits that are alike")
     samples, rank = ("inputs", 1 + len(packings[0].shape)) if packings[0].encoding == "decoded" else ("bytes", 1)
-    return Plan(
+    return ConversionPlan(
         tuple(whole),
         tuple(len(source) for source in opened),
         tuple(_classes(source) for source in opened),

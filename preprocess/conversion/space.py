@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from preprocess.conversion.errors import ConversionError
-from preprocess.conversion.plan import Plan
+from preprocess.conversion.plan import ConversionPlan
 
 __all__ = ["check_space", "expected_bytes"]
 
@@ -16,7 +16,7 @@ __all__ = ["check_space", "expected_bytes"]
 _TRIED = 32
 
 
-def check_space(plan: Plan, destination: Path, written: int) -> None:
+def check_space(plan: ConversionPlan, destination: Path, written: int) -> None:
     """Check that the rest of a conversion fits on the disk, `written` bytes being there already.
 
     Raises:
@@ -30,13 +30,13 @@ def check_space(plan: Plan, destination: Path, written: int) -> None:
         raise ConversionError(str(destination), rule, "make room or choose another folder")
 
 
-def expected_bytes(plan: Plan) -> int:
+def expected_bytes(plan: ConversionPlan) -> int:
     """Return about how many bytes the file will have."""
     index = plan.total * (plan.row.itemsize + 8) * 2  # in the file, and in the record meanwhile
     return index + sum(_samples_bytes(plan, split) for split in range(len(plan.splits)))
 
 
-def _samples_bytes(plan: Plan, split: int) -> int:
+def _samples_bytes(plan: ConversionPlan, split: int) -> int:
     """Bytes of a split's samples: known, or judged by some that are spread over it."""
     if plan.packing.sample_bytes is not None:
         return plan.lengths[split] * plan.packing.sample_bytes

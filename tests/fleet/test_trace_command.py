@@ -15,7 +15,7 @@ from tests.fleet.support.settings import kept_settings
 from tests.run.support.processes import FLEET, run
 from trainers import read
 from trainers.proof.comparison import compare_checkpoints, compare_traces
-from trainers.proof.tensor_trace import Event, read_trace
+from trainers.proof.tensor_trace import TensorHash, read_tensor_trace
 
 TASKS = "tests.fleet.support.small_tasks"
 STEPS = 5  # beyond the end of the first epoch
@@ -38,12 +38,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def traced(folder: Path, *more: str) -> list[Event]:
+def traced(folder: Path, *more: str) -> list[TensorHash]:
     """The events of the job in processes of its own."""
     words = ["trace-tensors", f"{TASKS}:Small", "--virtual-workers", "3", "--steps", str(STEPS), "--out", "x.jsonl"]
     ended = run([*FLEET, *words, *more], folder)
     assert ended.code == 0, ended.output
-    return list(read_trace(folder / "x.jsonl"))
+    return list(read_tensor_trace(folder / "x.jsonl"))
 
 
 def test_tracing_changes_no_bit(here: Path) -> None:
@@ -52,7 +52,7 @@ def test_tracing_changes_no_bit(here: Path) -> None:
 
 
 def test_everything_is_recorded_in_the_order_of_execution(here: Path) -> None:
-    events = [event for event in read_trace(here / "traced.jsonl") if event.step == 1]
+    events = [event for event in read_tensor_trace(here / "traced.jsonl") if event.step == 1]
     assert [event.worker for event in events] == sorted(
         (event.worker for event in events), key=lambda worker: 3 if worker is None else worker
     )
@@ -71,7 +71,7 @@ def test_everything_is_recorded_in_the_order_of_execution(here: Path) -> None:
 def test_two_trainers_and_stock_ddp_compute_the_same_step_by_step(
     here: Path, tmp_path: Path, more: tuple[str, ...]
 ) -> None:
-    number, difference = compare_traces(read_trace(here / "traced.jsonl"), traced(tmp_path, *more))
+    number, difference = compare_traces(read_tensor_trace(here / "traced.jsonl"), traced(tmp_path, *more))
     assert difference is None, difference
     assert number > STEPS * 3 * 20
 
@@ -88,7 +88,7 @@ def test_first_module_that_differs_is_named(here: Path, capsys: pytest.CaptureFi
 
 
 def test_another_job_goes_another_way(here: Path) -> None:
-    events = list(read_trace(here / "traced.jsonl"))
+    events = list(read_tensor_trace(here / "traced.jsonl"))
     number, difference = compare_traces(events, events[:-1])
     assert number == len(events) - 1 and difference is not None and difference.right is None
     number, difference = compare_traces(events[1:], events)

@@ -14,7 +14,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.scheduling.reservations.reservation import reserved_at
-from fleet.scheduling.reservations.spare_devices import Share, share_spare
+from fleet.scheduling.reservations.spare_devices import FirmShare, share_spare
 from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 LINEAR = RateCurve({count: float(count) for count in range(1, 5)}, 4, limit=4)
@@ -80,7 +80,7 @@ def test_it_wakes_when_more_is_reserved_than_the_job_has() -> None:
 
 def test_a_move_that_does_not_pay_is_not_made() -> None:
     levels = SpeedLevels(LINEAR, 4)
-    runs = Share("a", levels, reserved=0, held=2, samples=10.0, restart=1.5, worth=1.0)
+    runs = FirmShare("a", levels, reserved=0, held=2, samples=10.0, restart=1.5, worth=1.0)
     assert share_spare([runs], 4) == {"a": 2}  # 5 s on two devices, 2.5 s on four: 2.5 s are less than twice 1.5 s
     assert share_spare([replace(runs, restart=1.0)], 4) == {"a": 4}
     waits = replace(runs, name="b", held=0)

@@ -17,9 +17,16 @@ import torch
 from torch import Tensor
 
 from trainers.checkpoint import Checkpoint
-from trainers.proof.tensor_trace import Event
+from trainers.proof.tensor_trace import TensorHash
 
-__all__ = ["Comparison", "Difference", "TraceDifference", "compare_checkpoints", "compare_traces", "compare_trees"]
+__all__ = [
+    "Comparison",
+    "TensorDifference",
+    "TraceDifference",
+    "compare_checkpoints",
+    "compare_traces",
+    "compare_trees",
+]
 
 SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout")
 """Parts of a checkpoint that are compared, in the order in which the first difference is looked for."""
@@ -31,7 +38,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True)
-class Difference:
+class TensorDifference:
     """One tensor or plain value that is not the same on both sides.
 
     name: where it stands. kind: "values", "shape", "type", or "missing" on one side. elements, differing: how many
@@ -75,7 +82,7 @@ class Comparison:
     """What came out. differences: all, in order; sections: with their counts."""
 
     sections: tuple[Section, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[TensorDifference, ...]
 
     @property
     def is_equal(self) -> bool:
@@ -96,8 +103,8 @@ class TraceDifference:
     """Where two traces part. number: the event's number, from 0; left or right is None where that trace has ended."""
 
     number: int
-    left: Event | None
-    right: Event | None
+    left: TensorHash | None
+    right: TensorHash | None
 
     @property
     def is_same_place(self) -> bool:
@@ -116,7 +123,7 @@ def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: st
     """Compare nested plain data with tensors in it; an entry on one side alone is a difference."""
     ours, theirs = dict(_leaves(left, f"{prefix}{section}")), dict(_leaves(right, f"{prefix}{section}"))
     names = [*ours, *(name for name in theirs if name not in ours)]
-    differences: list[Difference] = []
+    differences: list[TensorDifference] = []
     elements = 0
     for name in names:
         elements += max(_size(ours.get(name)), _size(theirs.get(name)))
@@ -130,7 +137,7 @@ def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: st
     return Comparison((counts,), tuple(differences))
 
 
-def compare_traces(left: Iterable[Event], right: Iterable[Event]) -> tuple[int, TraceDifference | None]:
+def compare_traces(left: Iterable[TensorHash], right: Iterable[TensorHash]) -> tuple[int, TraceDifference | None]:
     """Return how many events agree before the first that does not, and that one."""
     number = -1
     for number, (ours, theirs) in enumerate(zip_longest(left, right)):
@@ -171,32 +178,32 @@ def _size(leaf: Any) -> int:
     return leaf.numel() if isinstance(leaf, Tensor) else 1
 
 
-def _missing(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Difference | None:
+def _missing(name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> TensorDifference | None:
     if name in ours and name in theirs:
         return None
     there = ours.get(name, theirs.get(name))
     left, right = (_describe(there) if name in side else "nothing" for side in (ours, theirs))
-    return Difference(name, "missing", _size(there), _size(there), (), left, right)
+    return TensorDifference(name, "missing", _size(there), _size(there), (), left, right)
 
 
-def _compare(name: str, left: Any, right: Any) -> Difference | None:
+def _compare(name: str, left: Any, right: Any) -> TensorDifference | None:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return _compare_tensors(name, left.contiguous(), right.contiguous())
     if type(left) is not type(right):
-        return Difference(name, "type", 1, 1, (), _describe(left), _describe(right))
+        return TensorDifference(name, "type", 1, 1, (), _describe(left), _describe(right))
     if isinstance(left, float):
         if struct.pack("<d", left) == struct.pack("<d", right):
             return None
         ulps = _distance(*(torch.tensor(value, dtype=torch.float64) for value in (left, right)))
-        return Difference(name, "values", 1, 1, (), _text(left), _text(right), ulps, ulps)
-    return None if left == right else Difference(name, "values", 1, 1, (), repr(left), repr(right))
+        return TensorDifference(name, "values", 1, 1, (), _text(left), _text(right), ulps, ulps)
+    return None if left == right else TensorDifference(name, "values", 1, 1, (), repr(left), repr(right))
 
 
-def _compare_tensors(name: str, left: Tensor, right: Tensor) -> Difference | None:
+def _compare_tensors(name: str, left: Tensor, right: Tensor) -> TensorDifference | None:
     if left.dtype != right.dtype:
-        return Difference(name, "type", left.numel(), left.numel(), (), _describe(left), _describe(right))
+        return TensorDifference(name, "type", left.numel(), left.numel(), (), _describe(left), _describe(right))
     if left.shape != right.shape:
-        return Difference(name, "shape", left.numel(), left.numel(), (), _describe(left), _describe(right))
+        return TensorDifference(name, "shape", left.numel(), left.numel(), (), _describe(left), _describe(right))
     if torch.equal(_bytes(left), _bytes(right)):
         return None
     shape = left.shape
@@ -207,7 +214,7 @@ def _compare_tensors(name: str, left: Tensor, right: Tensor) -> Difference | Non
     first = int(where[0])
     index = tuple(int(i) for i in np.unravel_index(first, left.shape)) if left.dim() else ()
     distances = _distances(ours[where], theirs[where])
-    return Difference(
+    return TensorDifference(
         name, "values", left.numel() if left.shape != shape else ours.numel(), len(where), index,
         _text(ours[first]), _text(theirs[first]),
         _distance(ours[first], theirs[first]), max(distances, default=None),

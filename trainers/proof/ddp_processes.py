@@ -28,7 +28,7 @@ import torch
 
 from trainers.checkpoint import Checkpoint
 from trainers.proof.ddp import DdpRank, assemble
-from trainers.proof.tensor_trace import Event, Recorder, TraceFile, merged, read_trace
+from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged, read_tensor_trace
 from trainers.repeatable import determinism
 from trainers.single_job import EpochDone, News, StepsDone
 from trainers.tree import decode, encode
@@ -76,7 +76,7 @@ def train_with_ddp(
     job: DdpJob,
     tell: Callable[[News], None] = lambda _: None,
     is_asked_to_stop: Callable[[], bool] = lambda: False,
-    trace: Callable[[Iterator[Event]], None] = lambda _: None,
+    trace: Callable[[Iterator[TensorHash]], None] = lambda _: None,
 ) -> Checkpoint:
     """Train a task under stock DDP in processes of its own; return the job's state after its last step.
 
@@ -90,7 +90,7 @@ def train_with_ddp(
         finally:
             processes.end()
         if job.traced:
-            trace(merged([read_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
+            trace(merged([read_tensor_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
         return assemble([decode(_file(folder, rank, "state").read_bytes()) for rank in range(job.ranks)])
 
 

@@ -27,22 +27,22 @@ from trainers.trainer import Compute, Trainer
 from trainers.virtual_worker import VirtualWorker
 
 __all__ = [
-    "Event",
+    "TensorHash",
     "GroupTrace",
     "Recorder",
-    "TraceError",
+    "TensorTraceError",
     "TraceFile",
     "TracedCompute",
     "is_trace",
     "merged",
-    "read_trace",
+    "read_tensor_trace",
 ]
 
 _FORMAT = 1
 _HASH_BYTES = 16
 
 
-class TraceError(RuntimeError):
+class TensorTraceError(RuntimeError):
     """A trace cannot be written or read; the text names the file, the cause and the mend."""
 
     def __init__(self, path: Path, wrong: str, mend: str) -> None:
@@ -50,7 +50,7 @@ class TraceError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Event:
+class TensorHash:
     """One thing that was computed.
 
     step: counted from the job's first, 0. worker: virtual rank; None for what all workers share.
@@ -85,7 +85,7 @@ class Recorder:
         self._model, self._step, self._shared = model, step, shared
         self._worker: int | None = None
         self._calls: Counter[tuple[str, str]] = Counter()
-        self.events: list[Event] = []
+        self.events: list[TensorHash] = []
         optimizer.register_step_pre_hook(lambda *_: self._before_update())
         optimizer.register_step_post_hook(lambda *_: self._after_update())
 
@@ -103,7 +103,7 @@ class Recorder:
             self._worker = None
             self._calls.clear()
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[TensorHash]:
         """Return the events so far, and forget them."""
         events, self.events = self.events, []
         return events
@@ -143,7 +143,7 @@ class Recorder:
     def _add(self, kind: str, name: str, value: Any) -> None:
         call = self._calls[kind, name]
         self._calls[kind, name] += 1
-        self.events.append(Event(self._step, self._worker, kind, name, call, digest(value)))
+        self.events.append(TensorHash(self._step, self._worker, kind, name, call, digest(value)))
 
 
 class TracedCompute:
@@ -175,7 +175,7 @@ class GroupTrace:
     def after_step(self) -> None:
         """Bring a step's events together; all members call it."""
         own = json.dumps([asdict(event) for event in self._recorder.take()])
-        parts = [[Event(**event) for event in json.loads(part)] for part in self._group.gather_bytes(own.encode())]
+        parts = [[TensorHash(**event) for event in json.loads(part)] for part in self._group.gather_bytes(own.encode())]
         if self._file is not None:
             self._file.add(merged([iter(part) for part in parts]))
 
@@ -215,7 +215,7 @@ class TraceFile:
     """A trace that is being written; it appears under its name when it is complete and on the disk."""
 
     def __init__(self, path: Path, **header: Any) -> None:
-        """`header`: plain values that say whose trace it is. TraceError if the file cannot be written."""
+        """`header`: plain values that say whose trace it is. TensorTraceError if the file cannot be written."""
         self._path = path
         self._partial = path.with_name(f".{path.name}.partial")
         try:
@@ -225,8 +225,8 @@ class TraceFile:
             raise self._error(error) from error
         self._write(json.dumps({"trace": _FORMAT, **header}))
 
-    def add(self, events: Iterable[Event]) -> None:
-        """Append events. TraceError if the disk is full."""
+    def add(self, events: Iterable[TensorHash]) -> None:
+        """Append events. TensorTraceError if the disk is full."""
         for event in events:
             self._write(json.dumps(asdict(event)))
 
@@ -251,8 +251,10 @@ class TraceFile:
         except OSError as error:
             raise self._error(error) from error
 
-    def _error(self, error: OSError) -> TraceError:
-        return TraceError(self._path, f"cannot be written: {error.strerror}", "make room or choose another folder")
+    def _error(self, error: OSError) -> TensorTraceError:
+        return TensorTraceError(
+            self._path, f"cannot be written: {error.strerror}", "make room or choose another folder"
+        )
 
 
 def is_trace(path: Path) -> bool:
@@ -261,29 +263,29 @@ def is_trace(path: Path) -> bool:
         return file.read(9) == b'{"trace":'
 
 
-def read_trace(path: Path) -> Iterator[Event]:
-    """Yield a trace's events. TraceError if it is none, or damaged."""
+def read_tensor_trace(path: Path) -> Iterator[TensorHash]:
+    """Yield a trace's events. TensorTraceError if it is none, or damaged."""
     mend = "record it anew with fleet trace-tensors"
     try:
         with open(path, encoding="utf-8") as file:
             kind = json.loads(next(file))["trace"]
             if kind != _FORMAT:
-                raise TraceError(
+                raise TensorTraceError(
                     path, f"has format {kind}, this version reads {_FORMAT}", "use the version that wrote it"
                 )
             for line in file:
-                yield Event(**json.loads(line))
+                yield TensorHash(**json.loads(line))
     except OSError as error:
-        raise TraceError(path, f"cannot be read: {error.strerror}", mend) from error
+        raise TensorTraceError(path, f"cannot be read: {error.strerror}", mend) from error
     except (ValueError, KeyError, TypeError, StopIteration, UnicodeDecodeError) as error:
-        raise TraceError(path, f"is damaged or no trace ({error})", mend) from error
+        raise TensorTraceError(path, f"is damaged or no trace ({error})", mend) from error
 
 
-def merged(parts: list[Iterator[Event]]) -> Iterator[Event]:
+def merged(parts: list[Iterator[TensorHash]]) -> Iterator[TensorHash]:
     """Yield one trace from the traces of a job's processes, given in rank order; shared tensors come from the first."""
     waiting = [next(part, None) for part in parts]
     while (first := waiting[0]) is not None:
-        shared: list[Event] = []
+        shared: list[TensorHash] = []
         for index, part in enumerate(parts):
             event = waiting[index]
             while event is not None and event.step == first.step:

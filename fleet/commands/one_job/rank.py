@@ -33,7 +33,7 @@ from trainers import (
     write,
 )
 from trainers.messages.torch_backend import TorchTransport
-from trainers.proof.tensor_trace import GroupTrace, TracedCompute, TraceError, TraceFile
+from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.device_ring import DeviceRing
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
@@ -55,7 +55,7 @@ MENDABLE = (
     PinsDiffer,
     PinsTooLate,
     NoSamples,
-    TraceError,
+    TensorTraceError,
     HorovodMissing,
 )
 #: What can come of a job that was started well; its text says all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from fleet.report.figures.layout import Figure, Trace, axis, escaped, layout, whole_ticks
+from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, whole_ticks
 from fleet.report.records import Epoch, RunHistory
 from fleet.report.wording import metric_title
 
@@ -44,7 +44,7 @@ def _figure(
     return {"data": traces, "layout": layout(340, x, y, hovermode="closest")}
 
 
-def _trace(job: str, name: str, rows: Sequence[Epoch], colour: str, dotted: bool) -> Trace:
+def _trace(job: str, name: str, rows: Sequence[Epoch], colour: str, dotted: bool) -> FigureTrace:
     number = "%{y:.2%}" if "accuracy" in name else "%{y:.4g}"
     return {
         "type": "scatter",

@@ -8,7 +8,7 @@ from typing import Any
 from fleet.report.wording import printable
 
 Figure = dict[str, Any]
-Trace = dict[str, Any]
+FigureTrace = dict[str, Any]
 
 
 def escaped(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleet.report.figures.layout import Figure, Trace, axis, escaped, layout, whole_ticks
+from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, whole_ticks
 from fleet.report.rates import JobRates
 
 
@@ -21,7 +21,7 @@ def rates_figure(rows: Sequence[JobRates], colours: Mapping[str, str]) -> Figure
     return {"data": traces, "layout": layout(360, x, y, hovermode="closest")}
 
 
-def _network(row: JobRates, colour: str) -> list[Trace]:
+def _network(row: JobRates, colour: str) -> list[FigureTrace]:
     points = {"symbol": "circle", "size": 8, "color": colour, "line": {"color": "@surface", "width": 1}}
     crosses = {"symbol": "x-thin", "size": 8, "color": colour, "line": {"color": colour, "width": 2}}
     return [
@@ -31,7 +31,7 @@ def _network(row: JobRates, colour: str) -> list[Trace]:
     ]
 
 
-def _trace(job: str, kind: str, rates: Mapping[int, float], style: Trace) -> Trace:
+def _trace(job: str, kind: str, rates: Mapping[int, float], style: FigureTrace) -> FigureTrace:
     return {
         "type": "scatter",
         "name": f"{escaped(job)}, {kind}",

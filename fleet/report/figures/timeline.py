@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.report.colours import ink_on
-from fleet.report.figures.layout import Figure, Trace, axis, escaped, layout, time_unit
+from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
 from fleet.report.flotillas import Flotilla
 from fleet.report.records import RunHistory, Span
 from fleet.report.wording import duration, rate
@@ -35,7 +35,7 @@ def timeline(history: RunHistory, rows: Sequence[Flotilla], colours: Mapping[str
     return {"data": traces, "layout": layout(height, x, y, hovermode="closest", **bars, **_marks(history, rows, unit))}
 
 
-def _network(job: str, spans: Sequence[Span], colour: str, unit: float) -> Trace:
+def _network(job: str, spans: Sequence[Span], colour: str, unit: float) -> FigureTrace:
     return {
         "type": "bar",
         "orientation": "h",
@@ -65,7 +65,7 @@ def _network(job: str, spans: Sequence[Span], colour: str, unit: float) -> Trace
     }
 
 
-def _profiling(history: RunHistory, unit: float) -> Trace:
+def _profiling(history: RunHistory, unit: float) -> FigureTrace:
     bars = [(m, device) for m in history.measurements for device in m.devices]
     return {
         "type": "bar",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fleet.scheduling.easyscale.intra_job import Capability, Counts, PlanDatabase
+from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
@@ -42,7 +42,7 @@ class Companions:
         rules: the rules of the policy.
 
     Attributes:
-        kinds: kinds of device, in the order of the nodes; every `Counts` has a number for each.
+        kinds: kinds of device, in the order of the nodes; every `KindCounts` has a number for each.
         memo: what the next plan may use again.
         seen_anew: job -> devices -> samples/s, where something was seen that the last promise does not say.
     """
@@ -53,24 +53,24 @@ class Companions:
         self._known: dict[str, _Kept] = state.memo if isinstance(state.memo, dict) else {}
         self.kinds = list(self._there)
         self.memo: dict[str, _Kept] = {}
-        self.seen_anew: dict[str, Mapping[Counts, float]] = {}
+        self.seen_anew: dict[str, Mapping[KindCounts, float]] = {}
         for name, devices in state.running.items():
             if name in state.by_name and state.unavailable.isdisjoint(devices):
                 self._look(state.by_name[name], self.counts(devices))
 
-    def counts(self, devices: list[int] | tuple[int, ...]) -> Counts:
+    def counts(self, devices: list[int] | tuple[int, ...]) -> KindCounts:
         """How many of these devices are of each kind."""
         if len(self.kinds) == 1:
             return (len(devices),)
         kinds = [self._state.cluster.kind_of(device) for device in devices]
         return tuple(kinds.count(kind) for kind in self.kinds)
 
-    def seen(self, name: str) -> Mapping[Counts, float]:
+    def seen(self, name: str) -> Mapping[KindCounts, float]:
         """Devices -> samples/s that were seen on them; the driver keeps it as the job's promise."""
-        found: Mapping[Counts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
+        found: Mapping[KindCounts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
         return found
 
-    def fall_back(self, job: JobState, held: Counts) -> Counts:
+    def fall_back(self, job: JobState, held: KindCounts) -> KindCounts:
         """The devices on which the job was faster than on all that it holds; all if there are none.
 
         Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
@@ -89,7 +89,7 @@ class Companions:
             self.memo[job.name] = kept
         return self.memo[job.name].database
 
-    def _look(self, job: JobState, held: Counts) -> None:
+    def _look(self, job: JobState, held: KindCounts) -> None:
         before = self.seen(job.name)
         if job.pace > 0 and not job.guaranteed and abs(before.get(held, 0.0) - job.pace) > _NOISE * job.pace:
             self.seen_anew[job.name] = {**before, held: job.pace}
@@ -116,7 +116,7 @@ class Companions:
             return job.rate(1)
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
-    def _usable(self, job: JobState, speeds: list[float]) -> Counts:
+    def _usable(self, job: JobState, speeds: list[float]) -> KindCounts:
         """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest."""
         there = tuple(self._there.values())
         if self._rules.heterogeneous and job.mixed_kinds:
@@ -136,9 +136,9 @@ class Companions:
 class _Measured:
     """The speed seen on devices, or else the job's rate curve where there is nothing better."""
 
-    seen: Mapping[Counts, float]
+    seen: Mapping[KindCounts, float]
     curve: RateCurve | None
 
-    def __call__(self, nums: Counts) -> float | None:
+    def __call__(self, nums: KindCounts) -> float | None:
         found = self.seen.get(nums)
         return self.curve(sum(nums)) if found is None and self.curve is not None else found

@@ -6,7 +6,7 @@ import math
 
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
-from fleet.scheduling.easyscale.intra_job import Counts, PlanDatabase
+from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
 
@@ -142,7 +142,7 @@ class ElasticRound:
         job = self._state.by_name[name]
         return job.priority, -job.arrival, name
 
-    def _shrink(self, name: str, nums: Counts) -> None:
+    def _shrink(self, name: str, nums: KindCounts) -> None:
         """Let a job keep so many devices of each kind, on as few nodes as possible."""
         if nums == self._counts(name):
             return
@@ -175,13 +175,13 @@ class ElasticRound:
         kinds = [i for i, there in enumerate(database.there) if there]
         return sorted(kinds, key=lambda i: -database.capabilities[i].speed)
 
-    def _counts(self, name: str) -> Counts:
+    def _counts(self, name: str) -> KindCounts:
         return self.companions.counts(self._held[name])
 
     def _free_of(self, kind: int) -> int:
         return self._free.of_kind(self._kinds[kind]) if self._kinds[kind] else self._free.count
 
-    def _left(self) -> Counts:
+    def _left(self) -> KindCounts:
         """Free devices of each kind that may be proposed."""
         return tuple(0 if i in self._barred else self._free_of(i) for i in range(len(self._kinds)))
 

@@ -10,9 +10,9 @@ from itertools import islice, product
 
 from fleet.scheduling.easyscale.inter_job import Proposal
 
-Counts = tuple[int, ...]
+KindCounts = tuple[int, ...]
 """One number for each kind of device, in the order of the cluster's kinds."""
-Measured = Callable[[Counts], float | None]
+Measured = Callable[[KindCounts], float | None]
 """Samples/s on so many devices of each kind, where that was measured."""
 
 _ROUNDING = 1e-9
@@ -59,9 +59,9 @@ class Configuration:
         perf: Eq. 1e, samples/s.
     """
 
-    nums: Counts
-    executors: Counts
-    threads: Counts
+    nums: KindCounts
+    executors: KindCounts
+    threads: KindCounts
     waste: float
     perf: float
 
@@ -72,7 +72,7 @@ class Configuration:
 
 
 def evaluate(
-    nums: Counts, executors: Counts, threads: Counts, capabilities: Sequence[Capability], workers: int
+    nums: KindCounts, executors: KindCounts, threads: KindCounts, capabilities: Sequence[Capability], workers: int
 ) -> Configuration | None:
     """Equations 1a to 1e, with MC_i = m C_i I_i for C_i and MA_i = m A_i for A_i.
 
@@ -103,7 +103,7 @@ def evaluate(
     return Configuration(nums, executors, threads, waste / whole, whole - waste)
 
 
-def configure(nums: Counts, capabilities: Sequence[Capability], workers: int) -> Configuration | None:
+def configure(nums: KindCounts, capabilities: Sequence[Capability], workers: int) -> Configuration | None:
     """The fastest configuration of these devices; with fewer executors on ties. None: there is no device.
 
     Whatever time t a step may take, A_i = floor(t C_i) is the most that no device needs longer for. So the smallest t
@@ -117,7 +117,7 @@ def configure(nums: Counts, capabilities: Sequence[Capability], workers: int) ->
     return max(several, key=lambda one: (one.perf * (1 - _ROUNDING), -sum(one.executors)), default=None)
 
 
-def _threads(nums: Counts, executors: Counts, capabilities: Sequence[Capability], workers: int) -> Counts:
+def _threads(nums: KindCounts, executors: KindCounts, capabilities: Sequence[Capability], workers: int) -> KindCounts:
     """A_i at the smallest t that has room for all workers."""
     used = [i for i, count in enumerate(nums) if count]
     if len(used) == 1:
@@ -175,12 +175,12 @@ class PlanDatabase:
     workers: int
     least: int
     most: int
-    there: Counts
+    there: KindCounts
     max_waste: float = 0.3
     _measured: Measured | None = field(default=None, init=False, repr=False)
-    _best: dict[Counts, Configuration | None] = field(default_factory=dict, init=False, repr=False)
-    _perf: dict[Counts, float] = field(default_factory=dict, init=False, repr=False)
-    _proposed: dict[Counts, list[Proposal]] = field(default_factory=dict, init=False, repr=False)
+    _best: dict[KindCounts, Configuration | None] = field(default_factory=dict, init=False, repr=False)
+    _perf: dict[KindCounts, float] = field(default_factory=dict, init=False, repr=False)
+    _proposed: dict[KindCounts, list[Proposal]] = field(default_factory=dict, init=False, repr=False)
 
     def learn(self, measured: Measured) -> None:
         """Let this tell samples/s where it knows better than Eq. 1e.
@@ -195,13 +195,13 @@ class PlanDatabase:
         if any(self.perf(nums) != perf for nums, perf in before.items()):
             self._proposed.clear()
 
-    def best(self, nums: Counts) -> Configuration | None:
+    def best(self, nums: KindCounts) -> Configuration | None:
         """The fastest configuration of these devices."""
         if nums not in self._best:
             self._best[nums] = configure(nums, self.capabilities, self.workers)
         return self._best[nums]
 
-    def perf(self, nums: Counts) -> float:
+    def perf(self, nums: KindCounts) -> float:
         """Samples/s on these devices; 0 without any."""
         if nums not in self._perf:
             best = self.best(nums)
@@ -209,7 +209,7 @@ class PlanDatabase:
             self._perf[nums] = 0.0 if best is None else best.perf if measured is None else measured
         return self._perf[nums]
 
-    def trimmed(self, nums: Counts) -> Counts:
+    def trimmed(self, nums: KindCounts) -> KindCounts:
         """The same without devices that add nothing, the slowest kind first."""
         best = self.best(nums)
         if best is None:
@@ -225,7 +225,7 @@ class PlanDatabase:
         found = tuple(kept)
         return found if self.perf(found) >= self.perf(nums) * (1 - _ROUNDING) else nums
 
-    def fall_back(self, nums: Counts, before: Mapping[Counts, float]) -> Counts:
+    def fall_back(self, nums: KindCounts, before: Mapping[KindCounts, float]) -> KindCounts:
         """Where to go after a slow-down: the fastest that was tried on some of these devices, if that was faster.
 
         Args:
@@ -240,7 +240,9 @@ class PlanDatabase:
                 best, rate = other, seen
         return best
 
-    def proposals(self, job: str, held: Counts, free: Counts, top: int, growth: float = math.inf) -> list[Proposal]:
+    def proposals(
+        self, job: str, held: KindCounts, free: KindCounts, top: int, growth: float = math.inf
+    ) -> list[Proposal]:
         """The `top` ways to scale out on more devices of one kind: by speed-up for each device, then by their number.
 
         Each is faster than what the job has. Devices that add nothing beside the new ones are given back.
@@ -255,7 +257,7 @@ class PlanDatabase:
         fitting = (one for one in self._proposed[held] if one.count <= min(free[one.kind], more))
         return list(islice(fitting, top))
 
-    def _all_proposals(self, job: str, held: Counts) -> Iterator[Proposal]:
+    def _all_proposals(self, job: str, held: KindCounts) -> Iterator[Proposal]:
         """Those that would be made if all devices were free."""
         now = self.perf(held)
         for i, there in enumerate(self.there if now else ()):
@@ -265,6 +267,6 @@ class PlanDatabase:
                 if given and self.perf(nums) > now * (1 + _ROUNDING) and self._worthwhile(nums):
                     yield Proposal(job, i, count, nums, (self.perf(nums) / now - 1) / count)
 
-    def _worthwhile(self, nums: Counts) -> bool:
+    def _worthwhile(self, nums: KindCounts) -> bool:
         best = self.best(nums)
         return best is not None and best.waste <= self.max_waste + _ROUNDING

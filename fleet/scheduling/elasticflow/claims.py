@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleet.scheduling.elasticflow.shares import NOTHING, Counts, Levels, Share
+from fleet.scheduling.elasticflow.shares import NOTHING, Levels, MinimumShare
+from fleet.scheduling.model.arrays import Counts
 
 NO_DEVICES: Counts = np.zeros(0, np.int64)
 NEVER = 1 << 62
@@ -37,7 +38,7 @@ class Claim:
     levels: Levels
     deadline: float
     restart: float
-    share: Share = NOTHING
+    share: MinimumShare = NOTHING
     devices: Counts = field(default_factory=lambda: NO_DEVICES)
     top: int = 0
     target: int = 0
@@ -46,7 +47,7 @@ class Claim:
     _now: tuple[int, int] = (-1, 0)
     _rise: tuple[int, int] = (-1, -1)
 
-    def promise(self, share: Share) -> None:
+    def promise(self, share: MinimumShare) -> None:
         """This from now on."""
         numbers = share.array
         self.share, self.devices = share, self.levels.devices[numbers]

@@ -10,7 +10,7 @@ from fleet.scheduling.elasticflow.claims import Claim, Step
 from fleet.scheduling.elasticflow.shares import (
     NOTHING,
     Levels,
-    Share,
+    MinimumShare,
     Timetable,
     Window,
     fill,
@@ -54,7 +54,7 @@ class Promises:
         self.claims: dict[str, Claim] = {}
         self._steps: list[Step] = []  # in order
         self._new_steps: list[Step] = []  # not in order yet
-        self.given: dict[str, Share | None] = {}
+        self.given: dict[str, MinimumShare | None] = {}
         self.owed: set[str] = set()
         self._slot = slot
         self._refills = REFILLS
@@ -196,7 +196,7 @@ class Promises:
         """When a job must be done at the latest."""
         return claim.deadline - MARGIN * (1 + (claim.deadline - now) / 1000)
 
-    def _enter(self, job: JobState, share: Share | None) -> None:
+    def _enter(self, job: JobState, share: MinimumShare | None) -> None:
         """A job is there, with what it was promised."""
         claim = self.claims[job.name] = self.claim_of(job)
         self._set(claim, share or NOTHING)
@@ -221,9 +221,9 @@ class Promises:
 
     def _filled(
         self, line: Iterable[Claim], state: State, capacity: int, table: Timetable, partly: bool
-    ) -> tuple[Timetable, list[Share | None]]:
+    ) -> tuple[Timetable, list[MinimumShare | None]]:
         """Progressive filling of one after the other; unless `partly` it ends at the first that cannot be met."""
-        shares: list[Share | None] = []
+        shares: list[MinimumShare | None] = []
         for claim in line:
             share = self._share(claim, state.by_name[claim.name], state.time, capacity, table)
             shares.append(share)
@@ -233,7 +233,7 @@ class Promises:
                 break
         return table, shares
 
-    def _share(self, claim: Claim, job: JobState, now: float, capacity: int, table: Timetable) -> Share | None:
+    def _share(self, claim: Claim, job: JobState, now: float, capacity: int, table: Timetable) -> MinimumShare | None:
         """The least that a job must have beside the promises in the table; None: it would be late."""
         window, work, levels = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now), claim.levels
         if window is None or work == math.inf:
@@ -244,15 +244,15 @@ class Promises:
             numbers = fill_with_restarts(levels, work, window, free, claim.restart, levels.number(job.held))
         else:
             numbers = fill(levels, work, window, free)
-        return None if numbers is None else Share(window.first, numbers.tobytes())
+        return None if numbers is None else MinimumShare(window.first, numbers.tobytes())
 
-    def _give(self, claim: Claim, share: Share | None) -> None:
+    def _give(self, claim: Claim, share: MinimumShare | None) -> None:
         """Promise a job this from now on; the table knows already."""
         self.claims[claim.name] = claim
         self._set(claim, share or NOTHING)
         self.given[claim.name] = share
 
-    def _set(self, claim: Claim, share: Share) -> None:
+    def _set(self, claim: Claim, share: MinimumShare) -> None:
         """Note what a job is promised; the table knows already."""
         place, before = (claim.deadline, claim.name), claim.top
         claim.promise(share)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.rates import RateCurve
 
-Counts = npt.NDArray[np.int64]
 LevelNumbers = npt.NDArray[np.uint8]
 
 HORIZON = 1 << 15
@@ -186,7 +186,7 @@ class Timetable:
         self._begin, self._used = first, used
 
 
-class Share(NamedTuple):
+class MinimumShare(NamedTuple):
     """A job's promise: the number of its level in each slot from `first` on."""
 
     first: int
@@ -198,7 +198,7 @@ class Share(NamedTuple):
         return np.frombuffer(self.numbers, np.uint8)
 
 
-NOTHING = Share(0, b"")
+NOTHING = MinimumShare(0, b"")
 
 
 def fill(levels: Levels, work: float, window: Window, free: Counts) -> LevelNumbers | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.model.rates import Counts, Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.state import JobState
 
 

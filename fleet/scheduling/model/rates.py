@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from fleet.scheduling.model.arrays import Counts, Floats
 
 DEFAULT_EFFICIENCY = 0.97  # of each further device, where no second count was measured
 _ROUNDING = 1e-9  # rates that differ by less are equal

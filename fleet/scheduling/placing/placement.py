@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.state import Allocation, Cluster, State
 
 MAX_PERMUTATIONS = 1024  # of Algorithm 3
@@ -18,7 +19,6 @@ _PERMUTED = 7  # 1,024 permutations in lexicographic order change the last 7 pla
 _EQUAL = 1e-9  # scores that differ by less are equal
 
 Order = list[tuple[str, int]]
-Integers = npt.NDArray[np.int64]
 
 
 class _Attempt(NamedTuple):
@@ -171,7 +171,7 @@ def _best_order(jobs: Order, sizes: list[int]) -> tuple[Order, float]:
     return jobs[:fixed] + [jobs[fixed + place_] for place_ in orders[best]], float(scores[best])
 
 
-def _orders(counts: Integers) -> Integers:
+def _orders(counts: Counts) -> Counts:
     """The orders to try, one a row; a single one where all counts are alike."""
     if (counts == counts[0]).all():
         return np.arange(len(counts))[np.newaxis]
@@ -179,14 +179,14 @@ def _orders(counts: Integers) -> Integers:
 
 
 @lru_cache
-def _permutations(length: int) -> Integers:
+def _permutations(length: int) -> Counts:
     """The first 1,024 permutations in lexicographic order, one a row; read-only."""
     rows = np.array(list(islice(permutations(range(length)), MAX_PERMUTATIONS)))
     rows.flags.writeable = False
     return rows
 
 
-def _row_scores(counts: Integers, node_at: Integers, start: int) -> npt.NDArray[np.float64]:
+def _row_scores(counts: Counts, node_at: Counts, start: int) -> npt.NDArray[np.float64]:
     """Eq. 4 for each row of `counts`, its jobs placed one after the other from position `start` on; shape (rows,)."""
     ends = start + np.cumsum(counts, axis=1)
     spans = node_at[ends - 1] - node_at[ends - counts] + 1

@@ -15,7 +15,7 @@ from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
 from fleet.scheduling.reservations.guarantees import Guarantees
 from fleet.scheduling.reservations.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
-from fleet.scheduling.reservations.spare_devices import Share, share_spare
+from fleet.scheduling.reservations.spare_devices import FirmShare, share_spare
 from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 REFUSED: Reservation = ()
@@ -126,7 +126,7 @@ class _Planning:
             why = "beside the deadlines that are promised already" if possible else "even with the machine for itself"
             self.refused[job.name] = f"its deadline cannot be met {why}"
 
-    def _shares(self) -> list[Share]:
+    def _shares(self) -> list[FirmShare]:
         """Those with a reservation by deadline, then the others, the shortest first."""
         jobs = [job for job in self._state.jobs if job.name not in self.refused]
         promised = sorted((job for job in jobs if job.name in self._safe), key=lambda job: (job.deadline, job.name))
@@ -137,16 +137,18 @@ class _Planning:
         demand = self._demands[job.name]
         return not job.admitted, demand.samples / demand.levels.rate(1), job.arrival, job.name
 
-    def _share(self, job: JobState) -> Share:
+    def _share(self, job: JobState) -> FirmShare:
         demand = self._demands[job.name]
         levels, reserved = demand.levels, 0
         level = 1  # what a job without deadline is worth: its first device
         if job.name in self._safe:
             reserved = reserved_at(self._safe[job.name], self._now)
             level = max(1, levels.slowest(demand.samples / max(1.0, demand.until - self._now)))
-        return Share(job.name, levels, reserved, demand.held, demand.samples, job.restart, levels.steps[level - 1][1])
+        return FirmShare(
+            job.name, levels, reserved, demand.held, demand.samples, job.restart, levels.steps[level - 1][1]
+        )
 
-    def _made_safe(self, share: Share, counts: dict[str, int], wake: float) -> float:
+    def _made_safe(self, share: FirmShare, counts: dict[str, int], wake: float) -> float:
         """Check that the promise holds until `wake` on these devices; else give the reserved ones, wake sooner."""
         reservation = self._safe[share.name]
         marks = {bound for begin, end, _ in reservation for bound in (begin, end, end - share.restart)}

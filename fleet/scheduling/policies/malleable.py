@@ -9,16 +9,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.rates import Counts, Flags, Floats
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_mean_epochs
 from fleet.scheduling.sharing.bounds import expected_end
-from fleet.scheduling.sharing.water_filling import Filling, pour_out, water_fill
+from fleet.scheduling.sharing.water_filling import WaterLevel, pour_out, water_fill
 
 _WORTH = 4.0  # a move is worth it if the job trains so many times as long afterwards as moving takes
 _TOLERANCE = 0.25  # part of its devices that a job may miss
@@ -75,7 +75,7 @@ class Malleable:
         )
 
 
-def _counts(jobs: Sequence[JobState], samples: Floats, filling: Filling, held: Counts, devices: int) -> Counts:
+def _counts(jobs: Sequence[JobState], samples: Floats, filling: WaterLevel, held: Counts, devices: int) -> Counts:
     """Devices of each job from now on."""
     counts = held.copy()
     left = devices - int(held.sum())
@@ -96,7 +96,7 @@ def _counts(jobs: Sequence[JobState], samples: Floats, filling: Filling, held: C
     return counts
 
 
-def _behind(filling: Filling, held: Counts, movable: Flags) -> Counts:
+def _behind(filling: WaterLevel, held: Counts, movable: Flags) -> Counts:
     """Jobs whose share is so much above what they hold that they should move."""
     missing = filling.shares - held
     return np.flatnonzero((held < filling.low) & (missing >= _TOLERANCE * held) & movable)
@@ -109,7 +109,7 @@ def _movable(jobs: Sequence[JobState], samples: Floats, held: Counts) -> Flags:
     return movable
 
 
-def _ahead(filling: Filling, held: Counts, movable: Flags) -> Iterable[int]:
+def _ahead(filling: WaterLevel, held: Counts, movable: Flags) -> Iterable[int]:
     """Jobs with more devices than their share, those that are farthest ahead first."""
     excess = np.where(held > 0, (held - filling.shares) / np.maximum(held, 1), 0.0)
     ahead = np.flatnonzero((held > filling.low) & (held > filling.shares) & movable)
@@ -117,7 +117,7 @@ def _ahead(filling: Filling, held: Counts, movable: Flags) -> Iterable[int]:
     return order
 
 
-def _release(counts: Counts, ahead: Iterable[int], filling: Filling, needed: int) -> int:
+def _release(counts: Counts, ahead: Iterable[int], filling: WaterLevel, needed: int) -> int:
     """Let jobs that are ahead step down until so many devices are free; return how many are."""
     released = 0
     for job in ahead:

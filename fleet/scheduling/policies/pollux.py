@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
@@ -18,7 +19,6 @@ from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_period, check_seconds
 from fleet.scheduling.variable_batch.goodput import Goodput
 
-Floats = npt.NDArray[np.float64]
 _LEAST = 1e-3  # speedup of a job without devices, so that its inverse is finite
 
 

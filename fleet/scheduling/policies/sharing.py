@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.rates import Counts
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.rates import Floats
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag

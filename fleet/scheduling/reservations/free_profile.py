@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fleet.scheduling.model.rates import Counts, Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.reservations.reservation import Demand, Reservation, joined, trained
 
 

@@ -10,7 +10,7 @@ from fleet.scheduling.reservations.speed_levels import SpeedLevels
 
 
 @dataclass(frozen=True)
-class Share:
+class FirmShare:
     """The devices that a job has for sure, and how far more would help it.
 
     Attributes:
@@ -41,7 +41,7 @@ class Share:
         return fast > slow and self.samples * (1 / slow - 1 / fast) > 2 * self.restart
 
 
-def share_spare(shares: Sequence[Share], spare: int) -> dict[str, int]:
+def share_spare(shares: Sequence[FirmShare], spare: int) -> dict[str, int]:
     """Job -> its devices: the reserved ones, and more, given in the order of their savings as long as there are any.
 
     Where moving costs time, a running job keeps its devices as far as possible, and moves only if that pays.
@@ -66,7 +66,7 @@ def share_spare(shares: Sequence[Share], spare: int) -> dict[str, int]:
     return counts
 
 
-def _climb(shares: Sequence[Share], counts: dict[str, int], spare: int) -> int:
+def _climb(shares: Sequence[FirmShare], counts: dict[str, int], spare: int) -> int:
     """Give devices level by level, the most valuable first; return the number left over."""
     heap: list[tuple[float, int, int]] = []
     for index, share in enumerate(shares):

@@ -6,7 +6,8 @@ from bisect import bisect_left
 
 import numpy as np
 
-from fleet.scheduling.model.rates import Counts, Floats, RateCurve, concave_corners
+from fleet.scheduling.model.arrays import Counts, Floats
+from fleet.scheduling.model.rates import RateCurve, concave_corners
 
 
 class SpeedLevels:

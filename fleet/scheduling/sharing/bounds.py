@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.rates import Counts, Floats
 
 
 def expected_end(jobs: Sequence[JobState], samples: Floats, counts: Counts, devices: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fleet.scheduling.model.rates import Counts, Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 
 NEVER = 1 << 40
 """Devices that a job needs for a pace that it cannot keep."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.model.rates import Counts, Flags, Floats
 from fleet.scheduling.sharing.knapsacks import NEVER, knapsacks, needed
-from fleet.scheduling.sharing.water_filling import Filling
+from fleet.scheduling.sharing.water_filling import WaterLevel
 
 _PACES = 60  # that are tried for the lanes of a sharing class
 _AHEAD = (
@@ -54,7 +54,7 @@ class Market:
     """
 
     jobs: Sequence[JobState]
-    filling: Filling
+    filling: WaterLevel
     limit: int
     worth: Floats = field(init=False)
     _rows: list[tuple[Counts, Floats]] = field(init=False, repr=False)

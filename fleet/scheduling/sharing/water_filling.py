@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.model.rates import Counts, Flags, Floats
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.state import JobState
 
 _ROUNDING = 1e-9
@@ -18,7 +18,7 @@ _CORNERS = 4  # of an envelope that are looked at first, for each device that a 
 
 
 @dataclass(frozen=True, eq=False)
-class Filling:
+class WaterLevel:
     """What water-filling gives; arrays of shape (jobs,).
 
     Attributes:
@@ -41,7 +41,7 @@ class Filling:
         return parts
 
 
-def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
+def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> WaterLevel:
     """The least T with which all jobs can train their samples in T seconds on `devices` devices.
 
     A job that changes between counts of devices at will trains at any average rate under the concave envelope of the
@@ -63,7 +63,7 @@ def water_fill(jobs: Sequence[JobState], samples: Floats, devices: int) -> Filli
     return filling if exact else _filled(jobs, samples, devices, devices)[0]
 
 
-def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) -> tuple[Filling, bool]:
+def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) -> tuple[WaterLevel, bool]:
     """`water_fill` with the first corners of each envelope, `most` of them; and whether nobody needs the others."""
     heads = [job.rate.first_corners(job.limit if job.limit < devices else devices, most) for job in jobs]
     lengths = np.array([head.shape[1] for head in heads])
@@ -80,10 +80,10 @@ def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) 
     shares = np.clip(before_counts[at] + prices[at] * (wanted - before_rates[at]), before_counts[at], counts[at])
     shares[full] = counts[last[full]]
     low, high = before_counts[at].astype(np.int64), counts[at].astype(np.int64)
-    return Filling(1 / inverse, shares, low, high, full), not (full & (lengths == most)).any()
+    return WaterLevel(1 / inverse, shares, low, high, full), not (full & (lengths == most)).any()
 
 
-def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, devices: int) -> Filling:
+def pour_out(filling: WaterLevel, jobs: Sequence[JobState], samples: Floats, devices: int) -> WaterLevel:
     """The same T, with the devices that no job needs for it given to jobs that end earlier with them.
 
     Where a job at its fastest rate decides T, devices are left over. That job keeps its share, and the others are
@@ -98,7 +98,7 @@ def pour_out(filling: Filling, jobs: Sequence[JobState], samples: Floats, device
         shares[others], low[others], high[others], full[others] = again.shares, again.low, again.high, again.full
         if not again.full.any():
             break
-    return Filling(filling.seconds, shares, low, high, full)
+    return WaterLevel(filling.seconds, shares, low, high, full)
 
 
 def _inverse_time(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fleet.scheduling.model.rates import Floats
+from fleet.scheduling.model.arrays import Floats
 
 _CELLS = 2**20
 """Sums that are looked at together."""

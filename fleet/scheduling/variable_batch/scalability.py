@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState, Scaling
-from fleet.scheduling.model.rates import Counts, Floats
 from fleet.scheduling.variable_batch.allocation_table import least_count
 
 MODES = ("variable", "fixed", "max", "min")

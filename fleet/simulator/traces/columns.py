@@ -10,11 +10,8 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.simulator.traces.job import TraceJob
-
-Floats = npt.NDArray[np.float64]
-Counts = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 TEXTS = ("name", "model", "kind", "stream", "tenant", "outcome")
 CHUNK = 1024

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fleet.simulator.traces.columns import Counts, Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 
 Mix = Mapping[tuple[str, int], float]
 """(model, global batch size) -> weight."""

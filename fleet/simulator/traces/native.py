@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from fleet.run_directory.whole_files import write_parts
+from fleet.scheduling.model.arrays import Flags
 from fleet.simulator.traces.columns import MEASURES, TEXTS, WHOLE, JobColumns
-from fleet.simulator.traces.table import Flags, Table
+from fleet.simulator.traces.table import Table
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "fleet"

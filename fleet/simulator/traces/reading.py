@@ -10,9 +10,9 @@ from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
 from fleet.simulator.traces.table import Table, read_table
 from fleet.simulator.traces.trace import Trace
 
-Reader = Callable[[Table], Trace]
+TraceReader = Callable[[Table], Trace]
 
-TABLES: Mapping[str, Reader] = {
+TABLES: Mapping[str, TraceReader] = {
     elasticflow.FORMAT: elasticflow.read_elasticflow,
     easyscale.FORMAT: easyscale.read_easyscale,
     easyscale.AS_SIMULATED: easyscale.read_easyscale_as_simulated,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
 
-from fleet.run_directory.journal import read_journal
+from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
@@ -19,8 +17,6 @@ from fleet.simulator.traces.trace import Trace
 
 FORMAT = "journal"
 JOURNAL = "journal.jsonl"
-
-Event = Mapping[str, Any]
 
 
 def read_run(path: Path) -> Trace:
@@ -120,7 +116,7 @@ class _Run:
     per_node: int = 1
     planned: bool = False
 
-    def read(self, event: Event) -> None:
+    def read(self, event: JournalLine) -> None:
         """Take one event."""
         kind = event["event"]
         if kind == "cluster":
@@ -132,7 +128,7 @@ class _Run:
         elif kind in ("batch", "rates", "epoch", "done", "failed") and event["job"] in self.jobs:
             self._learn(kind, self.jobs[event["job"]], event)
 
-    def _announce(self, event: Event) -> None:
+    def _announce(self, event: JournalLine) -> None:
         """A job is announced by every session; the first tells when it arrived."""
         if event["job"] not in self.jobs:
             samples, allowed, deadline = event.get("samples"), event.get("max_epochs"), event.get("deadline")
@@ -148,7 +144,7 @@ class _Run:
             )
 
     @staticmethod
-    def _learn(kind: str, job: _Job, event: Event) -> None:
+    def _learn(kind: str, job: _Job, event: JournalLine) -> None:
         if kind == "rates":
             job.measured = {int(count): float(rate) for count, rate in event["measured"].items()}
         elif kind == "batch":

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from fleet.simulator.traces.columns import Floats, JobColumns
+from fleet.scheduling.model.arrays import Flags, Floats
+from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.draws import MeasuredRates, chosen, generator, models_of, uniform
-from fleet.simulator.traces.table import Flags
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "synthetic"

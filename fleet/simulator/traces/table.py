@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from fleet.simulator.traces.columns import Floats
+from fleet.scheduling.model.arrays import Flags, Floats
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 
 WHOLE_LIMIT = 2**53
@@ -22,10 +22,8 @@ WHOLE_LIMIT = 2**53
 
 ROWS_AT_ONCE = 10_000
 
-Flags = npt.NDArray[np.bool_]
 
-
-class Reader(Protocol):
+class CsvReader(Protocol):
     """What csv.reader gives."""
 
     @property
@@ -178,7 +176,7 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def _read(file: str, reader: Reader) -> Table:
+def _read(file: str, reader: CsvReader) -> Table:
     """The columns, some thousand rows at a time: a million rows at once are too many lists."""
     lines = _filled(reader)
     _, header = next(lines, (1, []))
@@ -196,7 +194,7 @@ def _read(file: str, reader: Reader) -> Table:
     return table
 
 
-def _filled(reader: Reader) -> Iterator[tuple[int, list[str]]]:
+def _filled(reader: CsvReader) -> Iterator[tuple[int, list[str]]]:
     """The rows that hold anything, each with the line on which it begins."""
     line = 1
     for row in reader:
