@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.job_state import JobState
@@ -79,9 +79,10 @@ def test_nobody_and_nothing() -> None:
 def test_plans_are_valid_and_never_end_before_their_bound(state: State, mean_epochs: float | None) -> None:
     plan = policy("malleable", mean_epochs=mean_epochs).plan(state)
     validate(plan.whole_of(state.running), state)
-    if plan.bound is not None and plan.end is not None:
-        assert state.time <= plan.bound <= plan.end * (1 + 1e-9)
-        assert plan.wake > state.time
+    assume(plan.bound is not None and plan.end is not None)
+    assert plan.bound is not None and plan.end is not None
+    assert state.time <= plan.bound <= plan.end * (1 + 1e-9)
+    assert plan.wake > state.time
 
 
 @given(states(), st.lists(st.floats(1, 1e5), min_size=12, max_size=12))
