@@ -29,81 +29,83 @@ WIDE = 200
 """Characters of a line that goes to no terminal."""
 
 
-Policies = Annotated[
+_Policies = Annotated[
     list[str], typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
 ]
-TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
-Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
-Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
-Drawn = Annotated[
+_TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
+_Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
+_Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
+_Drawn = Annotated[
     str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
 ]
-RatesFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="measured rates; default: the trace's durations")]
-DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
-Tightness = Annotated[
+_RatesFolder = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="measured rates; default: the trace's durations")
+]
+_DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
+_Tightness = Annotated[
     str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
 ]
-BatchRanges = Annotated[
+_BatchRanges = Annotated[
     bool, typer.Option("--batch-ranges", help="policies may choose a job's batch between the measured ones")
 ]
-Shape = Annotated[
+_Shape = Annotated[
     str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
 ]
-Settings = Annotated[
+_Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the policies that have it")
 ]
-Seeds = Annotated[
+_Seeds = Annotated[
     list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
 ]
-StartSeconds = Annotated[
+_StartSeconds = Annotated[
     float | None,
     typer.Option(
         metavar="S", help="seconds that a job loses when it first gets devices; default: 0, or the run's median"
     ),
 ]
-RestartSeconds = Annotated[
+_RestartSeconds = Annotated[
     float | None,
     typer.Option(metavar="S", help="seconds that a job loses when it gets other devices; default: the same"),
 ]
-Failures = Annotated[
+_Failures = Annotated[
     str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail, from a file or drawn")
 ]
-Slack = Annotated[
+_Slack = Annotated[
     float, typer.Option(metavar="SAMPLES", help="how far a job may be ahead of others that share its samples")
 ]
-Guaranteed = Annotated[
+_Guaranteed = Annotated[
     int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
 ]
-Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
-Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line for each job")]
-Out = Annotated[
+_Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
+_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line for each job")]
+_Out = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="write report.html, simulation.json and tables of jobs, devices and time"),
 ]
 
 
 def simulate(
-    policies: Policies,
-    trace: TraceFile = None,
-    format: Format = None,
-    run: Run = None,
-    synthetic: Drawn = None,
-    rates: RatesFolder = None,
-    draw_models: DrawModels = False,
-    tightness: Tightness = None,
-    batch_ranges: BatchRanges = False,
-    cluster: Shape = None,
-    settings: Settings = None,
-    seeds: Seeds = None,
-    start_seconds: StartSeconds = None,
-    restart_seconds: RestartSeconds = None,
-    failures: Failures = None,
-    slack: Slack = 0.0,
-    guaranteed: Guaranteed = None,
-    processes: Processes = None,
+    policies: _Policies,
+    trace: _TraceFile = None,
+    format: _Format = None,
+    run: _Run = None,
+    synthetic: _Drawn = None,
+    rates: _RatesFolder = None,
+    draw_models: _DrawModels = False,
+    tightness: _Tightness = None,
+    batch_ranges: _BatchRanges = False,
+    cluster: _Shape = None,
+    settings: _Settings = None,
+    seeds: _Seeds = None,
+    start_seconds: _StartSeconds = None,
+    restart_seconds: _RestartSeconds = None,
+    failures: _Failures = None,
+    slack: _Slack = 0.0,
+    guaranteed: _Guaranteed = None,
+    processes: _Processes = None,
     as_json: AsJson = False,
-    csv: Csv = None,
-    out: Out = None,
+    csv: _Csv = None,
+    out: _Out = None,
 ) -> None:
     """Play jobs on a cluster under policies, and tell what becomes of them; trains nothing.
 

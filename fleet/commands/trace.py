@@ -11,15 +11,15 @@ import typer
 from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import (
     Ddp,
-    Determinism,
+    DeterminismLevel,
     Device,
-    InstructionSet,
+    InstructionSetName,
     Reduce,
     Resume,
     Steps,
     TaskArgument,
     Threads,
-    Trainers,
+    TrainerCount,
     VirtualWorkers,
     run_job,
 )
@@ -30,15 +30,15 @@ def trace_tensors(
     virtual_workers: VirtualWorkers,
     steps: Steps,
     out: Annotated[Path, typer.Option(help="where the hashes go, as JSON lines", show_default=False)],
-    trainers: Trainers = None,
+    trainers: TrainerCount = None,
     checkpoint: Annotated[Path | None, typer.Option(help="where the job's state goes; default: nowhere")] = None,
     resume: Resume = None,
-    determinism: Determinism = "D1",
+    determinism: DeterminismLevel = "D1",
     ddp: Ddp = False,
     reduce: Reduce = "mpi",
     threads: Threads = 1,
     device: Device = "auto",
-    instruction_set: InstructionSet = "avx2",
+    instruction_set: InstructionSetName = "avx2",
 ) -> None:
     """Train as `fleet train` does, with the same bits, and record a hash of every module's outputs and gradients.
 

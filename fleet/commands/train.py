@@ -29,14 +29,14 @@ VirtualWorkers = Annotated[int, typer.Option(help="virtual workers of the job", 
 Steps = Annotated[
     int, typer.Option(help="steps done at the end, counted from the job's first step", show_default=False)
 ]
-Trainers = Annotated[int | None, typer.Option(help="processes; default: as many as there are devices, at most N")]
+TrainerCount = Annotated[int | None, typer.Option(help="processes; default: as many as there are devices, at most N")]
 Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
-Determinism = Annotated[str, typer.Option(help="D0, D1 or D2")]
+DeterminismLevel = Annotated[str, typer.Option(help="D0, D1 or D2")]
 Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
 Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl, horovod")]
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
-InstructionSet = Annotated[
+InstructionSetName = Annotated[
     str, typer.Option(help="for D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
 ]
 
@@ -46,14 +46,14 @@ def train(
     virtual_workers: VirtualWorkers,
     steps: Steps,
     checkpoint: Annotated[Path, typer.Option(help="where the job's state goes", show_default=False)],
-    trainers: Trainers = None,
+    trainers: TrainerCount = None,
     resume: Resume = None,
-    determinism: Determinism = "D1",
+    determinism: DeterminismLevel = "D1",
     ddp: Ddp = False,
     reduce: Reduce = "mpi",
     threads: Threads = 1,
     device: Device = "auto",
-    instruction_set: InstructionSet = "avx2",
+    instruction_set: InstructionSetName = "avx2",
 ) -> None:
     """Train one job from a task class, with the bits of stock DDP on any number of trainers.
 
