@@ -24,7 +24,7 @@ UNLIKE = Ensemble(
     families=3, width=0.4, shape=0.3, tie=0.55, efficiency=0.966, efficiency_spread=0.012, stride=2
 )  # fmt: skip
 """Networks whose rates differ more than those of the calibrated ensembles, most of which are fast. FLEET-G forms about
-as many flotillas of them as Table 4 has; its total times are further from the table's."""
+as many flotillas of them as Table 4 has: they were once fitted to its flotillas too."""
 KNOWN, BLIND, MEAN = "epochs", "mean and losses", "mean"
 """What a policy knows of how long networks train."""
 FLOTILLA, ANY, FREE = Costs(CHECKPOINT, CHECKPOINT), Costs(0.0, CHECKPOINT), Costs()
