@@ -71,6 +71,11 @@ class ClusterMap:
         held = [sum(p.node == node for p in self.trainers) for node in self.nodes]
         return Cluster(devices_per_node=tuple(count for count in held if count))
 
+    @property
+    def device_name(self) -> str:
+        """What trains: the first trainer's device, such as `cuda:0`."""
+        return self.trainers[0].device_name or "cpu"
+
     def rank_of(self, device: int) -> int:
         return self.trainers[device].rank
 

@@ -38,40 +38,73 @@ class Result:
     forming: float = 0.0  # seconds
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What a measurement may cost.
+
+    Attributes:
+        batches, timed: steps, and how many of the last are timed (48 and 20 in FLEET, MLSys'20, Appendix B.3).
+        seconds: a slow job stops warming up and timing after so long.
+    """
+
+    batches: int
+    timed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What is looked at while words are waited for.
+
+    Attributes:
+        silence: seconds without any word after which the run is ended.
+        failure: what ends the run on this rank; it is raised.
+        stop: raised when another rank got a signal.
+        skipped: takes the samples that preprocessors skip.
+    """
+
+    silence: float
+    failure: Callable[[], BaseException | None]
+    stop: StopFlag
+    skipped: Callable[[SampleSkipped], None]
+
+
 @dataclass
+class _Running:
+    """A measurement that is under way."""
+
+    wanted: Measurement
+    devices: tuple[int, ...]
+    began: float
+    left: list[Left] = field(default_factory=list)
+    rate: Profiled | None = None
+
+
 class Profiler:
     """Hands measurements to free devices until none is left.
 
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
-        batches, timed: steps of a measurement, and how many of the last are timed (48 and 20 in FLEET, Appendix B.3).
-        budget_seconds: a slow job stops warming up and timing after so long.
-        silence: seconds without any word after which the run is ended.
-        next_tag: fresh tags for groups.
-        failure: of the thread that makes samples on this rank; looked at while waiting, and raised.
-        stop: raised when another rank got a signal.
+        effort: of one measurement.
+        waiting: for words of other ranks.
+        next_tag: gives fresh tags for groups.
         is_late: told how many seconds a measurement takes at most, says whether there is no time for another one.
-        skipped: takes the samples that preprocessors skip.
     """
 
-    mailbox: Mailbox
-    cluster: ClusterMap
-    batches: int
-    timed: int
-    budget_seconds: float
-    silence: float
-    next_tag: Callable[[], int]
-    failure: Callable[[], BaseException | None]
-    stop: StopFlag
-    is_late: Callable[[float], bool]
-    skipped: Callable[[SampleSkipped], None]
-    _devices: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    _wanted: dict[str, Measurement] = field(default_factory=dict)
-    _left: dict[str, list[Left]] = field(default_factory=dict)
-    _rates: dict[str, Profiled] = field(default_factory=dict)
-    _began: dict[str, float] = field(default_factory=dict)
-    _longest: float = 0.0  # seconds that a measurement took, forming and all
+    def __init__(
+        self, mailbox: Mailbox, cluster: ClusterMap, effort: Effort, waiting: Waiting, next_tag: Callable[[], int],
+        is_late: Callable[[float], bool],
+    ) -> None:  # fmt: skip
+        self._mailbox, self._cluster, self._effort, self._waiting = mailbox, cluster, effort, waiting
+        self._next_tag, self._is_late = next_tag, is_late
+        self._running: dict[str, _Running] = {}  # by job
+        self._longest = 0.0  # seconds that a measurement took, forming and all
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop was asked for."""
+        return self._waiting.stop.raised
 
     def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
         """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
@@ -79,11 +112,11 @@ class Profiler:
         No further measurement is begun once a stop was asked for, nor one of a job that failed with its own batch.
         """
         waiting = list(wanted)
-        while waiting or self._devices:
-            if waiting and self.is_late(max(self._longest, self.budget_seconds)):
+        while waiting or self._running:
+            if waiting and self._is_late(max(self._longest, self._effort.seconds)):
                 waiting = []
             self._fill(waiting)
-            if not self._devices:
+            if not self._running:
                 break
             result = self._next()
             if result is not None:
@@ -93,12 +126,12 @@ class Profiler:
 
     def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, float]:
         """Samples/s that 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""
-        ranks = [place.rank for place in self.cluster.preprocessors]
+        ranks = [place.rank for place in self._cluster.preprocessors]
         made = {}
         for count in counts:
             for index, rank in enumerate(ranks[:count]):
                 message = MeasureThroughput(data[index % len(data)], seconds)
-                self.mailbox.send(rank, TO_PREPROCESSOR, message)
+                self._mailbox.send(rank, TO_PREPROCESSOR, message)
             made[count] = self._throughput_of(set(ranks[:count]))
         return made
 
@@ -108,14 +141,14 @@ class Profiler:
         Raises:
             RunError: one of them does not answer.
         """
-        total = 0.0
+        total, silence = 0.0, self._waiting.silence
         while ranks:
             message = self._receive()
             if not isinstance(message, Throughput):
                 raise RunError(
-                    f"no word for {self.silence:g} s from the preprocessors of rank {', '.join(map(str, ranks))}, "
+                    f"no word for {silence:g} s from the preprocessors of rank {', '.join(map(str, ranks))}, "
                     "whose speed is measured: a source of data may be stuck there; if one sample really takes so "
-                    f"long, raise resources.timeout (now {self.silence:g} s)"
+                    f"long, raise resources.timeout (now {silence:g} s)"
                 )
             ranks = ranks - {message.rank}
             total += message.samples_per_second
@@ -124,56 +157,55 @@ class Profiler:
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""
         for wanted in list(waiting):
-            held = {device for devices in self._devices.values() for device in devices}
-            free = [device for device in range(len(self.cluster.trainers)) if device not in held]
-            if wanted.count <= len(free) and wanted.job not in self._devices:
+            held = {device for running in self._running.values() for device in running.devices}
+            free = [device for device in range(len(self._cluster.trainers)) if device not in held]
+            if wanted.count <= len(free) and wanted.job not in self._running:
                 waiting.remove(wanted)
                 self._send(wanted, tuple(free[: wanted.count]))
 
     def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
-        members = tuple(self.cluster.rank_of(device) for device in devices)
+        members = tuple(self._cluster.rank_of(device) for device in devices)
+        effort = self._effort
         message = ProfileGroup(
-            wanted.job, members, self.next_tag(), self.batches, self.timed, self.budget_seconds, wanted.batch_size
+            wanted.job, members, self._next_tag(), effort.batches, effort.timed, effort.seconds, wanted.batch_size
         )
         for rank in members:
-            self.mailbox.send(rank, TO_TRAINER, message)
-        self._devices[wanted.job], self._wanted[wanted.job] = devices, wanted
-        self._left[wanted.job], self._began[wanted.job] = [], time.monotonic()
+            self._mailbox.send(rank, TO_TRAINER, message)
+        self._running[wanted.job] = _Running(wanted, devices, time.monotonic())
 
     def _next(self) -> Result | None:
         """Take one message; a measurement has ended when all members have left."""
         message = self._receive()
+        if not isinstance(message, (Profiled, Left)):
+            waiting = ", ".join(f"{job} on devices {running.devices}" for job, running in self._running.items())
+            silence = self._waiting.silence
+            raise RuntimeError(f"profiling: no word for {silence:.0f} s from {waiting} (got {message!r})")
+        running = self._running[message.job]
         if isinstance(message, Profiled):
-            self._rates[message.job] = message
+            running.rate = message
             return None
-        if not isinstance(message, Left):
-            waiting = ", ".join(f"{job} on devices {devices}" for job, devices in self._devices.items())
-            raise RuntimeError(f"profiling: no word for {self.silence:.0f} s from {waiting} (got {message!r})")
-        self._left[message.job].append(message)
-        if len(self._left[message.job]) < len(self._devices[message.job]):
-            return None
-        return self._result(message.job)
+        running.left.append(message)
+        return self._result(message.job) if len(running.left) == len(running.devices) else None
 
     def _receive(self) -> Message | None:
         """The next message about measurements; None if none came in time."""
-        deadline = time.monotonic() + self.silence
+        deadline, failure = time.monotonic() + self._waiting.silence, self._waiting.failure
         while True:
-            message = self.mailbox.receive(deadline - time.monotonic(), until=lambda: self.failure() is not None)
-            failure = self.failure()
-            if failure is not None:
-                raise failure
+            message = self._mailbox.receive(deadline - time.monotonic(), until=lambda: failure() is not None)
+            if (error := failure()) is not None:
+                raise error
             if isinstance(message, SampleSkipped):
-                self.skipped(message)
+                self._waiting.skipped(message)
             elif isinstance(message, StopRequested):
-                self.stop.raised = True
+                self._waiting.stop.raised = True
             else:
                 return message
 
     def _result(self, job: str) -> Result:
-        devices, left, rate = self._devices.pop(job), self._left.pop(job), self._rates.pop(job, None)
-        self._longest = max(self._longest, time.monotonic() - self._began.pop(job))
-        failures = [x for x in left if x.why == "failed"]
-        measurement = self._wanted.pop(job)
+        over = self._running.pop(job)
+        self._longest = max(self._longest, time.monotonic() - over.began)
+        failures = [word for word in over.left if word.why == "failed"]
+        rate = over.rate
         if rate is None or failures:
-            return Result(measurement, devices, 0.0, 0, 0.0, failures[0] if failures else left[0])
-        return Result(measurement, devices, rate.rate, rate.batches, rate.seconds, forming=rate.forming)
+            return Result(over.wanted, over.devices, 0.0, 0, 0.0, (failures or over.left)[0])
+        return Result(over.wanted, over.devices, rate.rate, rate.batches, rate.seconds, forming=rate.forming)

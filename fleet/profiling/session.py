@@ -62,7 +62,7 @@ class ProfilingSession:
     @property
     def is_stopped(self) -> bool:
         """Whether measurements were left out, since a stop was asked for."""
-        return self.profiler is not None and self.profiler.stop.raised
+        return self.profiler is not None and self.profiler.is_stopped
 
     def _measure(self, unknown: list[str], limits: Mapping[str, int]) -> None:
         """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3."""

@@ -26,6 +26,7 @@ from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.session import Session
+from fleet.run.wire import Wire
 from preprocess import CorruptLimitError
 
 PULSE_SECONDS = 15.0
@@ -38,7 +39,7 @@ def coordinate(rank: Rank) -> int:
     code: int = FAILED
     try:
         with _pulse(rank):
-            code = Session(rank, mailbox, lambda: preprocessing.failure).run()
+            code = Session(rank, Wire(mailbox, rank.cluster, lambda: preprocessing.failure)).run()
     except MENDABLE as error:
         print(f"fleet: {error}", file=sys.stderr, flush=True)
         code = BAD_INPUT

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fleet.coordination.open_lanes import StreamPlace
-from fleet.machine.cluster_map import ClusterMap
+from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
@@ -53,34 +53,37 @@ def largest_batch(job: Job) -> int:
     return job.global_batch if job.batch_range is None else max(job.global_batch, job.batch_range[1])
 
 
-@dataclass
 class LaneBook:
-    """Says where a job's samples lie, and makes the lanes that carry them."""
+    """Says where a job's samples lie, and makes the lanes that carry them.
 
-    runtime: Runtime
-    cluster: ClusterMap
-    ring: RingPlan
-    _generation: int = field(default=0)
+    Args:
+        rank: whose runtime tells of jobs and data.
+        ring: of every node.
+    """
+
+    def __init__(self, rank: Rank, ring: RingPlan) -> None:
+        self._rank, self._ring = rank, ring
+        self._generation = 0
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         """Where the samples of the job's next step lie."""
-        spec, plan = self.runtime.job(job), self.runtime.plan(job)
+        spec, plan = self._rank.runtime.job(job), self._rank.runtime.plan(job)
         place = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
         return StreamPlace(StreamKey(data_key(spec), spec.seed, epoch), place)
 
     def lane(self, number: int, first: StreamPlace, jobs: Iterable[str], readers: tuple[int, ...]) -> LaneSpec:
         """The opening of lane `number` that begins at `first`."""
-        facts = self.runtime.facts[first.key.data]
-        tail = max(self.runtime.plan(job).padded - facts.samples for job in jobs)
+        facts = self._rank.runtime.facts[first.key.data]
+        tail = max(self._rank.runtime.plan(job).padded - facts.samples for job in jobs)
         itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
         self._generation += 1
         return LaneSpec(
-            number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self.ring.samples
+            number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
 
     def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Readers by node, each by its rank in the node's communicator."""
         return tuple(
-            tuple(index for index, rank in enumerate(self.cluster.ranks_of(node)) if rank in readers)
-            for node in self.cluster.nodes
+            tuple(index for index, rank in enumerate(self._rank.cluster.ranks_of(node)) if rank in readers)
+            for node in self._rank.cluster.nodes
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PART = 0.02
 
@@ -20,7 +20,7 @@ class Seldom:
     action: Callable[[], None]
     part: float = PART
     clock: Callable[[], float] = time.monotonic
-    _next: float = -math.inf
+    _next: float = field(default=-math.inf, init=False)
 
     def __call__(self) -> None:
         begin = self.clock()

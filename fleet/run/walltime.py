@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleet.coordination.ledger import Ledger
 from fleet.machine.signals import StopFlag
@@ -30,7 +30,8 @@ class Walltime:
     ledger: Ledger
     journal: Journal
     clock: Callable[[], float] = time.time
-    _most: float = math.inf  # seconds kept for stopping: a run that stopped when it begins would begin for ever
+    #: Seconds kept for stopping: a run that stopped when it begins would begin for ever.
+    _most: float = field(default=math.inf, init=False)
 
     def __call__(self, measuring: float = 0.0) -> bool:
         """Whether to stop now; `measuring`: seconds that a measurement takes, while rates are measured."""

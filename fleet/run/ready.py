@@ -1,0 +1,48 @@
+"""The first stage of a session: its input is checked, and the run directory is its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.profiling.sizing import Size
+from fleet.run.input_checks import check_input
+from fleet.run.known_rates import KnownRates
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.watchdog import forget_stacks
+from fleet.run.same_spec import keep_to_spec
+from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A run that may begin, or go on.
+
+    Attributes:
+        rank: this one.
+        directory: of the run; locked.
+        sizes: of the jobs, by name; those of newcomers are added.
+        known: rates that need not be measured.
+    """
+
+    rank: Rank
+    directory: RunDirectory
+    sizes: dict[str, Size]
+    known: KnownRates
+
+
+def make_ready(rank: Rank) -> Ready:
+    """Check all that can be wrong before the journal is touched.
+
+    Raises:
+        SpecError, BadInput, RunDirectoryError, ProfileError: what a person can mend.
+    """
+    directory = rank.directory
+    sizes = check_input(rank.runtime, rank.cluster)
+    directory.open()
+    forget_stacks(directory.stacks)
+    AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
+    keep_to_spec(directory, rank.runtime)
+    known = KnownRates(rank.runtime, directory, rank.cluster.device_name, again=rank.options.profile is not None)
+    known.of_all()
+    return Ready(rank, directory, sizes, known)

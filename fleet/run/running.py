@@ -1,0 +1,80 @@
+"""The fourth stage of a session: the rings are made, and the policy's allocations are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.coordination.checkpointed import Standing
+from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.outside import Outside
+from fleet.coordination.protocol import MakeRing
+from fleet.run.books import stands
+from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.newcomers import Newcomers
+from fleet.run.opened import Opened
+from fleet.run.rated import Rated
+from fleet.run.throttle import Seldom
+
+GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
+
+
+@dataclass(frozen=True)
+class Running:
+    """A run whose ranks train.
+
+    Attributes:
+        executor: carries the policy's allocations out.
+        newcomers: are taken in meanwhile.
+    """
+
+    opened: Opened
+    executor: LiveExecutor
+    newcomers: Newcomers
+
+    def train(self) -> None:
+        """Drive the policy until the jobs are done, or a stop is asked for."""
+        opened = self.opened
+        opened.save()
+        silence = opened.rank.runtime.timeout + GRACE_SECONDS
+        around = _Around(opened, self.newcomers)
+        Coordinator(opened.policy, self.executor, opened.books.keeper, around, silence).run()
+
+
+class _Around(Outside):
+    """What the coordinator needs of the run around it."""
+
+    def __init__(self, opened: Opened, newcomers: Newcomers) -> None:
+        self._opened, self._newcomers = opened, newcomers
+        self._save = Seldom(opened.save)  # it grows with jobs and rounds
+
+    def stop_requested(self) -> bool:
+        return self._opened.walltime()
+
+    def take_in(self) -> None:
+        self._newcomers.take_in()
+
+    def set_batch(self, job: str, batch: int) -> None:
+        self._opened.books.batches.set(job, batch)
+
+    def stands(self, job: str) -> Standing:
+        return stands(self._opened.rank, job)
+
+    def save(self) -> None:
+        self._save()
+
+
+def start(rated: Rated) -> Running:
+    """Have the rings made on all nodes."""
+    opened, writers = rated.opened, rated.writers
+    rank, wire = opened.rank, opened.wire
+    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), writers)
+    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+    wire.to_trainers(order)
+    wire.to_preprocessors(order)
+    lanes = LaneBook(rank, ring)
+    executor = LiveExecutor(
+        wire.mailbox, rank.cluster, lanes.lane, lanes.place_of, ring.lanes, writers, wire.next_tag, wire.failure,
+        rank.stop, opened.books.skipped.take, wire.lost,
+    )  # fmt: skip
+    return Running(opened, executor, Newcomers(opened, ring))
