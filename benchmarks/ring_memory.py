@@ -116,7 +116,7 @@ def _feed(arguments: dict[str, Any]) -> None:
         pass
     share = Share(plan, range(workers), 0, 1, BATCH)
     reader = lane.reader(0, dataset.layout, 1)
-    feed = Feed(reader, itinerary, share, 0, 0, torch.device("cpu"), Reading(), timeout=60.0)
+    feed = Feed(reader, itinerary, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
     before, most = _private_bytes(), 0
     for _ in range(2):
         step = feed.next()

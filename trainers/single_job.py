@@ -16,14 +16,12 @@ import torch
 from torch.utils.data import default_collate
 
 from trainers.repeatable.random_state import seed_everything
+from trainers.stop_agreement import StopAgreement
 from trainers.task import Batch, Task, batch_size_of, name_of, seed_of
 from trainers.trainer import Trainer
 
 __all__ = ["EpochDone", "News", "NoSamples", "SingleJob", "StepsDone", "TaskData"]
 
-_SECONDS_BETWEEN_DECISIONS = 0.1
-"""About how often a group agrees on whether to go on."""
-_MOST_STEPS_BETWEEN_DECISIONS = 1000
 _SECONDS_BETWEEN_NEWS = 1.0
 
 
@@ -112,13 +110,13 @@ class SingleJob:
         self._plan = trainer.plan(len(data.train))
         self._order: tuple[int, torch.Tensor] | None = None
         self._pace = Pace()
-        self._next_decision = 0  # in steps since the job began
+        self._agreement = StopAgreement(trainer.group, trainer.steps)
 
     def run(self, until: int) -> bool:
         """Train until the job has done `until` steps; return False if a signal came before."""
         trainer = self._trainer
         while trainer.steps < until:
-            if trainer.steps >= self._next_decision and self._is_to_stop():
+            if self._agreement.is_due(trainer.steps) and self._is_to_stop():
                 return False
             self._step()
             if trainer.step_in_epoch == self._plan.steps_per_epoch:
@@ -154,12 +152,9 @@ class SingleJob:
             self._tell(EpochDone(trainer.epoch, trainer.steps, metrics))
 
     def _is_to_stop(self) -> bool:
-        """Whether any member was asked to stop; the master's word also says before which step to ask again."""
+        """Whether any member was asked to stop."""
         wishes = self._group.gather_bytes(b"\1" if self._is_asked_to_stop() else b"\0")
-        verdict = 2 * (self._trainer.steps + self._pace.steps_in(_SECONDS_BETWEEN_DECISIONS)) + (b"\1" in wishes)
-        verdict = self._group.agree(verdict)
-        self._next_decision = verdict // 2
-        return bool(verdict % 2)
+        return bool(self._agreement.reach(self._trainer.steps, int(b"\1" in wishes)))
 
 
 class Pace:
@@ -178,12 +173,6 @@ class Pace:
     def seconds_a_step(self) -> float:
         """The mean of the steps since the last news; of none, one second."""
         return max(self._seconds / self._steps, 1e-9) if self._steps else 1.0
-
-    def steps_in(self, seconds: float) -> int:
-        """How many steps fit, at least 1; only 1 before the first has shown how long it takes."""
-        if not self._steps:
-            return 1
-        return max(1, min(_MOST_STEPS_BETWEEN_DECISIONS, int(seconds / self.seconds_a_step)))
 
     def is_time_for_news(self) -> bool:
         """Whether a second has gone by since it was so last."""

@@ -58,7 +58,7 @@ def feeds(workers: int, members: int, reading: Reading, lane_samples: int = 40) 
     for member, block in enumerate(blocks):
         share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, members, BATCH)
         reader = lane.reader(member, dataset.layout, 1)
-        made.append(Feed(reader, itinerary, share, 0, 0, CPU, reading, timeout=10.0))
+        made.append(Feed(reader, itinerary, share, (0, 0), CPU, reading, timeout=10.0))
     try:
         yield made
     finally:

@@ -34,7 +34,12 @@ Runtimes = Callable[..., Runtime]
 
 def a_spec(*jobs: Mapping[str, Any], **sections: Any) -> EnsembleSpec:
     """A spec of these jobs, by default of one called `net`."""
-    values = {"name": "some", "data": {"numbers": {"train": "nowhere:Numbers"}}, "defaults": DEFAULTS, **sections}
+    values = {
+        "name": "some",
+        "data": {"numbers": {"train": "examples.digits:Digits"}},
+        "defaults": DEFAULTS,
+        **sections,
+    }
     return EnsembleSpec.from_mapping({**values, "jobs": list(jobs) or [{"name": "net"}]})
 
 

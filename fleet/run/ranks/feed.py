@@ -95,21 +95,21 @@ class Feed:
         reader: this trainer's end of the lane.
         itinerary: where the lane's samples lie.
         share: which of them are ours.
-        epoch, step: where to begin.
+        place: where to begin, an epoch and a step of it.
         device: where batches go.
         reading: how samples become batches.
         timeout: seconds that one wait for samples may take.
     """
 
     def __init__(
-        self, reader: LaneReader, itinerary: Itinerary, share: Share, epoch: int, step: int, device: torch.device,
+        self, reader: LaneReader, itinerary: Itinerary, share: Share, place: tuple[int, int], device: torch.device,
         reading: Reading, timeout: float,
     ) -> None:  # fmt: skip
         self.waited = 0.0  # seconds that the trainer waited for samples
         self._reader, self._itinerary, self._share = reader, itinerary, share
         self._device, self._reading, self._timeout = device, reading, timeout
         self._closed = threading.Event()
-        self._items = self._row(epoch, step)
+        self._items = self._row(*place)
         self._ahead = None if device.type == "cpu" else Ahead(self._items, _tensors_of, device, self._closed)
 
     def next(self) -> Item:

@@ -14,15 +14,13 @@ from fleet.coordination.protocol import (
     Left,
     Message,
     Progress,
-    StartGroup,
     StopGroup,
 )
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
-from trainers import Batch, Group, Stop, Trainer, checkpoint, converged
+from trainers import Batch, Stop, Trainer, checkpoint, converged
+from trainers.stop_agreement import StopAgreement
 
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
-DECISION_SECONDS = 0.1  # about how often a group agrees on whether to go on
-MOST_STEPS_BETWEEN_DECISIONS = 1000
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together
 
 
@@ -33,6 +31,45 @@ class Saving:
     folder: Path
     every: int  # epochs
     keep: int
+
+
+@dataclass(frozen=True)
+class Course:
+    """What the training of a job goes by.
+
+    Attributes:
+        stop: when the job is done.
+        saving: where and how often to checkpoint.
+        epoch_samples: training samples of an epoch.
+        evaluates: measure the held-out samples; a rehearsal only reads past them.
+    """
+
+    stop: Stop
+    saving: Saving
+    epoch_samples: int
+    evaluates: bool = True
+
+
+@dataclass(frozen=True)
+class Line:
+    """A member's line to rank 0.
+
+    Attributes:
+        tell: sends a message there.
+        asked: the next message for this rank, or None; masters look for a StopGroup there.
+        moves: called for each step: this member is not stuck.
+        ranks: of the run; the more there are, the less often each tells of its progress.
+    """
+
+    tell: Callable[[Message], None]
+    asked: Callable[[], Message | None]
+    moves: Callable[[], None] = lambda: None
+    ranks: int = 1
+
+    @property
+    def seconds_between_words(self) -> float:
+        """At least so long a master waits between two words of progress."""
+        return max(1.0, self.ranks / WORDS_A_SECOND)
 
 
 class _Stopwatch:
@@ -61,50 +98,40 @@ class JobRun:
     """Trains a job in a group until it is done, or until its master is told to leave.
 
     Args:
-        start: the order that formed the group.
-        group, trainer, feed: this member's.
-        stop: when the job is done.
-        saving: where and how often to checkpoint.
-        tell: sends a message to the coordinator.
-        asked: the next message for this rank, or None; masters look for a StopGroup there.
-        epoch_samples: training samples of an epoch.
-        evaluate: measure the held-out samples; a rehearsal only reads past them.
-        moves: called for each step: this member is not stuck.
-        ranks: number of ranks of the run.
+        job: its name.
+        trainer, feed: this member's.
+        course: what the training goes by.
+        line: to rank 0.
+        clock: seconds.
     """
 
     def __init__(
-        self, start: StartGroup, group: Group, trainer: Trainer, feed: Feed, stop: Stop, saving: Saving,
-        tell: Callable[[Message], None], asked: Callable[[], Message | None], epoch_samples: int,
-        evaluate: bool, moves: Callable[[], None], ranks: int,
+        self, job: str, trainer: Trainer, feed: Feed, course: Course, line: Line,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
-        self._job, self._group, self._trainer, self._feed = start.job, group, trainer, feed
-        self._stop, self._saving, self._tell, self._asked = stop, saving, tell, asked
-        self._plan = trainer.plan(epoch_samples)
-        self._evaluates, self._moves = evaluate, moves
-        self._between_words = max(1.0, ranks / WORDS_A_SECOND)  # seconds
+        self._job, self._trainer, self._feed, self._course, self._line = job, trainer, feed, course, line
+        self._group, self._clock = trainer.group, clock
+        self._plan = trainer.plan(course.epoch_samples)
+        self._agreement = StopAgreement(self._group, clock=clock)
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
-        self._decided = self._next_decision = 0  # in steps since the group was formed
-        self._steps = 0
+        self._steps = 0  # since the group was formed
         self._training_seconds = 0.0
         self._training_steps = 0
-        self._last_progress = time.monotonic()
-        self._heard = time.perf_counter()  # when the group last agreed on whether to go on
-        self._deaf = 0.0  # longest time between two agreements of this epoch, seconds
+        self._last_progress = clock()
 
     def run(self) -> Left:
         """Epoch after epoch; returns this member's last word."""
         while True:
-            begin = time.perf_counter()
+            begin = self._clock()
             if self._train_epoch() != GO_ON:
                 return self._leave_inside_epoch()
             metrics = self._evaluate()
-            reason = converged(self._trainer.history, self._stop)
-            self._report_epoch(metrics, time.perf_counter() - begin)
+            reason = converged(self._trainer.history, self._course.stop)
+            self._report_epoch(metrics, self._clock() - begin)
             leaving = self._agree() != GO_ON
-            if reason or (leaving and not self._holds) or self._trainer.epoch % self._saving.every == 0:
+            if reason or (leaving and not self._holds) or self._trainer.epoch % self._course.saving.every == 0:
                 self._save()
             if reason or leaving:
                 return self._last_word("done" if reason else "stopped", reason or self._why)
@@ -112,14 +139,14 @@ class JobRun:
     def _train_epoch(self) -> int:
         """The epoch's steps, from where the job stands; not GO_ON if the devices are wanted before its end."""
         while self._trainer.step_in_epoch < self._plan.steps_per_epoch:
-            if self._steps >= self._next_decision and (verdict := self._agree()) != GO_ON:
+            if self._agreement.is_due(self._steps) and (verdict := self._agree()) != GO_ON:
                 return verdict
-            self._moves()
+            self._line.moves()
             item = self._feed.next()
             assert isinstance(item, StepBatches) and item.step == self._trainer.step_in_epoch, item
-            begin = time.perf_counter()
+            begin = self._clock()
             self._trainer.step(item.batches)
-            self._training_seconds += time.perf_counter() - begin
+            self._training_seconds += self._clock() - begin
             self._training_steps += 1
             self._steps += 1
             self._tell_progress()
@@ -135,34 +162,20 @@ class JobRun:
     def _held_out(self) -> Iterator[tuple[int, Batch]]:
         while not isinstance(item := self._feed.next(), EpochEnd):
             assert isinstance(item, HeldOutBatch), item
-            self._moves()
-            if self._evaluates:
+            self._line.moves()
+            if self._course.evaluates:
                 yield item.index, item.batch
 
     def _agree(self) -> int:
-        """Whether the group goes on: the master's word, which also says at which step it will speak again."""
-        verdict = GO_ON
+        """Whether the group goes on."""
+        wish = GO_ON
         if self._group.is_master:
-            while (message := self._asked()) is not None:
+            while (message := self._line.asked()) is not None:
                 if isinstance(message, StopGroup) and message.job == self._job:
-                    verdict, self._why = HOLD if message.why == "policy" else LEAVE, message.why
-            verdict += 3 * (self._steps + self._steps_until_decision())
-        self._next_decision, verdict = divmod(self._group.agree(verdict), 3)
+                    wish, self._why = HOLD if message.why == "policy" else LEAVE, message.why
+        verdict = self._agreement.reach(self._steps, wish, wishes=3)
         self._holds = verdict == HOLD
-        now = time.perf_counter()
-        self._deaf, self._heard, self._decided = max(self._deaf, now - self._heard), now, self._steps
         return verdict
-
-    def _steps_until_decision(self) -> int:
-        """At the pace since the last decision, waits and all; at most twice as many as then.
-
-        Samples that lay ready tell nothing of how long those to come will take.
-        """
-        done = self._steps - self._decided
-        if done == 0:
-            return 1
-        pace = (time.perf_counter() - self._heard) / done
-        return max(1, min(MOST_STEPS_BETWEEN_DECISIONS, 2 * done, int(DECISION_SECONDS / max(pace, 1e-9))))
 
     def _leave_inside_epoch(self) -> Left:
         if not self._holds:
@@ -170,9 +183,9 @@ class JobRun:
         return self._last_word("stopped", self._why)
 
     def _save(self) -> None:
-        written = save(self._job, self._trainer, self._saving)
+        written = save(self._job, self._trainer, self._course.saving)
         if written is not None:
-            self._tell(written)
+            self._line.tell(written)
 
     def _report_epoch(self, metrics: dict[str, float], seconds: float) -> None:
         """The master tells what all members did."""
@@ -180,36 +193,27 @@ class JobRun:
         if not self._group.is_master:
             return
         data, peers, computed = zip(*spent)
-        samples = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size
-        rate = samples / self._training_seconds if self._training_seconds > 0 else 0.0
+        rate = self._rate()
         self._training_seconds, self._training_steps = 0.0, 0
-        deaf, self._deaf = max(self._deaf, time.perf_counter() - self._heard), 0.0
         learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"])
-        self._tell(
+        self._line.tell(
             EpochEnded(
-                self._job,
-                self._trainer.epoch,
-                self._trainer.steps,
-                seconds,
-                rate,
-                metrics,
-                learning_rate,
-                data,
-                peers,
-                computed,
-                deaf,
+                self._job, self._trainer.epoch, self._trainer.steps, seconds, rate, metrics, learning_rate,
+                data, peers, computed, self._agreement.longest_silence(),
             )
-        )
+        )  # fmt: skip
 
     def _tell_progress(self) -> None:
-        now = time.monotonic()
-        if self._group.is_master and now - self._last_progress >= self._between_words and self._training_seconds > 0:
+        now = self._clock()
+        if self._group.is_master and now - self._last_progress >= self._line.seconds_between_words:
             self._last_progress = now
-            rate = (
-                self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size / self._training_seconds
-            )
             place = (self._trainer.epoch, self._trainer.step_in_epoch, self._plan.steps_per_epoch)
-            self._tell(Progress(self._job, *place, rate))
+            self._line.tell(Progress(self._job, *place, self._rate()))
+
+    def _rate(self) -> float:
+        """Samples/s of the epoch's steps so far; 0 before the first."""
+        samples = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size
+        return samples / self._training_seconds if self._training_seconds > 0 else 0.0
 
     def _last_word(self, why: str, reason: str) -> Left:
         data, peers, computed = self._watch.read()

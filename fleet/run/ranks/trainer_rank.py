@@ -32,7 +32,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.profiling.measure import measure
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
-from fleet.run.ranks.job_run import JobRun, Saving, formed, save
+from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime
@@ -184,9 +184,7 @@ class TrainerRank:
             if written is not None:
                 self._tell(written)
         except Exception as error:
-            word = Left(
-                order.job, self._rank.world.rank, "failed", error=f"{type(error).__name__}: {error}", fatal=True
-            )
+            word = Left(order.job, self._rank.number, "failed", error=f"{type(error).__name__}: {error}", fatal=True)
             self._tell(replace(word, traceback=traceback.format_exc()))
             self._fatal = word.error
 
@@ -201,10 +199,8 @@ class TrainerRank:
                 compute = self._rehearsed(order, group)
                 share = self._share(order, group, trainer)
                 reading = self._runtime.reading(order.job, order.lane.layout)
-                feed = Feed(
-                    reader, order.lane.itinerary, share, trainer.epoch, trainer.step_in_epoch, self._device, reading,
-                    self._runtime.timeout,
-                )  # fmt: skip
+                begin_at = (trainer.epoch, trainer.step_in_epoch)
+                feed = Feed(reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout)
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
@@ -212,7 +208,8 @@ class TrainerRank:
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
-                    word = self._run(order, group, trainer, feed)
+                    line = Line(self._tell, self._poll, self._moves, self._rank.world.size)
+                    word = JobRun(order.job, trainer, feed, self._course(order.job), line).run()
                 if word.held:
                     stack.pop_all()  # the group stays
                     self._held[order.job] = trainer
@@ -241,26 +238,11 @@ class TrainerRank:
         settings = self._runtime.spec.checkpoints
         return Saving(self._rank.directory.checkpoints(job), settings.every, settings.keep)
 
-    def _run(self, order: StartGroup, group: Group, trainer: Trainer, feed: Feed) -> Left:
-        job = self._runtime.job(order.job)
-        saving = self._saving(order.job)
-        stop = self._runtime.stop(order.job)
-        samples = self._runtime.data_of(job.name).samples
-        real = self._runtime.rehearsal is None
-        return JobRun(
-            order,
-            group,
-            trainer,
-            feed,
-            stop,
-            saving,
-            self._tell,
-            self._poll,
-            samples,
-            real,
-            self._moves,
-            self._rank.world.size,
-        ).run()
+    def _course(self, job: str) -> Course:
+        """What the job's training goes by."""
+        runtime = self._runtime
+        samples, real = runtime.data_of(job).samples, runtime.rehearsal is None
+        return Course(runtime.stop(job), self._saving(job), samples, real)
 
     def _trainer(self, job: str, group: Group) -> Trainer:
         level = self._runtime.spec.determinism.level

@@ -1,0 +1,50 @@
+"""What a run refuses before it begins: with the value, the rule and the mend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fleet.machine.cluster_map import ClusterMap
+from fleet.run.bad_input import BadInput
+from fleet.run.input_checks import check_input
+from fleet.run.ranks.runtime import Runtime
+from fleet.spec import SpecError
+
+Runtimes = Callable[..., Runtime]
+Clusters = Callable[..., ClusterMap]
+
+
+def with_places(cluster: ClusterMap, **changes: int) -> ClusterMap:
+    return ClusterMap(tuple(replace(place, **changes) for place in cluster.places))
+
+
+def test_what_is_right_gives_the_jobs_sizes(runtime: Runtimes, cluster: Clusters) -> None:
+    sizes = check_input(runtime({"name": "a"}, {"name": "b"}), cluster(trainers=2))
+    assert sizes["a"] == sizes["b"]
+    assert sizes["a"].parameters == 48 * 4 + 4 + 4 * 10 + 10
+
+
+def test_trainers_that_could_never_work_are_refused(runtime: Runtimes, cluster: Clusters) -> None:
+    with pytest.raises(BadInput, match="3 trainers are more than the 2 virtual workers.*start at most 2 trainers"):
+        check_input(runtime(), cluster(trainers=3))
+
+
+def test_a_step_that_is_larger_than_its_data_is_refused(runtime: Runtimes, cluster: Clusters) -> None:
+    with pytest.raises(SpecError, match="batch"):
+        check_input(runtime({"name": "a", "batch_size": 60}), cluster())
+
+
+def test_a_network_that_fits_no_device_is_refused(runtime: Runtimes, cluster: Clusters) -> None:
+    wide = {"name": "trainers.zoo:MLP", "arguments": {"inputs": 48, "widths": [2_000_000]}}
+    with pytest.raises(BadInput, match="job a needs about .* GiB .* make its batch or the network smaller"):
+        check_input(runtime({"name": "a", "model": wide}), cluster())
+    check_input(runtime({"name": "a", "model": wide}, resources={"memory_gib": 64.0}), cluster())
+
+
+def test_a_ring_that_shared_memory_cannot_hold_is_refused(runtime: Runtimes, cluster: Clusters) -> None:
+    little = with_places(cluster(), shared_bytes=2**16)
+    with pytest.raises(BadInput, match="the rings need .* on node-0, and /dev/shm has 0.1 MiB free.*ring_samples"):
+        check_input(runtime(), little)

@@ -1,0 +1,74 @@
+"""Where samples lie, and how large rings must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fleet.machine.cluster_map import ClusterMap
+from fleet.run.lanes import SPARE_LANES, LaneBook, largest_batch, ring_plan
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.runtime import Runtime
+from preprocess import StreamKey
+
+Runtimes = Callable[..., Runtime]
+SAMPLES, HELD_OUT = 50, 10  # of the data set
+
+
+def test_a_ring_holds_two_steps_of_the_largest_batch(runtime: Runtimes) -> None:
+    small = runtime(resources={"ring_samples": 16, "slot_samples": 4})
+    large = runtime({"name": "a"}, {"name": "b", "batch_size": 40}, resources={"ring_samples": 16, "slot_samples": 4})
+    assert ring_plan(small, 1, 1).samples == 2 * 8 + 4
+    assert ring_plan(large, 1, 1).samples == 2 * 80 + 4
+    assert ring_plan(runtime(resources={"ring_samples": 512}), 1, 1).samples == 512
+
+
+def test_a_ring_holds_two_steps_of_the_largest_batch_that_may_be_chosen(runtime: Runtimes) -> None:
+    made = runtime({"name": "a", "batch_range": [8, 48]}, resources={"ring_samples": 16, "slot_samples": 4})
+    assert largest_batch(made.job("a")) == 48
+    assert ring_plan(made, 1, 1).samples == 2 * 48 + 4
+
+
+def test_there_is_a_lane_for_each_group_that_can_be_and_one_that_closes(runtime: Runtimes) -> None:
+    assert ring_plan(runtime(), 3, 1).lanes == 3 + 1
+    assert ring_plan(runtime(), 64, 1).lanes == 1 + SPARE_LANES + 1
+
+
+def test_a_node_s_memory_grows_with_its_ranks_and_the_ring(runtime: Runtimes) -> None:
+    plan = ring_plan(runtime(), 2, 1)
+    assert plan.lanes * plan.lane_bytes < plan.node_bytes(2) < plan.node_bytes(200)
+
+
+def test_a_job_s_place_is_its_stream_and_the_first_sample_of_its_step(
+    rank: Callable[..., Rank], runtime: Runtimes
+) -> None:
+    me = rank(runtime({"name": "a", "seed": 5}))  # a step is 8 samples, an epoch of 50 has 7
+    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    assert book.place_of("a", 2, 3).key == StreamKey("numbers", 5, 2)
+    assert [book.place_of("a", 2, step).place for step in (0, 3, 6)] == [0, 24, 48]
+    assert book.place_of("a", 2, 7).place == SAMPLES, "only the held-out ones are left"
+
+
+def test_a_job_that_gets_another_batch_lies_elsewhere(rank: Callable[..., Rank], runtime: Runtimes) -> None:
+    me = rank(runtime({"name": "a"}))
+    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    me.runtime = me.runtime.with_batch("a", 2)
+    assert book.place_of("a", 0, 3).place == 12
+
+
+def test_a_lane_s_tail_pads_the_job_that_needs_most(
+    rank: Callable[..., Rank], runtime: Runtimes, cluster: Callable[..., ClusterMap]
+) -> None:
+    me = rank(runtime({"name": "a"}, {"name": "b", "virtual_workers": 4}), cluster(trainers=3, nodes=2))
+    book = LaneBook(me, ring_plan(me.runtime, 3, 1))
+    first = book.place_of("a", 1, 0)
+    lane = book.lane(0, first, ["a", "b"], readers=(1, 3))
+    assert lane.itinerary.tail == 2, "b's four virtual workers have 13 samples each"
+    assert (lane.itinerary.length, lane.itinerary.held_out, lane.itinerary.first_epoch) == (SAMPLES, HELD_OUT, 1)
+    assert lane.readers == ((), (0, 1)), "ranks 1 and 3 are the first and the second of the second node"
+
+
+def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank]) -> None:
+    me = rank()
+    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    first = book.place_of("net", 0, 0)
+    assert book.lane(0, first, ["net"], (1,)).generation < book.lane(0, first, ["net"], (1,)).generation
