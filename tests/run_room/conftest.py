@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
+from fleet.run.opened import Opened, open_run
+from fleet.run.output import output_to
 from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import DataFacts, Runtime
+from fleet.run.ranks.runtime import DataFacts, Rehearsal, Runtime
 from fleet.run.ranks.stack_board import Board
+from fleet.run.ready import make_ready
+from fleet.run.wire import Wire
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SampleLayout
 
 SAMPLES, HELD_OUT = 50, 10
 LAYOUT = SampleLayout((3, 4, 4), "uint8", (), "int64")
+RATES = {"a": {1: 100.0, 2: 190.0}, "b": {1: 50.0}}
 DEFAULTS = {
     "data": "numbers",
     "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 48, "widths": [4]}},
@@ -63,9 +72,10 @@ def spec() -> Specs:
 def runtime() -> Runtimes:
     """Of a spec's jobs and sections; the data set need not be there."""
 
-    def make(*jobs: Mapping[str, Any], **sections: Any) -> Runtime:
+    def make(*jobs: Mapping[str, Any], rehearsal: bool = False, **sections: Any) -> Runtime:
         made = a_spec(*jobs, **sections)
-        return Runtime(made, {"numbers": DataFacts(SAMPLES, HELD_OUT, LAYOUT)}, timeout=made.resources.timeout)
+        facts = {"numbers": DataFacts(SAMPLES, HELD_OUT, LAYOUT)}
+        return Runtime(made, facts, Rehearsal(1.0) if rehearsal else None, made.resources.timeout)
 
     return make
 
@@ -73,6 +83,12 @@ def runtime() -> Runtimes:
 @pytest.fixture
 def cluster() -> Callable[..., ClusterMap]:
     return a_cluster
+
+
+@pytest.fixture
+def alone() -> ClusterMap:
+    """One rank that plays all roles: whatever is sent comes back to it."""
+    return ClusterMap(tuple(replace(place, rank=0) for place in a_cluster().places))
 
 
 @pytest.fixture
@@ -91,3 +107,38 @@ def rank(runtime: Runtimes, tmp_path: Path) -> Iterator[Callable[..., Rank]]:
 
     yield make
     world.Free()
+
+
+@pytest.fixture
+def rehearsed(rank: Callable[..., Rank], runtime: Runtimes, alone: ClusterMap) -> Callable[..., Rank]:
+    """Rank 0 of a rehearsal of these jobs, by default of `a` and `b`, whose rates are known."""
+
+    def make(*jobs: Mapping[str, Any], **sections: Any) -> Rank:
+        named = jobs or ({"name": "a"}, {"name": "b"})
+        rates = {job["name"]: RATES[job["name"]] for job in named if job["name"] in RATES}
+        return rank(runtime(*named, rehearsal=True, rehearse={"rates": rates}, **sections), alone)
+
+    return make
+
+
+def wire_of(me: Rank) -> Wire:
+    return Wire(me.mailbox(TO_COORDINATOR), me.cluster, lambda: None)
+
+
+@pytest.fixture
+def wire() -> Callable[[Rank], Wire]:
+    return wire_of
+
+
+@pytest.fixture
+def opening() -> Callable[[Rank], AbstractContextManager[Opened]]:
+    """The second stage of a session, quietly; its journal is closed behind it."""
+
+    @contextmanager
+    def opened(me: Rank) -> Iterator[Opened]:
+        with redirect_stdout(io.StringIO()):
+            ready = make_ready(me)
+            with output_to(ready.directory, len(me.runtime.spec.jobs)) as output:
+                yield open_run(ready, wire_of(me), output)
+
+    return opened

@@ -1,0 +1,145 @@
+"""The stages of a session on rank 0: what each leaves on disk, and what the next session takes up."""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager, redirect_stdout
+from typing import Any
+
+import pytest
+
+from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Mailbox, SetBatch, SkipSamples
+from fleet.machine.launch.exit_codes import DONE, STOPPED
+from fleet.run.bad_input import BadInput
+from fleet.run.opened import Opened
+from fleet.run.ranks.rank import Rank
+from fleet.run.rated import rate
+from fleet.run.ready import make_ready
+from fleet.run.session import Session
+from fleet.run.wire import Wire
+from fleet.run_directory.directory import RunDirectory, RunDirectoryError
+from fleet.run_directory.journal import read_journal
+
+Ranks = Callable[..., Rank]
+Opening = Callable[[Rank], AbstractContextManager[Opened]]
+Wires = Callable[[Rank], Wire]
+Leave = Callable[..., None]
+
+
+@pytest.fixture
+def leave(opening: Opening) -> Leave:
+    """Be an earlier session, that has opened the run and written these lines."""
+
+    def write(me: Rank, *lines: dict[str, Any]) -> None:
+        with opening(me):
+            pass
+        gc.collect()  # with what was opened, the directory's lock goes
+        with me.directory.journal.open("a") as journal:
+            journal.writelines(json.dumps({"t": 1.0, **line}) + "\n" for line in lines)
+
+    return write
+
+
+def events(directory: RunDirectory, kind: str) -> list[dict[str, Any]]:
+    return [event for event in read_journal(directory.journal) if event["event"] == kind]
+
+
+def test_a_run_that_is_ready_has_written_its_spec_and_no_journal(rehearsed: Ranks) -> None:
+    ready = make_ready(rehearsed())
+    assert ready.directory.spec.exists() and not ready.directory.journal.exists()
+    assert set(ready.sizes) == {"a", "b"}
+
+
+def test_a_run_without_a_rate_is_not_begun(rehearsed: Ranks) -> None:
+    me = rehearsed({"name": "a"}, {"name": "unknown"})
+    with pytest.raises(BadInput, match="there is none for unknown"):
+        make_ready(me)
+    assert not me.directory.journal.exists()
+
+
+def test_a_second_run_is_kept_out_of_the_directory(rehearsed: Ranks) -> None:
+    ready = make_ready(rehearsed())
+    with pytest.raises(RunDirectoryError, match="another run is writing there now"):
+        make_ready(rehearsed())
+    assert ready.directory.spec.exists()
+
+
+def test_an_opened_run_has_said_what_it_is(rehearsed: Ranks, opening: Opening) -> None:
+    me = rehearsed()
+    with opening(me):
+        pass
+    kinds = [event["event"] for event in read_journal(me.directory.journal)]
+    assert kinds == ["session", "cluster", "job", "job"]
+    (session,) = events(me.directory, "session")
+    assert (session["session"], session["policy"], session["rehearsal"]) == (0, "flotilla", {"time_scale": 1.0})
+    assert [job["max_epochs"] for job in events(me.directory, "job")] == [3, 3]
+
+
+def test_the_next_session_counts_on(rehearsed: Ranks, leave: Leave, opening: Opening) -> None:
+    leave(rehearsed())
+    me = rehearsed()
+    with opening(me) as second:
+        assert second.books.ledger.sessions == 1
+    assert [event["session"] for event in events(me.directory, "session")] == [0, 1]
+
+
+def test_other_trainers_than_the_spec_s_are_told_of(rehearsed: Ranks, opening: Opening) -> None:
+    me = rehearsed(resources={"trainers": 3})
+    with opening(me):
+        pass
+    (warning,) = events(me.directory, "warning")
+    assert warning["text"] == "the spec asks for 3 trainers, the launcher started ranks for 1: 1 train"
+
+
+def test_what_the_journal_knows_of_samples_and_batches_is_told_to_the_ranks(
+    rehearsed: Ranks, leave: Leave, opening: Opening
+) -> None:
+    job = {"name": "a", "batch_range": [4, 16]}
+    policy = {"policy": {"name": "throughput"}}
+    skipped = {"data": "numbers", "kind": "train", "sample": 7, "substitute": 8, "epoch": 0, "reason": "it is broken"}
+    leave(
+        rehearsed(job, **policy),
+        {"event": "batch", "job": "a", "batch": 16},
+        {"event": "skipped", "stage": "source", **skipped},
+    )
+    me = rehearsed(job, **policy)
+    with opening(me) as run:
+        ledger = run.books.ledger
+    assert me.runtime.job("a").batch_size == 8, "16 samples over two virtual workers"
+    assert ledger.jobs["a"].batches is None, "it is chosen for good"
+    assert Mailbox(me.world, TO_TRAINER).receive(10.0) == SetBatch("a", 8)
+    assert Mailbox(me.world, TO_PREPROCESSOR).receive(10.0) == SkipSamples("numbers", (7,), ())
+
+
+def test_a_rated_run_has_a_curve_of_each_job(rehearsed: Ranks, opening: Opening) -> None:
+    me = rehearsed()
+    with opening(me) as run:
+        rated = rate(run)
+    jobs = run.books.ledger.jobs.values()
+    assert {job.name: float(job.curve(1)) for job in jobs if job.curve} == {"a": 100.0, "b": 50.0}
+    assert rated.writers == 1
+    assert [event["source"] for event in events(me.directory, "rates")] == ["file", "file"]
+    assert not me.directory.profile.exists(), "a rehearsal measures nothing"
+
+
+def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks, wire: Wires) -> None:
+    me = rehearsed()
+    me.stop.raised = True
+    with redirect_stdout(io.StringIO()) as said:
+        assert Session(me, wire(me)).run() == STOPPED
+    assert me.directory.read_run_json()["status"] == "stopped"
+    assert "stopped" in said.getvalue()
+
+
+def test_a_session_whose_jobs_are_done_already_reports_and_ends_well(
+    rehearsed: Ranks, leave: Leave, wire: Wires
+) -> None:
+    leave(rehearsed(), *({"event": "done", "job": job, "epoch": 3} for job in ("a", "b")))
+    me = rehearsed()
+    with redirect_stdout(io.StringIO()) as said:
+        assert Session(me, wire(me)).run() == DONE
+    assert "2 of 2 networks done" in said.getvalue()
+    assert (me.directory.path / "report.html").exists()
