@@ -9,7 +9,7 @@ from time import perf_counter
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Effort, Profiler, Waiting
-from fleet.profiling.session import ProfilingSession
+from fleet.profiling.rating import Rating
 from fleet.profiling.store import Profile
 from fleet.run.opened import Opened
 from fleet.run.ranks.rank import Rank
@@ -31,17 +31,17 @@ def rate(opened: Opened) -> Rated:
     begin = perf_counter()
     rank, journal, ledger, known = opened.rank, opened.output.journal, opened.books.ledger, opened.ready.known
     profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
-    session = ProfilingSession(profiler, journal, ledger, known.of_all(), known.begun())
-    session.rate()
-    ledger.formed(session.forming)
+    rating = Rating(profiler, journal, ledger, known.of_all(), known.begun())
+    rating.rate()
+    ledger.formed(rating.forming)
     ends = BatchEnds(profiler, journal, ledger, partial(known.alone, rank.runtime))
     ends.rate()
-    _fail_unmeasured(session, opened.books.keeper)
+    _fail_unmeasured(rating, opened.books.keeper)
     streams = {job.name: job.stream for job in ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    writers = session.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
+    writers = rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
     if profiler is not None and not rank.stop.raised:
-        _store(_measured(session, ends, opened), opened.output.directory, rank)
+        _store(_measured(rating, ends, opened), opened.output.directory, rank)
     ledger.charged("profiling", perf_counter() - begin)
     return Rated(opened, writers)
 
@@ -53,9 +53,9 @@ def _profiler(opened: Opened) -> Profiler:
     return Profiler(wire.mailbox, rank.cluster, effort, waiting, wire.next_tag, opened.walltime)
 
 
-def _fail_unmeasured(session: ProfilingSession, keeper: Bookkeeper) -> None:
+def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
     """A job whose code raises while it is measured is failed; the others go on."""
-    for name, result in session.failures.items():
+    for name, result in rating.failures.items():
         left = result.failure
         assert left is not None
         keeper.record(
@@ -64,13 +64,13 @@ def _fail_unmeasured(session: ProfilingSession, keeper: Bookkeeper) -> None:
         )  # fmt: skip
 
 
-def _measured(session: ProfilingSession, ends: BatchEnds, opened: Opened) -> Profile:
+def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> Profile:
     """All that is known now, under fingerprints by which other runs find it."""
     rank = opened.rank
     device = rank.cluster.device_name
     own = {job.name: rank.runtime.fingerprint(job.name, device) for job in rank.runtime.spec.jobs}
     others = {opened.books.batches.fingerprint(*key, device): {1: rate} for key, rate in ends.measured.items()}
-    return session.profile(own).with_rates(others)
+    return rating.profile(own).with_rates(others)
 
 
 def _store(profile: Profile, directory: RunDirectory, rank: Rank) -> None:

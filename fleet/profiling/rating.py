@@ -18,7 +18,7 @@ THROUGHPUT_SECONDS = 0.5
 
 
 @dataclass
-class ProfilingSession:
+class Rating:
     """Gives every job of the books a rate curve.
 
     Args:
