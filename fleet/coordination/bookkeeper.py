@@ -30,6 +30,11 @@ class Bookkeeper:
         """Write down one event of the journal, with its keys, and change the books by it."""
         change(self.ledger, self.journal.write(event, **keys))
 
+    def record_rates(self, name: str, curve: RateCurve, source: str) -> None:
+        """Write down samples/s of a job: as measured, and as `curve` has them for each count of devices."""
+        fitted = [float(rate) for rate in curve.rates(min(self.ledger.jobs[name].limit, self.ledger.cluster.size))]
+        self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted)
+
     def announce(self, event: str, **keys: Any) -> None:
         """The same for what passes too often to be kept: it is told to those who watch alone."""
         self.journal.announce(event, **keys)

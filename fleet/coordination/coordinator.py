@@ -274,7 +274,9 @@ class Coordinator:
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
-        self._write_rates(event.job)
+        curve = self.ledger.jobs[event.job].curve
+        if curve is not None:
+            self.books.record_rates(event.job, curve, "training")
         name, keys = end_line(event, self._round, self.ledger.jobs[event.job])
         self.books.record(name, **keys)
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
@@ -302,14 +304,6 @@ class Coordinator:
             "says so: give the job more devices, or a smaller batch"
         )
         return replace(event, why="failed", error=error)
-
-    def _write_rates(self, name: str) -> None:
-        """Write down what training has taught about the job's rates."""
-        job = self.ledger.jobs[name]
-        if job.curve is not None:
-            most = min(job.limit, self.ledger.cluster.size)
-            fitted = [float(rate) for rate in job.curve.rates(most)]
-            self.books.record("rates", job=name, source="training", measured=dict(job.curve.measured), fitted=fitted)
 
     def _check_silence(self) -> None:
         now = self._now()

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.ledger import Ledger
 from fleet.profiling.plan import Measurement
 from fleet.profiling.profiler import Profiler, Result
-from fleet.run_directory.journal import Journal
 
 
 @dataclass
@@ -21,14 +20,12 @@ class BatchEnds:
 
     Args:
         profiler: measures; None: there is nothing to measure with, and times of steps are taken to be proportional.
-        journal: measurements are written there.
-        ledger: the books.
+        books: measurements are written there.
         known: job, samples of a virtual worker -> samples/s, where an earlier session has measured it.
     """
 
     profiler: Profiler | None
-    journal: Journal
-    ledger: Ledger
+    books: Bookkeeper
     known: Callable[[str, int], float | None]
     measured: dict[tuple[str, int], float] = field(default_factory=dict)
 
@@ -37,7 +34,7 @@ class BatchEnds:
         if self.profiler is None:
             return
         wanted = []
-        for job in self.ledger.unfinished:
+        for job in self.books.ledger.unfinished:
             if job.batches is None or job.curve is None:
                 continue
             for size in _ends(job):
@@ -45,32 +42,29 @@ class BatchEnds:
                 if rate is None:
                     wanted.append(Measurement(job.name, 1, size))
                 else:
-                    self._take(job, size, rate)
+                    self.measured[job.name, size] = rate
+                    self.books.ledger.rated_with(job.name, size * job.limit, rate)
         for result in self.profiler.measure(wanted):
-            self._book(self.ledger.jobs[result.measurement.job], result)
+            self._book(self.books.ledger.jobs[result.measurement.job], result)
 
     def _book(self, job: JobRecord, result: Result) -> None:
         size = result.measurement.batch_size
         if result.failure is not None:
             self._cut(job, size, result.failure.error)
             return
-        self._take(job, size, result.rate)
-        self.journal.write(
+        self.measured[job.name, size] = result.rate
+        self.books.record(
             "batch_profile", job=job.name, devices=result.devices, batch=size * job.limit, rate=result.rate,
             batches=result.batches, seconds=result.seconds,
         )  # fmt: skip
-
-    def _take(self, job: JobRecord, size: int, rate: float) -> None:
-        self.measured[job.name, size] = rate
-        self.ledger.rated_with(job.name, size * job.limit, rate)
 
     def _cut(self, job: JobRecord, size: int, error: str) -> None:
         assert job.batches is not None and job.batch is not None
         batch = size * job.limit
         least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-        self.ledger.range_cut(job.name, least, most)
+        self.books.ledger.range_cut(job.name, least, most)
         text = f"a step of {batch} samples cannot be trained on a device ({error}); its batch_range is cut there"
-        self.journal.write("warning", text=text, job=job.name)
+        self.books.journal.write("warning", text=text, job=job.name)
 
 
 def _ends(job: JobRecord) -> Iterator[int]:

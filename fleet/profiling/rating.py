@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from fleet.coordination.ledger import Ledger
+from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.profiling.profiler import Profiler, Result
 from fleet.profiling.store import Profile
-from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.rates import RateCurve
 
 THROUGHPUT_SECONDS = 0.5
@@ -23,27 +22,25 @@ class Rating:
 
     Args:
         profiler: measures; None if measuring is not to be done (a rehearsal brings all rates).
-        journal: measurements are written there.
-        ledger: its unfinished jobs are rated.
+        books: measurements are written there; unfinished jobs are rated.
         known: rates in samples/s by job name, from files or an earlier session.
         begun: rates of jobs that a session measured which was stopped before it had all of them.
     """
 
     profiler: Profiler | None
-    journal: Journal
-    ledger: Ledger
+    books: Bookkeeper
     known: Mapping[str, Mapping[int, float]]
     begun: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     measured: dict[str, dict[int, float]] = field(default_factory=dict)
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
-    forming: float = 0.0  # seconds that a group took to form at most
 
     def rate(self) -> None:
         """Tell the books each job's rate curve; a job whose code fails while it is measured gets none, and is in
         `failures`.
         """
-        jobs, per_node = self.ledger.unfinished, max(self.ledger.cluster.devices_per_node)
+        ledger = self.books.ledger
+        jobs, per_node = ledger.unfinished, max(ledger.cluster.devices_per_node)
         self.measured = {job.name: dict(self.known.get(job.name, {})) for job in jobs}
         unknown = [job.name for job in jobs if not self.measured[job.name]]
         if self.profiler is not None and unknown:
@@ -54,10 +51,7 @@ class Rating:
             rates = self.measured[job.name]
             if rates:
                 curve = RateCurve(rates, per_node=per_node, workers=job.limit)
-                self.ledger.rated(job.name, curve)
-                source = "profile" if job.name in unknown else "file"
-                fitted = [float(rate) for rate in curve.rates(min(job.limit, self.ledger.cluster.size))]
-                self.journal.write("rates", job=job.name, source=source, measured=rates, fitted=fitted)
+                self.books.record_rates(job.name, curve, "profile" if job.name in unknown else "file")
 
     @property
     def is_stopped(self) -> bool:
@@ -72,7 +66,7 @@ class Rating:
         self._take(self.profiler.measure(self._missing(first_pass(unknown))))
         single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
         if single:
-            cluster = self.ledger.cluster
+            cluster = self.books.ledger.cluster
             wanted = second_pass(single, limits, max(cluster.devices_per_node), cluster.size)
             self._take(self.profiler.measure(self._missing(wanted)))
 
@@ -87,8 +81,7 @@ class Rating:
                 self.measured[job] = {}
                 continue
             self.measured[job][count] = result.rate
-            self.forming = max(self.forming, result.forming)
-            self.journal.write(
+            self.books.record(
                 "profile", job=job, devices=result.devices, count=count, rate=result.rate, batches=result.batches,
                 seconds=result.seconds, forming=result.forming,
             )  # fmt: skip
@@ -100,12 +93,12 @@ class Rating:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
         self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
-        wanted = demand(single, streams, self.ledger.cluster.size, share)
+        wanted = demand(single, streams, self.books.ledger.cluster.size, share)
         chosen = preprocessors_needed(self.throughput, wanted)
-        self.journal.write("preprocessors", counts=self.throughput, demand=wanted, chosen=chosen or available)
+        self.books.journal.write("preprocessors", counts=self.throughput, demand=wanted, chosen=chosen or available)
         if chosen is None:
             best = max(self.throughput.values())
-            self.journal.write(
+            self.books.journal.write(
                 "warning", job=None,
                 text=f"the trainers could eat {wanted:.0f} samples/s, {available} preprocessors make {best:.0f}: "
                 f"they will wait for data; give about {round(available * wanted / best + 0.5)} preprocessors",

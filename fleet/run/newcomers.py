@@ -98,10 +98,8 @@ class Newcomers:
         self._sizes[job.name] = new.size
         self._opened.wire.to_trainers(AddJob(mapping))
         self._ledger.added(new.record)
-        self._ledger.rated(job.name, new.curve)
         write_job(self._journal, new.runtime, job, new.size)
-        fitted = [float(rate) for rate in new.curve.rates(min(job.virtual_workers, self._ledger.cluster.size))]
-        self._journal.write("rates", job=job.name, source=new.source, measured=dict(new.curve.measured), fitted=fitted)
+        self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
 
     def _check(self, runtime: Runtime, job: Job) -> Size:
         """Return the job's size; BadInput if this run cannot carry it."""

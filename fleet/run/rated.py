@@ -29,20 +29,19 @@ class Rated:
 def rate(opened: Opened) -> Rated:
     """Give every unfinished job a rate curve, unless a stop is asked for."""
     begin = perf_counter()
-    rank, journal, ledger, known = opened.rank, opened.output.journal, opened.books.ledger, opened.ready.known
+    rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
     profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
-    rating = Rating(profiler, journal, ledger, known.of_all(), known.begun())
+    rating = Rating(profiler, keeper, known.of_all(), known.begun())
     rating.rate()
-    ledger.formed(rating.forming)
-    ends = BatchEnds(profiler, journal, ledger, partial(known.alone, rank.runtime))
+    ends = BatchEnds(profiler, keeper, partial(known.alone, rank.runtime))
     ends.rate()
-    _fail_unmeasured(rating, opened.books.keeper)
-    streams = {job.name: job.stream for job in ledger.jobs.values()}
+    _fail_unmeasured(rating, keeper)
+    streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
     writers = rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, opened), opened.output.directory, rank)
-    ledger.charged("profiling", perf_counter() - begin)
+    keeper.ledger.charged("profiling", perf_counter() - begin)
     return Rated(opened, writers)
 
 

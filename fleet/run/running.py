@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.live_executor import LiveExecutor
@@ -19,34 +17,25 @@ from fleet.run.throttle import Seldom
 GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
 
-@dataclass(frozen=True)
-class Running:
-    """A run whose ranks train.
+class Running(Outside):
+    """A run whose ranks train; it is what its coordinator knows of the run around it.
 
-    Attributes:
+    Args:
+        opened: with its books.
         executor: carries the policy's allocations out.
         newcomers: are taken in meanwhile.
     """
 
-    opened: Opened
-    executor: LiveExecutor
-    newcomers: Newcomers
+    def __init__(self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers) -> None:
+        self._opened, self._executor, self._newcomers = opened, executor, newcomers
+        self._save = Seldom(opened.save)  # it grows with jobs and rounds
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
-        opened = self.opened
+        opened = self._opened
         opened.save()
         silence = opened.rank.runtime.timeout + GRACE_SECONDS
-        around = _Around(opened, self.newcomers)
-        Coordinator(opened.policy, self.executor, opened.books.keeper, around, silence).run()
-
-
-class _Around(Outside):
-    """What the coordinator needs of the run around it."""
-
-    def __init__(self, opened: Opened, newcomers: Newcomers) -> None:
-        self._opened, self._newcomers = opened, newcomers
-        self._save = Seldom(opened.save)  # it grows with jobs and rounds
+        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
 
     def stop_requested(self) -> bool:
         return self._opened.walltime()
@@ -57,11 +46,11 @@ class _Around(Outside):
     def set_batch(self, job: str, batch: int) -> None:
         self._opened.books.batches.set(job, batch)
 
-    def stands(self, job: str) -> Standing:
-        return stands(self._opened.rank, job)
-
     def save(self) -> None:
         self._save()
+
+    def stands(self, job: str) -> Standing:
+        return stands(self._opened.rank, job)
 
 
 def start(rated: Rated) -> Running:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
 from fleet.profiling.plan import Measurement
@@ -67,7 +68,7 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         batches = Batches(rank(made), lambda news: None, open=False)
         records = [record_of(job, made, "cpu", batches) for job in made.spec.jobs]
         books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
-        return Rating(profiler, journal, books, known or {}, begun or {})
+        return Rating(profiler, Bookkeeper(books, journal), known or {}, begun or {})
 
     return make
 
@@ -77,7 +78,7 @@ def events(tmp_path: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def curve(rating: Rating, job: str) -> Any:
-    return rating.ledger.jobs[job].curve
+    return rating.books.ledger.jobs[job].curve
 
 
 def test_each_job_is_measured_alone_then_wider(rating: Any) -> None:
@@ -87,7 +88,7 @@ def test_each_job_is_measured_alone_then_wider(rating: Any) -> None:
     assert machine.asked[:2] == [Measurement("a", 1), Measurement("b", 1)]
     assert {each.count for each in machine.asked[2:]} == {2, 3, 4}
     assert float(curve(made, "a")(4)) == pytest.approx(40.0)
-    assert made.forming == 1.0, "the widest group took longest to form"
+    assert made.books.ledger.longest_forming == 1.0, "the widest group took longest to form"
 
 
 def test_what_is_known_is_not_measured(rating: Any, tmp_path: Path) -> None:
