@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.crew import Crew
 from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
 from fleet.run.books import stands
@@ -61,9 +63,7 @@ def start(rated: Rated) -> Running:
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
     wire.to_preprocessors(order)
-    lanes = LaneBook(rank, ring)
-    executor = LiveExecutor(
-        wire.mailbox, rank.cluster, lanes.lane, lanes.place_of, ring.lanes, writers, wire.next_tag, wire.failure,
-        rank.stop, opened.books.skipped.take, wire.lost,
-    )  # fmt: skip
+    crew = Crew(wire.mailbox, rank.cluster, writers, wire.failure, wire.lost)
+    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
+    executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take)
     return Running(opened, executor, Newcomers(opened, ring))
