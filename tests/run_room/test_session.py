@@ -130,7 +130,7 @@ def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks
     me.stop.raised = True
     with redirect_stdout(io.StringIO()) as said:
         assert Session(me, wire(me)).run() == STOPPED
-    assert me.directory.read_run_json()["status"] == "stopped"
+    assert json.loads(me.directory.run_json.read_text())["status"] == "stopped"
     assert "stopped" in said.getvalue()
 
 
