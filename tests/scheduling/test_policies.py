@@ -18,11 +18,21 @@ every_policy = st.sampled_from([*POLICIES, *(policy(kind.name) for kind in KINDS
 @given(every_policy, states())
 def test_plans_are_valid(chosen: Policy, state: State) -> None:
     plan = chosen.plan(state)
-    validate(plan.whole_of(state.running), state)
+    validate(plan.allocation, state)
+    held = [device for devices in plan.whole_of(state.running).values() for device in devices]
+    assert len(held) == len(set(held)), "no device is given to two jobs"
     assert plan.allocation.keys() <= {job.name for job in state.jobs}
 
 
 @given(every_policy, states())
+def test_a_plan_leaves_the_state_as_it_was_and_is_made_again(chosen: Policy, state: State) -> None:
+    before = repr(state)
+    first = chosen.plan(state).allocation
+    assert repr(state) == before
+    assert list(chosen.plan(state).allocation.items()) == list(first.items())
+
+
+@given(any_policy, states())
 def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy, state: State) -> None:
     before = repr(state)
     first = chosen.plan(state).allocation
@@ -34,6 +44,7 @@ def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy
         _reversed(state.formed),
         state.unavailable,
         state.seed,
+        99.0,
     )
     assert list(chosen.plan(turned).allocation.items()) == list(first.items())
 
