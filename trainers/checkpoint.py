@@ -25,8 +25,6 @@ from torch import Tensor
 
 from trainers.tree import flatten, unflatten
 
-__all__ = ["Checkpoint", "CheckpointError", "Saved", "file_name", "latest_good", "prune", "read", "write"]
-
 _FORMAT = 2
 _SEAL = b"\nfleet blake2b "
 _SEALED = len(_SEAL) + 64  # bytes of the seal

@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["Stop", "converged", "is_better", "lower_is_better"]
-
 
 @dataclass(frozen=True)
 class Stop:

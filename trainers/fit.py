@@ -9,8 +9,6 @@ from torch import nn, optim
 
 from trainers.checkpoint import Checkpoint
 
-__all__ = ["BuiltJob", "misfit"]
-
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 
 

@@ -20,8 +20,6 @@ from trainers.tree import decode, encode, flatten, unflatten
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Beside", "Group", "blocks_of"]
-
 TIMEOUT_SECONDS = 300.0
 
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from trainers.group import Group
 from trainers.task import Sums
 
-__all__ = ["means"]
-
 
 def means(group: Group, sums: Mapping[int, Sums]) -> dict[str, float]:
     """Return the means over all members' sums, on every member, added in the order of their indices.

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BatchPlan"]
-
 
 @dataclass(frozen=True)
 class BatchPlan:

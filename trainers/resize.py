@@ -26,8 +26,6 @@ from trainers.virtual_worker import VirtualWorker
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Move", "joining", "resize"]
-
 GRACE_SECONDS = 2.0
 """How much longer all but the first wait, so that they hear from the first who did not come."""
 _PIECE = 4 << 20

@@ -20,8 +20,6 @@ from trainers.stop_agreement import StopAgreement
 from trainers.task import Batch, Task, batch_size_of, name_of, seed_of
 from trainers.trainer import Trainer
 
-__all__ = ["EpochDone", "News", "NoSamples", "SingleJob", "StepsDone", "TaskData"]
-
 _SECONDS_BETWEEN_NEWS = 1.0
 
 

@@ -23,8 +23,6 @@ from torch import Tensor, nn
 
 from trainers.task import Batch, samples_in
 
-__all__ = ["StepOptions", "split"]
-
 _PRECISIONS = {"bfloat16": torch.bfloat16}
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from trainers.group import Group
 
-__all__ = ["StopAgreement"]
-
 _SECONDS_BETWEEN_WORDS = 0.1
 _MOST_STEPS_BETWEEN_WORDS = 1000
 

@@ -13,20 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-__all__ = [
-    "Batch",
-    "Sums",
-    "Task",
-    "batch_size_of",
-    "evaluation_sums",
-    "loss_of",
-    "move",
-    "name_of",
-    "samples_in",
-    "scheduler_of",
-    "seed_of",
-]
-
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
 

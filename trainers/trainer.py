@@ -37,8 +37,6 @@ from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.virtual_worker import VirtualWorker
 
-__all__ = ["Compute", "Diverged", "ForwardBackward", "Trainer"]
-
 
 class Diverged(ArithmeticError):
     """A job's loss is no longer a finite number."""

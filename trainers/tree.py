@@ -15,8 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["decode", "encode", "flatten", "on_host", "unflatten"]
-
 _SAME_WIDTH = {1: torch.uint8, 2: torch.int16}
 """Integers that carry the bits of the floating-point types that NumPy lacks (bfloat16, float8)."""
 

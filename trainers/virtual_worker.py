@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from trainers.repeatable.random_state import RandomState, seed_everything
 
-__all__ = ["VirtualWorker"]
-
 
 class VirtualWorker:
     """Virtual rank `rank` of a job.

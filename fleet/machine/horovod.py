@@ -9,8 +9,6 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["NOT_BIT_FOR_BIT", "HorovodMissing", "check_horovod", "load_horovod"]
-
 NOT_BIT_FOR_BIT = (
     "Horovod adds the gradients, in an order of its own: weights agree with those of plain DDP within rounding, not "
     "bit for bit, at any level of determinism"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fleet.run.ranks.runtime import Runtime
 
-__all__ = ["mixes_kinds"]
-
 
 def mixes_kinds(runtime: Runtime, job: str, device: str) -> tuple[bool, str]:
     """Whether a job's devices may be of different kinds, and if not, why.

@@ -13,8 +13,6 @@ from fleet.machine.launch.launched import launched_by_us
 from fleet.run.ranks.options import RunOptions
 from fleet.spec import EnsembleSpec, SpecError, load
 
-__all__ = ["pin_rank", "variables_of"]
-
 
 def variables_of(spec: EnsembleSpec) -> dict[str, str]:
     """The variables that a run's ranks must be started with.

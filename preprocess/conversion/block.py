@@ -14,8 +14,6 @@ from preprocess.conversion.splits import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
 
-__all__ = ["SKIPPED", "Block", "BlockMaker", "Failure", "MadeBlock", "row_dtype"]
-
 #: Length, in its row, of a sample that was left out.
 SKIPPED = -1
 

@@ -22,8 +22,6 @@ from preprocess.conversion.space import check_space
 from preprocess.conversion.splits import find_splits
 from preprocess.samples.layout import Array
 
-__all__ = ["Conversion", "ConversionProgress", "ConvertedSplit", "convert"]
-
 
 @dataclass(frozen=True)
 class ConversionProgress:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from preprocess.samples.errors import SpecError
 
-__all__ = ["ConversionError", "ConversionFailure"]
-
 
 class ConversionError(SpecError):
     """A conversion that was asked for wrongly, or of data that cannot be converted so."""

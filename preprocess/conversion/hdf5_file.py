@@ -19,8 +19,6 @@ import numpy as np
 from preprocess.samples.layout import Array
 from preprocess.sources.hdf5_layout import FORMAT, VERSION, index_digest
 
-__all__ = ["Placement", "SplitContent", "measure_placement", "write_around"]
-
 _ALIGNMENT = 8
 
 

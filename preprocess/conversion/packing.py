@@ -13,8 +13,6 @@ from preprocess.conversion.errors import ConversionError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.source import Source
 
-__all__ = ["Encoding", "Packed", "Packing", "choose_packing"]
-
 #: files: image files as they are; png, jpeg: images in that format; decoded: arrays.
 Encoding = Literal["files", "png", "jpeg", "decoded"]
 

@@ -16,8 +16,6 @@ from preprocess.conversion.block import MadeBlock
 from preprocess.conversion.errors import ConversionError
 from preprocess.samples.layout import Array
 
-__all__ = ["Partial"]
-
 
 class Partial:
     """DST.partial, to which samples are appended, and DST.partial.progress, which says what of it is on the disk.

@@ -17,8 +17,6 @@ from preprocess.conversion.splits import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
 
-__all__ = ["ConversionPlan", "plan_conversion"]
-
 #: Samples of a block: enough to make telling a worker cheap, few enough to hold some of them in memory.
 _BLOCK = 64
 

@@ -16,8 +16,6 @@ from preprocess.conversion.errors import ConversionFailure
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnContext
 
-__all__ = ["made_blocks"]
-
 #: Blocks that may be made and wait for one before them, for each worker.
 _AHEAD = 4
 

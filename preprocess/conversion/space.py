@@ -10,8 +10,6 @@ import numpy as np
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.plan import ConversionPlan
 
-__all__ = ["check_space", "expected_bytes"]
-
 #: Samples whose size is looked at, if their sizes differ.
 _TRIED = 32
 

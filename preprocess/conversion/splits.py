@@ -16,8 +16,6 @@ from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.image_folder import SPLIT_FOLDERS
 from preprocess.sources.source import Source, open_source
 
-__all__ = ["Split", "find_splits"]
-
 _KINDS = "an image folder, a folder of IDX files, an .npz file, tar shards, or module:Name of a map-style data set"
 
 

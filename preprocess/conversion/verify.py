@@ -13,8 +13,6 @@ from preprocess.samples.errors import SourceError
 from preprocess.sources.hdf5 import open_file
 from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, damage_named, read_index
 
-__all__ = ["Verification", "verify"]
-
 
 @dataclass(frozen=True)
 class Verification:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BackOff"]
-
 _SHORTEST, _LONGEST = 1e-4, 5e-3
 
 

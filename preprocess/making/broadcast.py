@@ -47,8 +47,6 @@ from preprocess.samples.layout import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Inlet", "RemoteNode"]
-
 
 class RemoteNode:
     """The next node of a chain as a holder of slots: the sender's side of the conversation.

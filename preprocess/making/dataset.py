@@ -19,8 +19,6 @@ from preprocess.samples.stream import DatasetSpec, SourceSpec
 from preprocess.sources.source import Source, open_source
 from preprocess.transforms.transform import Pipeline, build_transforms
 
-__all__ = ["Dataset"]
-
 #: Orders of epochs that are kept: the one that is read and the one that comes next, for a few seeds.
 _KEPT_ORDERS = 4
 

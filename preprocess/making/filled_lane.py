@@ -12,8 +12,6 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.stream import LaneSpec
 
-__all__ = ["FilledLane"]
-
 
 class FilledLane:
     """A lane from the moment a preprocessor is told to fill it until nothing of it is under way any more.

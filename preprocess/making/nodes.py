@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from preprocess.samples.stream import LaneSpec
 
-__all__ = ["NodeMap"]
-
 
 @dataclass(frozen=True)
 class NodeMap:

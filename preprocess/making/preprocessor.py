@@ -21,8 +21,6 @@ from preprocess.samples.stream import LaneSpec
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Preprocessor", "PreprocessorStatistics"]
-
 
 @dataclass(frozen=True)
 class PreprocessorStatistics:

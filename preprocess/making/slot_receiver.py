@@ -19,8 +19,6 @@ from preprocess.samples.stream import LaneSpec
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["ReceiverStatistics", "SlotReceiver"]
-
 
 @dataclass(frozen=True)
 class ReceiverStatistics:

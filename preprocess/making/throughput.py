@@ -7,8 +7,6 @@ import time
 from preprocess.making.dataset import Dataset
 from preprocess.samples.itinerary import Itinerary
 
-__all__ = ["throughput"]
-
 
 def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 64) -> float:
     """Measure how many training samples a second this process makes, into memory of its own.

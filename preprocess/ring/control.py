@@ -23,8 +23,6 @@ from preprocess.ring.process import is_alive, own_identity
 from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
 from preprocess.samples.layout import Array, SampleLayout
 
-__all__ = ["LaneControl", "RingControl", "RingShape", "bytes_needed", "lane_bytes", "slots_that_fit"]
-
 Integers = npt.NDArray[np.int64]
 
 _LINE = 64

@@ -12,8 +12,6 @@ from preprocess.ring.semaphore import SemaphoreArray, fence
 from preprocess.samples.errors import LaneError, RingTimeout
 from preprocess.samples.layout import SampleLayout
 
-__all__ = ["Lane"]
-
 _TICK = 0.1
 
 

@@ -14,8 +14,6 @@ from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneError, RingTimeout, WriterLost
 from preprocess.samples.layout import Array, SampleLayout
 
-__all__ = ["LaneReader"]
-
 Positions = npt.NDArray[np.int64]
 
 #: Seconds after which a waiting reader looks whether it should stop and whether the writer lives.

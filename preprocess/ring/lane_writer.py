@@ -13,8 +13,6 @@ from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneClosed, LaneError, RingTimeout
 from preprocess.samples.layout import Array, SampleLayout
 
-__all__ = ["Holder", "LaneWriter", "Slot"]
-
 #: Seconds between two looks whether the readers that hold a slot still live.
 _LIVENESS_INTERVAL = 0.25
 

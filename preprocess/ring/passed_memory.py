@@ -14,8 +14,6 @@ import psutil
 from preprocess.ring.shared_memory import SharedMemory
 from preprocess.samples.errors import SharedMemoryError
 
-__all__ = ["passed_memory", "received_memory"]
-
 
 def passed_memory(size: int, touched: int) -> tuple[SharedMemory, int]:
     """Allocate memory, zeroed, and return it with the descriptor to pass on.

@@ -7,8 +7,6 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["is_alive", "namespace", "own_identity", "use_one_thread"]
-
 
 def own_identity() -> tuple[int, int]:
     """Return (process id, start time in clock ticks since boot), which together name this process for good."""

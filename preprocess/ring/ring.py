@@ -16,8 +16,6 @@ from preprocess.ring.shared_memory import SharedMemory, forked_memory, node_memo
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["Ring"]
-
 
 class Ring:
     """The ring of one node; made by `create`, `forked` or `passed`.

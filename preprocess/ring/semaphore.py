@@ -16,8 +16,6 @@ from typing import Any
 
 from preprocess.samples.layout import Array
 
-__all__ = ["SEMAPHORE_BYTES", "SemaphoreArray", "fence"]
-
 #: Bytes that one semaphore takes: no less than any platform's sem_t, and a cache line of its own.
 SEMAPHORE_BYTES = 64
 

@@ -19,8 +19,6 @@ from preprocess.samples.layout import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["SharedMemory", "forked_memory", "node_memory", "shared_memory_available", "window_bytes"]
-
 _PAGE = 4096
 
 

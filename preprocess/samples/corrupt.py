@@ -8,8 +8,6 @@ from typing import Literal
 
 from preprocess.samples.errors import CorruptLimitError
 
-__all__ = ["CorruptSamples", "SkippedSample", "Stage"]
-
 Stage = Literal["source", "transform"]
 
 #: Characters of an error that are kept: some libraries put a whole file into theirs.

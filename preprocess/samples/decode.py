@@ -12,8 +12,6 @@ import numpy as np
 from preprocess.samples.errors import DecodeError
 from preprocess.samples.layout import Array
 
-__all__ = ["MOST_PIXELS", "Scratch", "decode", "image_size"]
-
 #: The largest picture, height times width, such as 8192 x 8192: 192 MiB as RGB. A file of a few bytes can claim more.
 MOST_PIXELS = 2**26
 

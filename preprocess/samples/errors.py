@@ -5,22 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
-__all__ = [
-    "CorruptLimitError",
-    "DecodeError",
-    "LaneClosed",
-    "LaneError",
-    "RingTimeout",
-    "SampleError",
-    "ServiceError",
-    "SharedMemoryError",
-    "SourceError",
-    "SpecError",
-    "TransformError",
-    "WriterLost",
-    "nearest",
-]
-
 
 class SpecError(ValueError):
     """Something that a person wrote is not usable.

@@ -8,8 +8,6 @@ from typing import Any
 
 from preprocess.samples.order import HELD_OUT, TRAIN
 
-__all__ = ["Itinerary", "Span"]
-
 
 @dataclass(frozen=True)
 class Span:

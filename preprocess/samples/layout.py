@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "SampleLayout"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from preprocess.samples.errors import SpecError, nearest
 
-__all__ = ["load_object"]
-
 
 def load_object(name: str, error: type[SpecError]) -> Any:
     """Import `module:Name` and return the object; dots in Name reach into it.

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["HELD_OUT", "SUBSTITUTE", "TRAIN", "SampleGenerator", "epoch_order", "seed_global_generators"]
-
 #: The two kinds of samples; each is a named seed path of its own.
 TRAIN = "train"
 HELD_OUT = "held_out"

@@ -10,8 +10,6 @@ from preprocess.samples.errors import SpecError, nearest
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.layout import SampleLayout
 
-__all__ = ["DatasetSpec", "LaneSpec", "OnCorrupt", "SourceSpec", "StreamKey"]
-
 OnCorrupt = Literal["raise", "skip"]
 
 

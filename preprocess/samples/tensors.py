@@ -10,8 +10,6 @@ from preprocess.samples.layout import Array
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["tensor_in_place"]
-
 
 def tensor_in_place(samples: Array) -> torch.Tensor:
     """Return a tensor on the memory of an array, also where that is read only: it must not be written to then.

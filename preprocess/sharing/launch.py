@@ -17,8 +17,6 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings
 
-__all__ = ["COPY_ADVICE", "end_launched", "execute", "fork"]
-
 #: What may hold up a service that is a copy of its loader's process, and what helps.
 COPY_ADVICE = (
     "it is a copy (fork) of the process that handed an object over, and stands still if it needs a lock that another "

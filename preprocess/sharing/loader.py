@@ -23,8 +23,6 @@ from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
 from preprocess.sharing.start import find_or_start
 
-__all__ = ["SharedLoader"]
-
 _MOST_SLOT_SAMPLES = 128
 
 

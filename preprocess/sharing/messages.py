@@ -12,24 +12,6 @@ from pydantic import Field, TypeAdapter
 
 from preprocess.samples.corrupt import SkippedSample
 
-__all__ = [
-    "Assigned",
-    "Channel",
-    "ChannelClosed",
-    "CloseLane",
-    "Failed",
-    "Hello",
-    "LaneFailed",
-    "Left",
-    "Message",
-    "OpenLane",
-    "Read",
-    "Refused",
-    "Rested",
-    "Skipped",
-    "Welcome",
-]
-
 
 @dataclass(frozen=True)
 class Hello:

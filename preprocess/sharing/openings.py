@@ -11,8 +11,6 @@ from preprocess.samples.order import HELD_OUT
 from preprocess.samples.stream import LaneSpec, StreamKey
 from preprocess.sharing.reading_groups import Group
 
-__all__ = ["Openings"]
-
 
 class Openings:
     """The lanes that are open, by the number of the group.

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-__all__ = ["ServicePlace"]
-
 _LONGEST_ADDRESS = 107  # bytes; unix(7): 108 with the one that ends it
 _LOCK_TICK_SECONDS = 0.02
 

@@ -17,8 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Group", "ReadingGroups", "StreamName"]
-
 
 @dataclass(frozen=True, order=True)
 class StreamName:

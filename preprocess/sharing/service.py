@@ -35,8 +35,6 @@ from preprocess.sharing.reading_groups import Group, ReadingGroups, StreamName
 from preprocess.sharing.settings import ServiceSettings
 from preprocess.sharing.staff import Staff
 
-__all__ = ["Service"]
-
 _TICK_SECONDS = 0.25
 
 

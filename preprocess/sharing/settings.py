@@ -12,8 +12,6 @@ from preprocess.ring.control import RingShape, lane_bytes
 from preprocess.samples.layout import SampleLayout
 from preprocess.samples.stream import DatasetSpec
 
-__all__ = ["ServiceSettings"]
-
 
 @dataclass(frozen=True)
 class ServiceSettings:

@@ -30,8 +30,6 @@ from preprocess.sharing.messages import (
     Welcome,
 )
 
-__all__ = ["SharedStream"]
-
 #: How often a loader starts again after the service has died, for one batch.
 _MOST_RETURNS = 3
 

@@ -18,8 +18,6 @@ from preprocess.ring.ring import Ring
 from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message, Skipped
 from preprocess.sharing.worker import Worker
 
-__all__ = ["Staff", "StaffLost"]
-
 #: Deaths in a row, without a sample order in between, after which the service gives up.
 _MOST_DEATHS = 5
 

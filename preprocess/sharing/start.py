@@ -16,8 +16,6 @@ from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.service import Service
 from preprocess.sharing.settings import ServiceSettings
 
-__all__ = ["find_or_start", "serve"]
-
 #: In which a copy is ready: the data set is open, there is only memory to allocate.
 _COPY_SECONDS = 60.0
 

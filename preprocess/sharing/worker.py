@@ -11,8 +11,6 @@ from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.stream import LaneSpec
 from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane, Skipped
 
-__all__ = ["Worker"]
-
 #: Longest sleep between two looks at the channel; orders also ring the bell.
 _SLEEP_SECONDS = 1.0
 

@@ -10,8 +10,6 @@ import numpy as np
 from preprocess.samples.errors import SourceError, nearest
 from preprocess.samples.layout import Array, SampleLayout
 
-__all__ = ["ArraySource", "existing", "is_plain_image", "open_numpy"]
-
 
 class ArraySource:
     """Samples i = (inputs[i], targets[i]) of two array-likes of equal length.

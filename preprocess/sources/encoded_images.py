@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import SampleLayout
 
-__all__ = ["IMAGE_EXTENSIONS", "check_channels", "decoded_layout", "has_ending", "label_numbers"]
-
 #: Endings of the files that are taken for images, in lower case, without the dot.
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png", "bmp", "webp", "gif", "tif", "tiff", "ppm", "pgm")
 

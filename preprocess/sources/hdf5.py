@@ -8,8 +8,6 @@ from preprocess.samples.errors import SourceError, nearest
 from preprocess.sources.arrays import ArraySource, existing
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
 
-__all__ = ["open_file", "open_hdf5"]
-
 
 def open_hdf5(
     path: str, split: str = "train", inputs: str = "inputs", targets: str = "targets", verify: bool = False

@@ -23,19 +23,6 @@ import numpy as np
 from preprocess.samples.errors import SourceError, nearest
 from preprocess.samples.layout import Array, SampleLayout
 
-__all__ = [
-    "FORMAT",
-    "VERSION",
-    "ArraySplit",
-    "DamageError",
-    "EncodedSplit",
-    "SplitIndex",
-    "damage_named",
-    "index_digest",
-    "open_split",
-    "read_index",
-]
-
 #: The attributes `format` and `version` of the file.
 FORMAT = "preprocess samples"
 VERSION = 1

@@ -13,8 +13,6 @@ from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
 from preprocess.sources.arrays import ArraySource, existing
 
-__all__ = ["open_idx", "read_idx"]
-
 
 def open_idx(images: str, labels: str) -> ArraySource:
     """Open an IDX file of images, (n, height, width), and one of labels, (n,)."""

@@ -20,8 +20,6 @@ from preprocess.sources.encoded_images import (
     label_numbers,
 )
 
-__all__ = ["SPLIT_FOLDERS", "ImageFolderSource", "open_image_folder"]
-
 #: Names of folders that hold a part of the data rather than a class.
 SPLIT_FOLDERS = ("train", "held_out", "val", "validation", "valid", "test")
 

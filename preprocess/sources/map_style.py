@@ -11,8 +11,6 @@ from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
 from preprocess.sources.arrays import is_plain_image
 
-__all__ = ["MapStyleSource", "open_map_style"]
-
 
 class MapStyleSource:
     """A data set with `len` and `[index] -> (input, target)`; input: array, tensor on the CPU, or Pillow image.

@@ -15,8 +15,6 @@ from preprocess.sources.image_folder import open_image_folder
 from preprocess.sources.map_style import MapStyleSource, open_map_style
 from preprocess.sources.tar_shards import open_tar
 
-__all__ = ["Source", "Subset", "built_in_sources", "open_source"]
-
 
 @runtime_checkable
 class Source(Protocol):

@@ -16,8 +16,6 @@ from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS
 
-__all__ = ["ShardIndex", "shard_index"]
-
 _VERSION = 1
 
 

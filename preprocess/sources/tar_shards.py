@@ -18,8 +18,6 @@ from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
 from preprocess.sources.tar_index import ShardIndex, shard_index
 
-__all__ = ["TarSource", "open_tar", "tar_paths"]
-
 #: Shards that are held open at once; a process may have about 1000 files open.
 _OPEN_SHARDS = 128
 

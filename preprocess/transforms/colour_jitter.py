@@ -12,8 +12,6 @@ from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape, number_range, require_opencv
 
-__all__ = ["ColourJitter"]
-
 #: Shares of red, green and blue in grey (ITU-R BT.601).
 _LUMA = (0.299, 0.587, 0.114)
 

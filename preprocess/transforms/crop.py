@@ -11,8 +11,6 @@ import numpy as np
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_fits, check_number, destination, image_shape, pair
 
-__all__ = ["CenterCrop", "RandomCrop"]
-
 
 @dataclass(frozen=True)
 class RandomCrop:

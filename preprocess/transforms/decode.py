@@ -13,8 +13,6 @@ from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import image_shape
 
-__all__ = ["Decode"]
-
 
 @dataclass(frozen=True)
 class Decode:

@@ -13,8 +13,6 @@ from preprocess.samples.errors import TransformError, nearest
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape
 
-__all__ = ["Flip"]
-
 
 @dataclass(frozen=True)
 class Flip:

@@ -11,17 +11,6 @@ import numpy as np
 from preprocess.samples.errors import TransformError, nearest
 from preprocess.samples.layout import Array
 
-__all__ = [
-    "check_fits",
-    "check_number",
-    "destination",
-    "image_shape",
-    "interpolation_flag",
-    "number_range",
-    "pair",
-    "require_opencv",
-]
-
 #: OpenCV's names. It promises the same bits on every processor of `linear_exact` alone, which takes twice as long as
 #: `linear`; that rounds as the processor's instructions make it fast.
 _INTERPOLATIONS = {

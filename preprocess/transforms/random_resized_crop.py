@@ -13,8 +13,6 @@ from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import destination, image_shape, interpolation_flag, number_range, pair
 
-__all__ = ["RandomResizedCrop"]
-
 #: Places that are tried before the middle of the image is taken, as in torchvision.
 _TRIES = 10
 

@@ -12,8 +12,6 @@ from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import destination, image_shape, interpolation_flag, pair
 
-__all__ = ["Resize"]
-
 
 @dataclass(frozen=True)
 class Resize:

@@ -11,8 +11,6 @@ from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape, require_opencv
 
-__all__ = ["Rotation"]
-
 
 @dataclass(frozen=True)
 class Rotation:

@@ -21,8 +21,6 @@ from preprocess.transforms.random_resized_crop import RandomResizedCrop
 from preprocess.transforms.resize import Resize
 from preprocess.transforms.rotation import Rotation
 
-__all__ = ["Pipeline", "Transform", "UserTransform", "build_transforms", "built_in_transforms"]
-
 #: The length of a side that is not the same in all images of a source.
 _VARIES = -1
 

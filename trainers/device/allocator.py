@@ -11,8 +11,6 @@ import ctypes
 import os
 from typing import Any
 
-__all__ = ["give_freed_memory_back", "keep_freed_memory"]
-
 _KEPT = 1 << 30
 """Bytes at the end of the heap that stay."""
 _LARGEST_IN_HEAP = 32 << 20

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["DeviceCopies"]
-
 
 class DeviceCopies:
     """Copies between `device` and the host, all in order on one stream of their own."""

@@ -22,8 +22,6 @@ from mpi4py import MPI
 
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
-__all__ = ["MpiTransport"]
-
 _EAGER_SECONDS = 50e-6
 _LONGEST_NAP = 200e-6
 _DRAIN_SECONDS = 1.0

@@ -20,8 +20,6 @@ import torch.distributed as dist
 
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
-__all__ = ["TorchTransport"]
-
 _TIMED_OUT = ("Timed out", "timed out", "timeout", "Timeout")
 
 

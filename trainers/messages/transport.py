@@ -7,8 +7,6 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["Alone", "Interrupted", "Parcel", "PeerFailed", "PeerSilent", "Pending", "Transport", "exchange"]
-
 Parcel = tuple[int, np.ndarray]
 """(index of the peer, contiguous uint8 array to send from or receive into)."""
 

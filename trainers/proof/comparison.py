@@ -19,15 +19,6 @@ from torch import Tensor
 from trainers.checkpoint import Checkpoint
 from trainers.proof.tensor_trace import TensorHash
 
-__all__ = [
-    "Comparison",
-    "TensorDifference",
-    "TraceDifference",
-    "compare_checkpoints",
-    "compare_traces",
-    "compare_trees",
-]
-
 SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout")
 """Parts of a checkpoint that are compared, in the order in which the first difference is looked for."""
 NOT_COMPARED = ("job", "history", "pins")

@@ -28,8 +28,6 @@ from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.virtual_worker import VirtualWorker
 
-__all__ = ["DdpRank", "assemble"]
-
 
 class DdpRank:
     """One rank's process of a DDP job. torch.distributed's default group has to be there.

@@ -33,8 +33,6 @@ from trainers.repeatable import determinism
 from trainers.single_job import EpochDone, News, StepsDone
 from trainers.tree import decode, encode
 
-__all__ = ["DdpJob", "ProcessFailed", "Stopped", "train_with_ddp"]
-
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0
 _LOOPBACK = ("lo", "lo0")

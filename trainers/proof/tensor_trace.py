@@ -26,18 +26,6 @@ from trainers.task import Batch
 from trainers.trainer import Compute, Trainer
 from trainers.virtual_worker import VirtualWorker
 
-__all__ = [
-    "TensorHash",
-    "GroupTrace",
-    "Recorder",
-    "TensorTraceError",
-    "TraceFile",
-    "TracedCompute",
-    "is_trace",
-    "merged",
-    "read_tensor_trace",
-]
-
 _FORMAT = 1
 _HASH_BYTES = 16
 

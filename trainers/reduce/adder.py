@@ -11,8 +11,6 @@ from torch import Tensor
 from trainers.group import Group, blocks_of
 from trainers.reduce.ring import VirtualRing
 
-__all__ = ["Adder", "AdderOf", "InOrder"]
-
 
 class Adder(Protocol):
     """The sums over all virtual workers. Every member calls the same methods in the same order."""

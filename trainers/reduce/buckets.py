@@ -17,8 +17,6 @@ from torch import Tensor
 
 from trainers.device.device_copies import DeviceCopies
 
-__all__ = ["Buckets", "Layout", "assign"]
-
 FIRST_LIMIT = 1 << 20
 LATER_LIMIT = 25 << 20
 """Bytes; DDP's defaults for the first bucket and for those after it."""

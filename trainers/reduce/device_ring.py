@@ -26,8 +26,6 @@ from trainers.group import Beside
 from trainers.messages.torch_backend import TorchTransport
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
-__all__ = ["DeviceRing"]
-
 _EAGER_SECONDS = 0.0002
 _LONGEST_NAP = 0.001
 _SECONDS_BETWEEN_CHECKS = 0.5

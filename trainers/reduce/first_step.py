@@ -14,8 +14,6 @@ from trainers.group import Group
 from trainers.reduce.buckets import Layout
 from trainers.repeatable.determinism import ConsistencyWarning
 
-__all__ = ["UnevenGradients", "agreed_layout", "check_uses"]
-
 
 class UnevenGradients(RuntimeError):
     """Some virtual workers gave a parameter a gradient and others did not."""

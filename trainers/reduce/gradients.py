@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from trainers.device.device_copies import DeviceCopies
 
-__all__ = ["GradientTwice", "Gradients", "SparseGradient", "Turn", "scale"]
-
 
 class SparseGradient(TypeError):
     """A parameter's gradient is sparse."""

@@ -31,8 +31,6 @@ from trainers.reduce.adder import Adder, InOrder
 if TYPE_CHECKING:
     from trainers.messages.mpi import MpiTransport
 
-__all__ = ["HorovodHangs", "HorovodSum", "horovod_sum"]
-
 END_SECONDS = 30.0
 """How long Horovod may take to end; its threads need a few milliseconds."""
 _REASON_SECONDS = 5.0

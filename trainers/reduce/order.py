@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["chunks", "home_chunks", "ranks_of_fold"]
-
 _LARGEST_SEGMENT = 1 << 20
 """gloo's kMaxSegmentSize, bytes."""
 

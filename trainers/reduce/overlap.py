@@ -12,8 +12,6 @@ from torch import Tensor
 
 from trainers.reduce.adder import Adder
 
-__all__ = ["Reduction"]
-
 _Task = tuple[Sequence[Tensor], Callable[[], None]]
 
 

@@ -28,8 +28,6 @@ from torch import Tensor
 from trainers.messages.transport import Pending
 from trainers.reduce.order import chunks, home_chunks, ranks_of_fold
 
-__all__ = ["Neighbours", "VirtualRing"]
-
 _SEGMENT = 4 << 20
 """Bytes of a message: few enough that one is added while the next travels, enough that its price does not count, also
 where ranks share a core and each message costs a turn on it."""

@@ -26,19 +26,6 @@ from trainers.repeatable.instruction_sets import (
     started_with,
 )
 
-__all__ = [
-    "LEVELS",
-    "ConsistencyWarning",
-    "Level",
-    "PinsDiffer",
-    "check_group",
-    "check_members",
-    "compare_pins",
-    "level_of",
-    "pin",
-    "pins",
-]
-
 _ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",

@@ -14,21 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-__all__ = [
-    "INSTRUCTION_SETS",
-    "InstructionSet",
-    "InstructionSetError",
-    "PinsTooLate",
-    "environment",
-    "instruction_set",
-    "lacking",
-    "mend",
-    "pinned",
-    "processor",
-    "restart",
-    "started_with",
-]
-
 
 class InstructionSetError(ValueError):
     """An instruction set cannot be pinned here: its name, the rule and the mend."""

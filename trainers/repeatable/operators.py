@@ -9,8 +9,6 @@ from types import TracebackType
 
 from torch import nn
 
-__all__ = ["NonDeterministicOperator", "named_operators"]
-
 _REFUSAL = re.compile(r"(\S+) does not have a deterministic implementation")
 
 

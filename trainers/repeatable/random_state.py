@@ -13,8 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["LARGEST_SEED", "RandomState", "seed_everything"]
-
 LARGEST_SEED = 2**32 - 1
 """NumPy's global generator takes no larger one."""
 

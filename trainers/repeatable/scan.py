@@ -19,8 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from trainers.repeatable.evaluation_mode import evaluating
 
-__all__ = ["Finding", "Scan", "scan"]
-
 CONVOLUTION = "a convolution: makers tune its kernels to each device (cuDNN, oneDNN)"
 RECURRENT = "a recurrent network: the whole sequence is one tuned kernel (cuDNN)"
 FOURIER = "a Fourier transform: its plan is made for the device (cuFFT, MKL)"

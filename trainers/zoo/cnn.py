@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["CNN"]
-
 
 class CNN(nn.Module):
     """For each of `widths` a 3x3 convolution, ReLU and 2x2 max-pooling; then the mean over space and `classes` logits.

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from trainers.zoo.stem import start_convolutions
 from trainers.zoo.stem import stem as make_stem
 
-__all__ = ["DenseNet"]
-
 
 class _DenseLayer(nn.Module):
     """Appends `growth` channels to its input, by a 1x1 convolution to bottleneck * growth channels and a 3x3 one."""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-__all__ = ["MLP"]
-
 
 class MLP(nn.Module):
     """Flattens its input to `inputs` features; one hidden ReLU layer for each of `widths`; `classes` logits."""

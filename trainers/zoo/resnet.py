@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from trainers.zoo.stem import start_convolutions
 from trainers.zoo.stem import stem as make_stem
 
-__all__ = ["ResNet"]
-
 
 def _convolution(before: int, after: int, size: int, stride: int = 1) -> list[nn.Module]:
     return [nn.Conv2d(before, after, size, stride=stride, padding=size // 2, bias=False), nn.BatchNorm2d(after)]

@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from trainers.zoo.stem import start_convolutions
 from trainers.zoo.stem import stem as make_stem
 
-__all__ = ["ShuffleNetV2"]
-
 
 def _pointwise(before: int, after: int) -> list[nn.Module]:
     return [nn.Conv2d(before, after, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]

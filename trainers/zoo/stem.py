@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-__all__ = ["start_convolutions", "stem"]
-
 
 def stem(kind: str, channels: int, width: int) -> nn.Sequential:
     """Return the layers before the first block.

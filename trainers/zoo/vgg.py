@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from trainers.zoo.stem import start_convolutions
 
-__all__ = ["VGG"]
-
 
 class VGG(nn.Module):
     """For each of `blocks` so many 3x3 convolutions of one width, then 2x2 max-pooling; then hidden layers and logits.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Counts", "Flags", "Floats"]
-
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
