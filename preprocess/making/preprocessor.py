@@ -142,10 +142,6 @@ class Preprocessor:
         self._ring.control.bells.drain(self._index)
         self._seconds_waited += time.monotonic() - start
 
-    def wake(self) -> None:
-        """End a `wait` early; may be called from another thread or process of this node that shares the ring."""
-        self._ring.control.bells.ring(self._index)
-
     def close(self, timeout: float) -> None:
         """Close all lanes and wait until both sides of each have said so.
 

@@ -131,8 +131,6 @@ def test_lanes_take_turns(dataset: Dataset) -> None:
     preprocessor.wait(timeout=3600)  # the release rang; else the test's own limit ends it
     assert preprocessor.step() and not preprocessor.step()
     assert preprocessor.statistics.samples_of_lane == {0: 64, 1: 72}
-    preprocessor.wake()
-    preprocessor.wait(timeout=3600)
     readers[0].leave()
     assert preprocessor.is_deserted(0) and not preprocessor.is_deserted(1)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.buddy import BuddyTree, FreeBlocks, Placer
+from tests.scheduling.support.blocks import is_block
 
 EIGHT = BuddyTree(Cluster((8, 8)))
 
@@ -27,7 +28,7 @@ def test_blocks_cross_nodes_only_whole() -> None:
     three = BuddyTree(Cluster((3, 3)))  # numbers 0-2 and 4-6
     assert three.width == 4 and three.bits([2, 3]) == 0b10100
     assert FreeBlocks(three, free(three)).take(4) is None and three.block(4, 2) == (3, 4)
-    assert three.is_block((3, 4)) and not three.is_block((2, 3)) and not three.is_block((0, 1, 2))
+    assert is_block(three, (3, 4)) and not is_block(three, (2, 3)) and not is_block(three, (0, 1, 2))
 
 
 def test_jobs_migrate_where_no_block_is_left() -> None:
@@ -70,4 +71,4 @@ def test_whatever_fits_by_count_gets_a_block_wherever_nodes_make_one(case: tuple
         assert len(devices) == len(set(devices)) == sum(map(len, where.values()))
         assert [len(where[str(i)]) for i in range(index + 1)] == counts[: index + 1]
         if whole:
-            assert all(tree.is_block(devices_) for devices_ in where.values())
+            assert all(is_block(tree, devices_) for devices_ in where.values())

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
-from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, configure, evaluate, workers_of
+from fleet.scheduling.easyscale.intra_job import Capability, PlanDatabase, configure, evaluate
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from tests.scheduling.support.kinds_of_device import MIXED, job, speeds, states
+from tests.scheduling.support.placed_workers import workers_of
 
 
 def capable(*speeds_: float) -> tuple[Capability, ...]:

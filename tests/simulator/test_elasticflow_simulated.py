@@ -18,6 +18,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rate_tables import read_rates
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
+from tests.scheduling.support.blocks import is_block
 from tests.simulator.support.published import published
 from tests.simulator.support.scaling_traces import RATES, scaling_clusters, scaling_traces
 from tests.simulator.support.small_traces import Watched
@@ -59,7 +60,7 @@ def test_every_job_is_on_an_aligned_block_where_moving_is_free(
     cluster = Cluster((each,) * nodes)
     tree = BuddyTree(cluster)
     _, watched = simulate(trace, cluster, Costs(), slot=slot)
-    assert all(tree.is_block(devices) for plan in watched.plans for devices in plan.allocation.values())
+    assert all(is_block(tree, devices) for plan in watched.plans for devices in plan.allocation.values())
 
 
 @given(trace=scaling_traces(), cluster=scaling_clusters, restart=st.sampled_from([0.0, 3.0]), slot=SLOTS)

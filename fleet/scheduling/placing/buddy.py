@@ -71,11 +71,6 @@ class BuddyTree:
             return (1 << count) - 1 << begin
         return self.bits(devices)
 
-    def is_block(self, devices: tuple[int, ...]) -> bool:
-        """Whether these devices are a block."""
-        begin, count = self.number(devices[0]), len(devices)
-        return count.bit_count() == 1 and begin % count == 0 and self.bits(devices) == ((1 << count) - 1) << begin
-
     def whole(self, bits: int) -> Iterator[int]:
         """By k, from 0 on: the begins of the blocks of 2^k devices that lie within `bits`, as bits."""
         size = 1

@@ -1,7 +1,7 @@
 """The tables of the reference of the spec, written from the models themselves.
 
-``python -m fleet.spec.manual docs/reference/spec.md`` renews the tables in that file, between its marks; the text
-around them is left alone.
+``python -m tests.docs.support.spec_tables docs/reference/spec.md`` renews the tables in that file,
+between its marks; the text around them is left alone.
 """
 
 from __future__ import annotations

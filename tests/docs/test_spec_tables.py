@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from fleet.spec import loads
-from fleet.spec.manual import MODELS, main, renewed, table
+from tests.docs.support.spec_tables import MODELS, main, renewed, table
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "reference" / "spec.md"
 
 
 def test_the_tables_are_those_of_the_models() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert renewed(page) == page, "run: python -m fleet.spec.manual docs/reference/spec.md"
+    assert renewed(page) == page, "run: python -m tests.docs.support.spec_tables docs/reference/spec.md"
 
 
 def test_every_key_has_a_meaning_and_an_example() -> None:
