@@ -11,7 +11,7 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # These keep all processors busy, or share a device; the other tests go beside each other, one a processor.
 ALONE := $(addprefix tests/,docs gpu run slurm)
-BESIDE := $(filter-out $(ALONE),$(wildcard tests/*))
+BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean
