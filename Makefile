@@ -58,7 +58,7 @@ chain: venv  ## a run over a dozen two-minute jobs of a real Slurm, with the bit
 lint: venv  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy fleet preprocess trainers benchmarks
+	$(BIN)/mypy fleet preprocess trainers benchmarks tests
 
 benchmarks: venv  ## every benchmark, as tables
 	for name in planning data_path consistency simulate fleet_speedup; do $(BIN)/python -m benchmarks $$name; done

@@ -194,8 +194,8 @@ def test_ulps_count_the_numbers_between(left: float, right: float) -> None:
         bits: int = struct.unpack("<q", struct.pack("<d", value))[0]
         return bits if bits >= 0 else -(bits & (2**63 - 1))
 
-    sides = [{"x": torch.tensor([value], dtype=torch.float64)} for value in (left, right)]
-    result = compare_trees(*sides, "p")
+    ours, theirs = ({"x": torch.tensor([value], dtype=torch.float64)} for value in (left, right))
+    result = compare_trees(ours, theirs, "p")
     if struct.pack("<d", left) == struct.pack("<d", right):
         assert result.is_equal
     else:

@@ -151,7 +151,8 @@ def test_killed_conversion_goes_on_and_gives_the_same_file(folder: Path, parked:
 
 def test_signal_stops_a_conversion_that_can_go_on(folder: Path, parked: subprocess.Popen[str]) -> None:
     """As batch systems do, it is sent to all processes."""
-    for process in [*psutil.Process(parked.pid).children(recursive=True), parked]:
+    first = psutil.Process(parked.pid)
+    for process in [*first.children(recursive=True), first]:
         process.send_signal(signal.SIGTERM)
     _, errors = parked.communicate(timeout=LIMIT_SECONDS)
     assert parked.returncode == 75 and "stopped; what was done is kept in x.h5.partial" in errors

@@ -25,7 +25,7 @@ def test_a_run_ends_with_each_job_done_or_dropped_by_its_policy(name: str, tmp_p
     chosen = next(each for each in POLICIES if each.name == name)
     periods = {field.name for field in fields(chosen)} & {"interval", "slot", "lease"}  # minutes by default
     command += [word for period in periods for word in ("--set", f"policy.parameters.{period}=2.0")]
-    ended = run([*command, "--policy", name, "--time-scale", "0.1"], tmp_path, seconds=200)
+    ended = run([*command, "--policy", name, "--time-scale", "0.1"], tmp_path, 200)
     records = json.loads((out / "run.json").read_text())["jobs"]
     failed = {job: record["error"] for job, record in records.items() if record["status"] != "done"}
     assert ended.code == (1 if failed else 0), ended.output

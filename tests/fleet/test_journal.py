@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def test_the_clock_goes_on_where_the_last_session_ended(tmp_path: Path) -> None:
 
 
 def test_listeners_hear_what_is_written_and_what_is_announced(tmp_path: Path) -> None:
-    heard = []
+    heard: list[dict[str, Any]] = []
     journal = Journal(tmp_path / "journal.jsonl")
     journal.listen(heard.append)
     journal.write("kept")

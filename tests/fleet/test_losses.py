@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -25,6 +25,7 @@ from fleet.machine.signals import StopFlag
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
 
 KEY = StreamKey("data", 0, 0)
+Kind = TypeVar("Kind", bound=Message)
 
 
 class Post:
@@ -40,7 +41,7 @@ class Post:
     def receive(self, timeout: float, until: Any) -> Message | None:
         return self.incoming.pop(0) if self.incoming else None
 
-    def told(self, kind: type) -> list[tuple[int, Message]]:
+    def told(self, kind: type[Kind]) -> list[tuple[int, Kind]]:
         return [(rank, message) for rank, message in self.sent if isinstance(message, kind)]
 
 
@@ -88,7 +89,7 @@ def test_the_group_of_a_lost_trainer_ends_once_its_survivors_have_said_so() -> N
     machine.lose(3)
     (gone,) = machine.events()
     assert gone == RanksGone((3,), ("n0",), (1,), False)
-    assert [(rank, m.reader) for rank, m in machine.post.told(DismissReader)] == [(0, 3)]  # type: ignore[attr-defined]
+    assert [(rank, m.reader) for rank, m in machine.post.told(DismissReader)] == [(0, 3)]
     machine.post.incoming.append(Left("a", 2, "peer", error="rank 3 failed"))
     (ended,) = machine.events()
     assert isinstance(ended, GroupEnded) and (ended.job, ended.why, ended.devices) == ("a", "lost", (0, 1))
@@ -129,7 +130,7 @@ def test_another_preprocessor_takes_over_once_nobody_reads_what_is_missing() -> 
     machine.start(a=(0,), b=(1,))
     machine.lose(1)
     assert machine.events() == [RanksGone((1,), ("n0",), (), True)]
-    assert {m.job for _, m in machine.post.told(StopGroup)} == {"a", "b"}  # type: ignore[attr-defined]
+    assert {m.job for _, m in machine.post.told(StopGroup)} == {"a", "b"}
     assert [rank for rank, _ in machine.post.told(DismissWriter)] == [0]
     machine.post.incoming.append(Left("a", 2, "stopped", "policy", held=True))
     machine.events()

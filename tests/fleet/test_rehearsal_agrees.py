@@ -45,7 +45,7 @@ def test_rehearsed_and_simulated_times_agree(name: str, tmp_path: Path) -> None:
     jobs = draw()
     spec, out = write_spec(tmp_path, jobs), tmp_path / "out"
     command = [*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{DEVICES}"]
-    ended = run([*command, "--policy", name], tmp_path, seconds=600)
+    ended = run([*command, "--policy", name], tmp_path, 600)
     ended_well = {job: record for job, record in _records(out).items() if record["status"] == "done"}
     assert ended.code == (0 if len(ended_well) == JOBS else 1), ended.output
     events: list[Event] = list(read_journal(out / "journal.jsonl"))

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -174,12 +175,12 @@ def test_killed_process_ends_all(tmp_path: Path, option: tuple[str, ...], code: 
 # What is wrong before any process is started, or with the checkpoint: found in this process.
 
 
-def options(folder: Path, task: str = f"{TASKS}:Small", **changed: object) -> TrainOptions:
-    values: dict[str, object] = {"virtual_workers": 3, "steps": STEPS, "trainers": 1, "checkpoint": folder / "x.h5"}
-    return TrainOptions(task, **{**values, **changed})  # type: ignore[arg-type]
+def options(folder: Path, task: str = f"{TASKS}:Small", **changed: Any) -> TrainOptions:
+    values: dict[str, Any] = {"virtual_workers": 3, "steps": STEPS, "trainers": 1, "checkpoint": folder / "x.h5"}
+    return TrainOptions(task, **{**values, **changed})
 
 
-Changes = Callable[[Path], dict[str, object]]
+Changes = Callable[[Path], dict[str, Any]]
 WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "no module": (
         lambda _: {"task": "tests.fleet.support.smal_tasks:Small"},

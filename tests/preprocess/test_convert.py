@@ -304,7 +304,7 @@ def test_full_disk_is_told_and_the_conversion_goes_on(tmp_path: Path, large: tup
 
 
 def test_two_conversions_into_one_file_do_not_meet(tmp_path: Path, large: tuple[Path, bytes]) -> None:
-    refused = []
+    refused: list[ConversionError] = []
 
     def start_another(progress: ConversionProgress) -> None:
         if not refused:

@@ -143,7 +143,8 @@ def test_grey_of_colours_does_not_depend_on_the_library(only: Restrict, kind: st
     for name in OTHERS:
         only(name)
         greys.append(decode(PICTURES[kind][0], 1))
-    assert np.array_equal(*greys)
+    one, other = greys
+    assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])

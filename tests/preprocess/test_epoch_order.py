@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, TensorDataset
 
 from preprocess import HELD_OUT, TRAIN, Itinerary, SampleGenerator, epoch_order
 from preprocess.samples.order import seed_global_generators
@@ -22,8 +23,11 @@ def test_order_is_that_of_distributed_sampler(length: int, ranks: int, seed: int
     order = epoch_order(length, seed, epoch)
     places = np.arange(length + tail)
     padded = order[places % length]
+    everything = TensorDataset(torch.arange(length))
     for rank in range(ranks):
-        sampler = DistributedSampler(range(length), ranks, rank, shuffle=True, seed=seed, drop_last=False)
+        sampler: DistributedSampler[Any] = DistributedSampler(
+            everything, ranks, rank, shuffle=True, seed=seed, drop_last=False
+        )
         sampler.set_epoch(epoch)
         assert list(sampler) == padded[rank::ranks].tolist()
     assert Itinerary(length, tail).places == length + tail and order.dtype == np.int64

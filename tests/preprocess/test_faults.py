@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ SLOT = 4
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> Iterator[ModuleType]:
+def module(tmp_path: Path) -> Iterator[Any]:
     with damaged_module(tmp_path) as found:
         yield found
 
@@ -112,7 +112,7 @@ def processes(*bodies: Callable[[], None]) -> Iterator[list[int]]:
     assert all(end in (0, signal.SIGKILL) for end in ends), ends
 
 
-def test_readers_go_on_without_one_that_is_killed(module: ModuleType) -> None:
+def test_readers_go_on_without_one_that_is_killed(module: Any) -> None:
     """It dies with slots in its hands, so that the lane is full for the others."""
     node = Node(readers=3, writers=2)
 
@@ -133,14 +133,14 @@ def test_readers_go_on_without_one_that_is_killed(module: ModuleType) -> None:
     assert node.ring.lanes[0].active_readers == ()
 
 
-def test_a_killed_preprocessor_is_named_to_its_readers(module: ModuleType) -> None:
+def test_a_killed_preprocessor_is_named_to_its_readers(module: Any) -> None:
     """One of two is killed, as it makes sample 7; what was handed over before is read first."""
     node = Node(readers=1, writers=2)
     slot = int(np.flatnonzero(node.wanted[1][:40] == 7)[0]) // SLOT
     dying = slot % 2
 
     def victim() -> None:
-        module.damage = lambda train, sample: sample == 7 and train and os.kill(os.getpid(), signal.SIGKILL)
+        module.damage = lambda train, sample: os.kill(os.getpid(), signal.SIGKILL) if train and sample == 7 else None
         node.fill(dying)
 
     with processes(victim, lambda: node.fill(1 - dying)) as children:
@@ -153,7 +153,7 @@ def test_a_killed_preprocessor_is_named_to_its_readers(module: ModuleType) -> No
         reader.leave()
 
 
-def test_a_wait_for_a_source_that_never_comes_back_ends_and_names_the_preprocessor(module: ModuleType) -> None:
+def test_a_wait_for_a_source_that_never_comes_back_ends_and_names_the_preprocessor(module: Any) -> None:
     node = Node(readers=1, writers=1)
 
     def stuck() -> None:
@@ -178,7 +178,7 @@ def test_a_wait_for_a_source_that_never_comes_back_ends_and_names_the_preprocess
         ("target", r"the target is \(2,\) of int64, all others are \(\) of int64"),
     ],
 )
-def test_a_sample_that_does_not_fit_its_slot_is_refused(module: ModuleType, wrong: str, words: str) -> None:
+def test_a_sample_that_does_not_fit_its_slot_is_refused(module: Any, wrong: str, words: str) -> None:
     """One that is larger would else run over into the next."""
     dataset = Dataset(numbered())
     module.BROKEN[True, 9] = wrong
@@ -193,7 +193,7 @@ def test_a_sample_that_does_not_fit_its_slot_is_refused(module: ModuleType, wron
     ("method", "words"), [("__init__", "calling it with"), ("__len__", "its length"), ("__getitem__", "its sample 0")]
 )
 def test_a_source_that_raises_at_its_opening_is_told_of(
-    module: ModuleType, monkeypatch: pytest.MonkeyPatch, method: str, words: str
+    module: Any, monkeypatch: pytest.MonkeyPatch, method: str, words: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise OSError("the archive is torn")

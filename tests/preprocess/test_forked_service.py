@@ -95,7 +95,7 @@ def test_named_data_need_no_copy_of_the_process(
 
 
 def test_copy_that_does_not_start_is_ended_and_told(loader_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
+    started: list[psutil.Process] = []
     kill_group = os.killpg
 
     def noted(group: int, number: int) -> None:

@@ -58,7 +58,7 @@ def test_finds_images_at_any_depth_and_leaves_other_files_alone(tmp_path: Path) 
     (tmp_path / "README.jpg").write_bytes(b"beside the classes")
     (tmp_path / ".cache").mkdir()
     source = open_source("image_folder", {"path": str(tmp_path)})
-    names = [os.path.relpath(source.describe(index), tmp_path) for index in range(len(source))]  # type: ignore[attr-defined]
+    names = [os.path.relpath(str(source.describe(index)), tmp_path) for index in range(len(source))]  # type: ignore[attr-defined]
     assert names == ["a/000.jpg", "a/deep/er/Z.JPEG", "a/deep/x.jpg", "b/000.jpg"]
     assert [int(source.read(index)[1]) for index in range(len(source))] == [0, 0, 0, 1]
 

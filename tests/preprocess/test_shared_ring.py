@@ -66,7 +66,7 @@ def check(reader: LaneReader, layout: SampleLayout, start: int, stop: int, strea
 
 
 @contextmanager
-def forked(*bodies: Callable[[], None]) -> Iterator[list[int]]:
+def forked(*bodies: Callable[[], object]) -> Iterator[list[int]]:
     """Run each body in a process of its own; at the end all must have ended well, or by SIGKILL."""
     children = []
     for body in bodies:
@@ -105,10 +105,10 @@ def test_readers_of_different_pace_see_every_sample(writers: int) -> None:
     lane.open(LAYOUT, [0, 1, 2], 1)
     slots = 30 * writers
 
-    def writer(index: int) -> Callable[[], None]:
+    def writer(index: int) -> Callable[[], object]:
         return lambda: write(lane.writer(index, LAYOUT, 1), LAYOUT, 30)
 
-    def reader(index: int, step: int) -> Callable[[], None]:
+    def reader(index: int, step: int) -> Callable[[], object]:
         return lambda: read_all(ring, index, slots, step)
 
     with forked(*map(writer, range(writers)), reader(0, 1), reader(1, 5), reader(2, 16)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from preprocess import SampleGenerator, SampleLayout, TransformError, build_tran
 from preprocess.transforms.decode import Decode
 from preprocess.transforms.rotation import Rotation
 from tests.preprocess.support.photographs import encoded
+
+Steps = list[Mapping[str, Mapping[str, Any]] | str]
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
 
@@ -120,7 +123,7 @@ def test_rotation_turns_a_quarter() -> None:
 
 def test_layouts() -> None:
     layout = SampleLayout((12, 10, 3), "uint8", (), "int64")
-    steps = [{"resize": {"size": 20}}, {"random_crop": {"size": 8}}, "flip", {"center_crop": {"size": [3, 4]}}]
+    steps: Steps = [{"resize": {"size": 20}}, {"random_crop": {"size": 8}}, "flip", {"center_crop": {"size": [3, 4]}}]
     assert build_transforms(steps).output_layout(layout) == SampleLayout((3, 4, 3), "uint8", (), "int64")
     assert build_transforms([]).output_layout(layout) == layout
     vector = SampleLayout((5,), "float32")
@@ -241,11 +244,12 @@ def test_built_in_transforms_are_tried_on_the_dtype() -> None:
 
 
 def test_encoded_pictures_are_decoded_first() -> None:
-    steps = [{"resize": {"size": [6, 4]}}, "flip"]
-    (first, *_), explicit = (build_transforms(steps, encoded=True).transforms, {"decode": {"channels": 1}})
+    steps: Steps = [{"resize": {"size": [6, 4]}}, "flip"]
+    explicit: Steps = [{"decode": {"channels": 1}}]
+    first, *_ = build_transforms(steps, encoded=True).transforms
     assert first == Decode(3) and build_transforms(steps, encoded=True, channels=1).transforms[0] == Decode(1)
-    assert build_transforms([explicit, *steps], encoded=True).transforms[0] == Decode(1)
-    assert build_transforms([explicit, *steps]).output_layout(VARYING).input_shape == (6, 4, 1)
+    assert build_transforms([*explicit, *steps], encoded=True).transforms[0] == Decode(1)
+    assert build_transforms([*explicit, *steps]).output_layout(VARYING).input_shape == (6, 4, 1)
     assert build_transforms(steps).transforms == build_transforms(steps, encoded=False).transforms
     fixed = SampleLayout((12, 10, 3), "uint8")
     assert build_transforms([], encoded=True).output_layout(fixed) == fixed
@@ -256,7 +260,7 @@ def test_encoded_pictures_are_decoded_first() -> None:
 
 
 def test_images_of_many_sizes_must_end_in_one(module: Any) -> None:
-    fitting = [{"resize": {"shortest": 30}}, {"center_crop": {"size": 24}}, "flip", {"rotation": {"degrees": 5}}]
+    fitting: Steps = [{"resize": {"shortest": 30}}, {"center_crop": {"size": 24}}, "flip", {"rotation": {"degrees": 5}}]
     assert build_transforms(fitting).output_layout(VARYING).input_shape == (24, 24, 3)
     assert build_transforms([{"random_crop": {"size": 9}}]).output_layout(VARYING).input_shape == (9, 9, 3)
     for steps in ([], ["flip"], [{"resize": {"shortest": 30}}], ["own_transforms:halved"]):
@@ -266,7 +270,7 @@ def test_images_of_many_sizes_must_end_in_one(module: Any) -> None:
 
 def test_own_transforms_of_images_of_many_sizes(module: Any) -> None:
     assert build_transforms(["own_transforms:middle"]).output_layout(VARYING).input_shape == (64, 96, 3)
-    steps = ["own_transforms:halved", {"random_resized_crop": {"size": 7}}]
+    steps: Steps = ["own_transforms:halved", {"random_resized_crop": {"size": 7}}]
     assert build_transforms(steps).output_layout(VARYING).input_shape == (7, 7, 3)
     with pytest.raises(TransformError, match="as many dimensions"):
         build_transforms(["own_transforms:flat"]).output_layout(VARYING)

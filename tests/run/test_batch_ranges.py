@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ LARGEST = 64
 JOBS = tuple(EPOCHS)
 
 
-def jobs(**batch: object) -> list[dict[str, object]]:
+def jobs(**batch: Any) -> list[dict[str, Any]]:
     return [{**job, "stop": {"epochs": EPOCHS[job["name"]]}} for job in (mlp(), cnn(**batch))]
 
 

@@ -119,7 +119,7 @@ def mend(ensemble: Ensemble) -> None:
 def test_one_too_many_ends_the_run_until_the_limit_is_raised(tmp_path: Path) -> None:
     ensemble = torn(tmp_path, train=list(range(30, 40)), on_corrupt="skip", corrupt_limit=3)
     for _ in range(2):  # the second finds more than it may have at its start
-        ended = run(ensemble.plain("run"), tmp_path, seconds=SOON)
+        ended = run(ensemble.plain("run"), tmp_path, SOON)
         assert ended.code == 1, ended.output
         assert "the 3 of corrupt_limit" in ended.output and SUNK in ended.output
         assert "raise corrupt_limit" in ended.output and "Traceback" not in ended.output, ended.output
@@ -135,7 +135,7 @@ def test_one_too_many_ends_the_run_until_the_limit_is_raised(tmp_path: Path) -> 
 @pytest.mark.slow
 def test_run_that_ended_at_a_sample_goes_on_once_it_may_be_skipped(tmp_path: Path, skipped: RunFolder) -> None:
     ensemble = torn(tmp_path)
-    ended = run(ensemble.plain("run"), tmp_path, seconds=SOON)
+    ended = run(ensemble.plain("run"), tmp_path, SOON)
     assert ended.code == 1 and SUNK in ended.output, ended.output
     ended = run(ensemble.plain("run", "--set", "data.pictures.on_corrupt=skip"), tmp_path)
     assert ended.code == 0, ended.output
@@ -144,7 +144,7 @@ def test_run_that_ended_at_a_sample_goes_on_once_it_may_be_skipped(tmp_path: Pat
 
 def test_code_that_fails_for_every_sample_is_told_at_once(tmp_path: Path) -> None:
     ensemble = torn(tmp_path, train=list(range(1, 79)), on_corrupt="skip", corrupt_limit=1000)
-    ended = run(ensemble.plain("run"), tmp_path, seconds=SOON)
+    ended = run(ensemble.plain("run"), tmp_path, SOON)
     assert ended.code == 1, ended.output
     assert "others could be made in its place" in ended.output and SUNK in ended.output
 
@@ -177,7 +177,7 @@ STUCK: dict[str, tuple[str, str, int, bool, tuple[str, ...]]] = {
 def test_source_that_never_comes_back_ends_the_run(case: str, tmp_path: Path) -> None:
     part, where, rank, alone, words = STUCK[case]
     ensemble = faulty(tmp_path, part, "Stuck", where=where, rank=rank, alone=alone)
-    ended = run(ensemble.plain("run", "--preprocessors", "2"), tmp_path, seconds=SOON)
+    ended = run(ensemble.plain("run", "--preprocessors", "2"), tmp_path, SOON)
     assert ended.code == 1, ended.output
     for word in words:
         assert word.format(rank) in ended.output, ended.output
@@ -186,7 +186,7 @@ def test_source_that_never_comes_back_ends_the_run(case: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("where", "words"), [("open", "the archive is no archive"), ("len", "the index is torn")])
 def test_source_that_raises_at_its_opening_is_bad_input(where: str, words: str, tmp_path: Path) -> None:
-    ended = run(faulty(tmp_path, "train", "Refusing", where=where).plain("run"), tmp_path, seconds=SOON)
+    ended = run(faulty(tmp_path, "train", "Refusing", where=where).plain("run"), tmp_path, SOON)
     assert ended.code == 2, ended.output
     assert words in ended.output and "faulty_sources:Refusing" in ended.output
     assert "Traceback" not in ended.output, ended.output
@@ -198,7 +198,7 @@ def test_killed_preprocessor_ends_the_run_and_the_same_command_goes_on(rank: int
     """It dies at the end of the first epoch, while trainers wait for its samples."""
     ensemble = faulty(tmp_path, "held_out", "Deadly", rank=rank, mended=str(tmp_path / "mended"))
     command = ensemble.plain("run", "--preprocessors", "2", "--restarts", "0", "--no-in-place")
-    ended = run(command, tmp_path, seconds=SOON)
+    ended = run(command, tmp_path, SOON)
     assert ended.code == 70, ended.output
     assert "signal 9" in ended.output and "run the same command again" in ended.output, ended.output
     assert "Traceback" not in ended.output, ended.output

@@ -20,7 +20,7 @@ def broken(folder: Path, train: Mapping[str, Any] | None = None, held_out: Mappi
 
 
 def end_badly(command: list[str], folder: Path) -> Ended:
-    ended = run(command, folder, seconds=SOON)
+    ended = run(command, folder, SOON)
     assert ended.code not in (0, 75), ended.output
     return ended
 

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ SESSIONS = ("4", "2")  # trainers of each
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Five networks for four devices: `moved` begins on one, shares them with `last`, and is alone in the end."""
-    task = {"task": {"name": "moved_tasks:Careful"}, "data": None, "optimizer": None, "metrics": []}
+    task: dict[str, Any] = {"task": {"name": "moved_tasks:Careful"}, "data": None, "optimizer": None, "metrics": []}
     moved = {"name": "moved", **task, "virtual_workers": WORKERS, "batch_size": moved_tasks.Careful.batch_size}
     short = {"virtual_workers": 1, "stop": {"epochs": 1}}
     jobs = [{**moved, "stop": {"epochs": EPOCHS}}, mlp("a", **short), counting("b", **short), mlp("c", **short)]

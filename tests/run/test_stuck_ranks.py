@@ -25,7 +25,7 @@ def test_the_stuck_rank_and_its_stack_are_named(members: int, tmp_path: Path) ->
     """With two members, one is stuck, and the other waits for it in vain."""
     jobs = [{**faulty("adrift", "stuck"), "virtual_workers": members}]
     ensemble = write_ensemble(tmp_path, jobs, resources={"trainers": members, **RESOURCES})
-    ended = run(ensemble.plain("run"), tmp_path, seconds=90)
+    ended = run(ensemble.plain("run"), tmp_path, 90)
     assert ended.code == 1, ended.output
     named = re.findall(r"fleet: rank (\d+) has not moved for 3.6 s; it is here:\n(?:  .*\n)*", ended.output)
     assert named and set(named) <= {"1", "2"}, ended.output
@@ -38,7 +38,7 @@ def test_the_stuck_rank_and_its_stack_are_named(members: int, tmp_path: Path) ->
 def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
     jobs = [{**faulty("adrift", "stopped"), "virtual_workers": 2}]
     ensemble = write_ensemble(tmp_path, jobs, resources={"trainers": 2, **RESOURCES})
-    ended = run(ensemble.plain("run"), tmp_path, seconds=90)
+    ended = run(ensemble.plain("run"), tmp_path, 90)
     assert ended.code == 1, ended.output
     assert re.search(r"fleet: rank [12] has not moved for 3.6 s; its process is stopped \(kill -CONT \d+", ended.output)
 
@@ -101,7 +101,13 @@ def test_a_rank_that_cannot_speak_is_named_by_another_of_its_node(
         Watchdog(7, tmp_path, 0.2, board.seat(0, 7)) as speaking,
         Watchdog(9, tmp_path, 0.2, board.seat(2, 9)) as other,
     ):
-        await_true(lambda: (speaking.moves(), other.moves(), 8 in stuck_ranks(tmp_path))[-1])
+
+        def silent_is_told() -> bool:
+            speaking.moves()
+            other.moves()
+            return 8 in stuck_ranks(tmp_path)
+
+        await_true(silent_is_told)
     told = stuck_ranks(tmp_path)[8]
     assert "rank 8 has not moved for 0.2 s; " in told and "in last_seen" in told and "silent.is_seen(" in told
     assert capsys.readouterr().err.count("rank 8 has not moved") == 1, "by one of the others alone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,13 @@ from tests.run.support.processes import run
 
 @pytest.mark.slow
 def test_task_with_its_own_data_trains_beside_a_model(tmp_path: Path) -> None:
-    plain = {"name": "plain", "task": {"name": "parts:Plain"}, "data": None, "optimizer": None, "metrics": []}
+    plain: dict[str, Any] = {
+        "name": "plain",
+        "task": {"name": "parts:Plain"},
+        "data": None,
+        "optimizer": None,
+        "metrics": [],
+    }
     ensemble = write_ensemble(tmp_path, [mlp(), plain])
     ended = run(ensemble.plain("run", "--trainers", "2"), tmp_path)
     assert ended.code == 0, ended.output

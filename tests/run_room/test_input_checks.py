@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ Runtimes = Callable[..., Runtime]
 Clusters = Callable[..., ClusterMap]
 
 
-def with_places(cluster: ClusterMap, **changes: int) -> ClusterMap:
+def with_places(cluster: ClusterMap, **changes: Any) -> ClusterMap:
     return ClusterMap(tuple(replace(place, **changes) for place in cluster.places))
 
 

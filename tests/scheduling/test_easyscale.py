@@ -139,8 +139,8 @@ def test_more_devices_than_its_least_are_all_that_a_job_gives_up() -> None:
 
 def test_a_job_that_was_faster_before_goes_back_and_does_not_ask_again() -> None:
     one = database(8, 1.0)
-    seen = {(2,): 2.0, (4,): 1.5}
-    one.learn(seen.get)
+    seen: dict[tuple[int, ...], float] = {(2,): 2.0, (4,): 1.5}
+    one.learn(lambda nums: seen.get(nums))
     assert one.fall_back((4,), seen) == (2,)
     assert one.fall_back((2,), seen) == (2,)
     assert (4,) not in [proposal.nums for proposal in one.proposals("a", (2,), (6,), top=9)]

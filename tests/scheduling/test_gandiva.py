@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -23,12 +24,12 @@ def job(name: str, gang: int = 1, **more: object) -> JobState:
     return JobState(name, CURVE, 8, gang=gang, **more)  # type: ignore[arg-type]
 
 
-def state_of(*jobs: JobState, running: dict[str, tuple[int, ...]], now: float, cluster: Cluster = NODES) -> State:
+def state_of(*jobs: JobState, running: Mapping[str, tuple[int, ...]], now: float, cluster: Cluster = NODES) -> State:
     held = [replace(job, held=len(running.get(job.name, ()))) for job in jobs]
     return State.of(cluster, held, running, time=now)
 
 
-def asked(*jobs: JobState, running: dict[str, tuple[int, ...]], now: float, **parameters: object) -> Plan:
+def asked(*jobs: JobState, running: Mapping[str, tuple[int, ...]], now: float, **parameters: object) -> Plan:
     return policy("gandiva", **parameters).plan(state_of(*jobs, running=running, now=now))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ def job(name: str, gang: int = 1, **more: float) -> JobState:
     return JobState(name, CURVE, 4, gang=gang, **{"remaining": 100.0, **more})  # type: ignore[arg-type]
 
 
-def asked(*jobs: JobState, running: dict[str, tuple[int, ...]], now: float, devices: int = 4) -> Plan:
+def asked(*jobs: JobState, running: Mapping[str, tuple[int, ...]], now: float, devices: int = 4) -> Plan:
     held = [replace(job, held=len(running.get(job.name, ()))) for job in jobs]
     return policy("themis", lease=100.0).plan(State.of(Cluster((devices,)), held, running, time=now))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 
@@ -156,7 +157,7 @@ def test_the_least_count_is_the_first_that_is_possible(row: list[float]) -> None
     assert found == next((k for k, value in enumerate(row, 1) if value > -np.inf), None)
 
 
-def planned(jobs: list[JobState], size: int, running: dict[str, tuple[int, ...]] | None = None, **more: object):  # type: ignore[no-untyped-def]
+def planned(jobs: list[JobState], size: int, running: Mapping[str, tuple[int, ...]] | None = None, **more: object):  # type: ignore[no-untyped-def]
     state = State.of(Cluster((size,)), jobs, running or {})
     plan = policy("throughput", **more).plan(state)
     validate(plan.allocation, state)
@@ -325,6 +326,7 @@ def test_what_every_plan_keeps(state: State, batch: str, queue: bool, backfill: 
     for name, devices in plan.allocation.items():
         planned_job = state.by_name[name]
         batch_now = plan.batches.get(name, planned_job.batch)
+        assert batch_now is not None
         least, most = planned_job.batches or (batch_now, batch_now)
         assert least <= batch_now <= most
         assert state.running.get(name) == devices or SCALING.fits * len(devices) >= batch_now, "it fits"

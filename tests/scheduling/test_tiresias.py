@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -22,7 +23,7 @@ def job(name: str, gang: int = 1, **more: float) -> JobState:
 
 
 def asked(
-    *jobs: JobState, running: dict[str, tuple[int, ...]], now: float, devices: int = 4, **parameters: object
+    *jobs: JobState, running: Mapping[str, tuple[int, ...]], now: float, devices: int = 4, **parameters: object
 ) -> Plan:
     held = [replace(job, held=len(running.get(job.name, ()))) for job in jobs]
     return policy("tiresias", **parameters).plan(State.of(Cluster((devices,)), held, running, time=now))

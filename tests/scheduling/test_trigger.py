@@ -1,6 +1,7 @@
 """A policy is asked at once, at the ends of intervals, or when enough has happened."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,6 @@ def test_enough_events_do_not_wait() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"interval": -1.0}, {"events": -1}, {"interval": math.nan}])
-def test_negative_numbers_are_refused(wrong: dict[str, float]) -> None:
+def test_negative_numbers_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="both must be 0 or more"):
         Trigger(**wrong)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -156,9 +157,9 @@ def test_jobs_without_rates_are_told_of_once_for_each_model_and_batch(tmp_path: 
     "wrong",
     [{"arrival": -1.0}, {"devices": 0}, {"deadline": 4.0}, {"work": 0.0}, {"limit": 0}, {"duration": float("nan")}],
 )
-def test_a_job_that_cannot_be_is_refused(wrong: dict[str, float]) -> None:
+def test_a_job_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"job a: {next(iter(wrong))} "):
-        TraceJob(**{"name": "a", "arrival": 5.0, "devices": 1, **wrong})
+        TraceJob(**dict[str, Any](name="a", arrival=5.0, devices=1) | wrong)
 
 
 cells = st.text(max_size=4) | st.integers(-3, 300).map(str) | st.floats().map(str)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -40,7 +42,7 @@ def test_no_admitted_job_is_late_whatever_comes_later(case: Case, interval: floa
 @pytest.mark.parametrize("parameters", [{}, {"interval": 7.0}, {"stop_at_peak": True}])
 @given(case=cases())
 @settings(max_examples=40)
-def test_earliest_deadline_first_keeps_the_promises_of_its_admission(parameters: dict[str, object], case: Case) -> None:
+def test_earliest_deadline_first_keeps_the_promises_of_its_admission(parameters: dict[str, Any], case: Case) -> None:
     assert play(case, "edf-admission", **parameters).late_admitted == 0
 
 

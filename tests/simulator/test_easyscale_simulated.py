@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,12 +47,12 @@ def seconds(fast: float, slow: float, mixed: float = 1.0) -> KindRates:
 
 def training(name: str, steps: int, workers: int = 4, **more: object) -> TraceJob:
     """Mini-batches of 8 samples."""
-    given_ = {"arrival": 0.0, "kind": "fast", **more}
+    given_: dict[str, Any] = {"arrival": 0.0, "kind": "fast", **more}
     batch = 8 * workers
     return TraceJob(
         name, devices=workers, model="net", batch_size=batch, work=steps, samples=steps * batch, workers=workers,
         limit=workers, **given_,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def serving(name: str, arrival: float, duration: float, devices: int, kind: str = "") -> TraceJob:
@@ -96,14 +97,19 @@ def test_on_all_kinds_jobs_are_done_sooner_than_in_the_authors_simulator(
 ) -> None:
     for growth in (0, 2):
         watched = Watched(EasyScale(growth=growth, interval=60))
-        outcome = simulate(jobs, rates, watched)  # type: ignore[arg-type]
+        outcome = simulate(jobs, rates, watched)
         found, theirs = figures(outcome, jobs), authors[NAMES["heterogeneous"]]
         assert outcome.finished.all()
         assert found[0] < theirs[0] and found[1] < theirs[1]
 
 
 def test_the_order_of_the_paper(jobs: Trace, rates: Path) -> None:
-    policies = [EasyScale(interval=60), EasyScale(heterogeneous=False, interval=60), SlottedFifo(), OneAtATime()]
+    policies: list[Policy] = [
+        EasyScale(interval=60),
+        EasyScale(heterogeneous=False, interval=60),
+        SlottedFifo(),
+        OneAtATime(),
+    ]
     times = [figures(simulate(jobs, rates, policy), jobs)[0] for policy in policies]
     assert times == sorted(times)
 
@@ -263,7 +269,7 @@ def test_the_laws_of_a_machine_of_two_kinds(
         done = outcome.finished | outcome.dropped
         assert done.all()
         ends.append(outcome.end)
-    np.testing.assert_array_equal(*ends)
+    np.testing.assert_array_equal(ends[0], ends[1])
     assert (outcome.begin[outcome.finished] >= outcome.arrival[outcome.finished]).all()
     fastest = trace.jobs.work[outcome.finished]  # one mini-batch a step, a second each
     ran = (outcome.end - outcome.begin)[outcome.finished]

@@ -144,7 +144,7 @@ def simulated(lanes: dict[str, int], slack: float = 0.0, costs: Costs | None = N
     machine = MeasuredMachine(Cluster((4,)), None, costs)
     outcome = Simulation(
         Trace.of(JobColumns.from_jobs(jobs)), Uneven(machine), Twins(lanes), premises=Premises(slack=slack)
-    ).run()  # type: ignore[arg-type]
+    ).run()
     ends_: list[float] = outcome.end.tolist()
     return ends_
 

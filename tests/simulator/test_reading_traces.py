@@ -121,6 +121,11 @@ def test_an_unknown_format_names_the_known_ones(tmp_path: Path) -> None:
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 positive = st.floats(min_value=1e-3, max_value=1e12)
 counts = st.integers(1, 10**6)
+OTHERS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {key: st.none() | counts for key in ("batch_size", "limit", "workers")}
+    | {key: st.none() | positive for key in ("duration", "epochs")}
+    | dict.fromkeys(("kind", "stream", "tenant", "outcome"), texts)
+)
 
 
 @st.composite
@@ -133,12 +138,10 @@ def traces(draw: st.DrawFn) -> Trace:
             arrival,
             draw(counts),
             draw(texts),
-            deadline=draw(st.none() | positive.map(lambda seconds, start=arrival: start + seconds)),
-            **{key: draw(st.none() | counts) for key in ("batch_size", "limit", "workers")},
-            **{key: draw(st.none() | positive) for key in ("duration", "epochs")},
+            deadline=None if (seconds := draw(st.none() | positive)) is None else arrival + seconds,
             priority=draw(st.integers(-9, 9)),
             mixed=draw(st.booleans()),
-            **{key: draw(texts) for key in ("kind", "stream", "tenant", "outcome")},
+            **draw(OTHERS),
         )
         for name, arrival in zip(names, arrivals)
     ]

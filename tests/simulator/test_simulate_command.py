@@ -199,7 +199,7 @@ def test_a_run_s_jobs_lose_what_forming_their_groups_took_unless_told_otherwise(
 
 def test_jobs_that_share_samples_pace_each_other_but_for_the_slack(tmp_path: Path) -> None:
     words = ("--run", journal(tmp_path), "--policy", "homogeneous", "--cluster", "1x2")
-    locked, slack, loose = (told(*words, "--slack", samples) for samples in (0, 400, 10_000))
+    locked, slack, loose = (told(*words, "--slack", samples) for samples in ("0", "400", "10000"))
     # b, at 50 samples/s, waits for a, at 10; with a slack of 400 it is 400 samples ahead after 10 s.
     assert locked["avg_jct"] == pytest.approx(90)
     assert slack["avg_jct"] == pytest.approx((90 + 50) / 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_what_cannot_be_read_is_said_with_its_line(text: str, line: int | None, 
         "!<tag:yaml.org,2002:python/module:os> ''",
     ],
 )
-def test_tags_are_refused_and_run_nothing(tag: str, tmp_path, monkeypatch) -> None:
+def test_tags_are_refused_and_run_nothing(tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SpecError) as caught:
         parse(f"name: x\nvalue: {tag}\nlist:\n- {tag}\n")

@@ -173,7 +173,9 @@ def test_a_byte_order_mark_is_passed_over(text: str, tmp_path: pathlib.Path) -> 
     assert load(file).name == "digits"
 
 
-def test_files_of_a_spec_are_looked_for_beside_it(text: str, tmp_path: pathlib.Path, monkeypatch) -> None:
+def test_files_of_a_spec_are_looked_for_beside_it(
+    text: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub" / "ensemble.yaml").write_text(text)
@@ -201,7 +203,7 @@ PLAIN = st.recursive(
 ARGUMENTS = st.dictionaries(st.text(min_size=1, max_size=6), PLAIN, max_size=3)
 NAMED = st.fixed_dictionaries({"name": st.text(min_size=1, max_size=8)}, optional={"arguments": ARGUMENTS})
 POSITIVE = st.floats(min_value=1e-6, max_value=1e9)
-JOBS = st.fixed_dictionaries(
+JOBS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "name": NAMES,
         "model": NAMED,
@@ -220,8 +222,11 @@ JOBS = st.fixed_dictionaries(
         "metrics": st.lists(st.text(min_size=1, max_size=4), max_size=2),
     },
 )
-SPECS = st.fixed_dictionaries(
-    {"name": NAMES, "jobs": st.lists(JOBS, min_size=1, max_size=3, unique_by=lambda job: job["name"])},
+ENSEMBLES: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
+    JOBS, min_size=1, max_size=3, unique_by=lambda job: str(job["name"])
+)
+SPECS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {"name": NAMES, "jobs": ENSEMBLES},
     optional={
         "seed": st.integers(0, 2**31 - 1),
         "data": st.dictionaries(

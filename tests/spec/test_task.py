@@ -280,7 +280,8 @@ def own(task: Any, **keys: Any) -> Job:
 def test_a_task_class_keeps_its_parts() -> None:
     task = SpecTask(own({"name": "nets:Task", "arguments": {"width": 5}}))
     model = task.model()
-    assert model.layer.out_features == 5 and isinstance(task.optimizer(model), torch.optim.Adam)
+    assert isinstance(model.layer, torch.nn.Linear) and model.layer.out_features == 5
+    assert isinstance(task.optimizer(model), torch.optim.Adam)
     assert (task.batch_size, task.seed, task.scheduler(task.optimizer(model))) == (32, 0, None)
     assert task.dataset(True) == "train" and task.dataset(False) is None
     assert torch.equal(task.loss(model, BATCH), functional.cross_entropy(model(BATCH[0]), BATCH[1]))

@@ -79,7 +79,7 @@ def test_a_process_group_for_devices_alone_is_refused() -> None:
     importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
     from trainers.messages.torch_backend import TorchTransport
 
-    store = torch.distributed.HashStore()
+    store = torch.distributed.HashStore()  # type: ignore[attr-defined]
     torch.distributed.init_process_group("fake", store=store, rank=0, world_size=2)
     try:
         with pytest.raises(ValueError, match='init_process_group\\("cpu:gloo,cuda:nccl"\\)'):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from difflib import get_close_matches
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
@@ -57,15 +57,17 @@ POLICIES = (
 
 
 class Policy(Protocol):
-    """What decides who trains where.
+    """What decides who trains where."""
 
-    Attributes:
-        name: by which specs call it.
-        shares_streams: whether jobs at the same place of the same data read the same samples.
-    """
+    @property
+    def name(self) -> str:
+        """The word by which specs call it."""
+        ...
 
-    name: ClassVar[str]
-    shares_streams: ClassVar[bool]
+    @property
+    def shares_streams(self) -> bool:
+        """Whether jobs at the same place of the same data read the same samples."""
+        ...
 
     @property
     def trigger(self) -> Trigger:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -146,7 +147,7 @@ def main() -> None:
     world = MPI.COMM_WORLD
     node_of = [rank * nodes // world.size for rank in range(world.size)]
     node = node_of[world.rank]
-    node_comm = world.Split(node, world.rank)
+    node_comm: Any = world.Split(node, world.rank)
     slots = world.Dup()
     dataset = Dataset(DatasetSpec.from_json(json.loads(values)))
     maker_ranks = tuple(index * world.size // makers for index in range(makers))

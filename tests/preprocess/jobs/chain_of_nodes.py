@@ -61,7 +61,7 @@ class Rank:
         self.dataset = Dataset(DatasetSpec("rows", SourceSpec(f"{__name__}:Rows", {"size": INPUT_BYTES})))
         nodes = NodeMap((0,), (0,), tuple(range(NODES)))
         size = lane_bytes(self.dataset.layout, RING_SLOTS * SLOT, SLOT, 1)
-        self.ring = Ring.create(self.world.Split(self.node, 0), 1, size, SLOT, 1)
+        self.ring = Ring.create(self.world.Split(self.node, 0), 1, size, SLOT, 1)  # type: ignore[arg-type]
         slots = self.world.Dup()
         itinerary = Itinerary(SAMPLES, last_epoch=0)
         key = StreamKey("rows", 1, 0)

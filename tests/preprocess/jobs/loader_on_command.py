@@ -36,7 +36,8 @@ def main() -> None:
         elif command == "state":
             answer = loader.state_dict()
         elif command == "load":
-            answer = loader.load_state_dict(json.loads("".join(rest)))
+            loader.load_state_dict(json.loads("".join(rest)))
+            answer = None
         else:
             raise ValueError(command)
         print(json.dumps(answer), flush=True)

@@ -126,7 +126,7 @@ def started(command: Sequence[str], folder: Path, **variables: str) -> Iterator[
         running.kill()
 
 
-def run(command: Sequence[str], folder: Path, seconds: float = LIMIT_SECONDS, **variables: str) -> Ended:
+def run(command: Sequence[str], folder: Path, seconds: float = LIMIT_SECONDS, /, **variables: str) -> Ended:
     """Run a command to its end."""
     with started(command, folder, **variables) as running:
         return running.finish(seconds)

@@ -40,7 +40,7 @@ def train(rank: int, seed: int, epochs: int) -> dict[str, np.ndarray]:
             task.loss(parallel, batch).backward()
             optimizer.step()
             schedule.step()
-    found = {f"parameter {name}": value for name, value in model.named_parameters()}
+    found: dict[str, torch.Tensor] = {f"parameter {name}": value for name, value in model.named_parameters()}
     found.update({f"buffer {name}": value for name, value in model.named_buffers()})
     for index, state in optimizer.state_dict()["state"].items():
         found.update({f"optimizer {index} {name}": value for name, value in state.items()})
@@ -57,4 +57,5 @@ def main(rank: int, ranks: int, seed: int, epochs: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:5]), Path(sys.argv[5]))
+    own_rank, of_ranks, own_seed, until = map(int, sys.argv[1:5])
+    main(own_rank, of_ranks, own_seed, until, Path(sys.argv[5]))

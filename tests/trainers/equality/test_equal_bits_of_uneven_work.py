@@ -46,7 +46,7 @@ def test_a_layer_that_nobody_uses_is_warned_of_and_stays_as_it_is(stock: StockDD
         own_step(trainer, (0, 1))
     for _ in range(2):
         own_step(trainer, (2, 3))
-    assert torch.equal(trainer.model.second.weight, before)  # type: ignore[arg-type]
+    assert torch.equal(trainer.model.second.weight, before)  # type: ignore[arg-type,union-attr]
 
 
 def test_a_layer_that_only_some_workers_use_is_an_error_that_names_it(four_trainers: Elastic) -> None:
