@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -261,5 +262,17 @@ def test_both_parts_look_alike(data_values: dict[str, Any]) -> None:
     assert alone.held_out == 0 and alone.layout == SampleLayout((8, 8, 1), "uint8")
 
 
-def test_throughput(dataset: Dataset) -> None:
-    assert throughput(dataset, seconds=0.05) > 100
+def test_throughput_counts_what_is_made_after_the_first_sample(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, make = [], Dataset.make
+
+    def noted(*given: Any) -> None:
+        began.append(time.monotonic())
+        make(*given)
+
+    monkeypatch.setattr(Dataset, "make", noted)
+    rate = throughput(dataset, seconds=0.05, samples=SLOT)
+    measured = (len(began) - 1) / rate
+    assert max(0.05, began[-1] - began[1]) <= measured * (1 + 1e-9)
+    assert measured <= time.monotonic() - began[0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.easyscale.companions import Companions, Rules
@@ -88,8 +88,8 @@ def test_no_other_split_is_faster(kinds: list[tuple[int, float]], workers: int) 
 def test_every_worker_is_on_exactly_one_device(kinds: list[tuple[int, float, int]], workers: int) -> None:
     capabilities = [Capability(speed, most, 0.7) for _, speed, most in kinds]
     found = configure(tuple(count for count, _, _ in kinds), capabilities, workers)
-    if found is None:
-        return
+    assume(found is not None)
+    assert found is not None
     devices = [(10 * i + d, i) for i, count in enumerate(found.nums) for d in range(count)]
     placed = workers_of(found, devices, workers)
     assert sorted(worker for those in placed.values() for worker in those) == list(range(workers))
@@ -153,9 +153,8 @@ def test_a_job_that_was_faster_before_goes_back_and_does_not_ask_again() -> None
 )
 def test_no_proposal_slows_its_job_down(kinds: list[tuple[int, int, float]], workers: int, waste: float) -> None:
     held, free = tuple(h for h, _, _ in kinds), tuple(f for _, f, _ in kinds)
+    assume(sum(held) <= workers)
     one = database(workers, *(speed for _, _, speed in kinds), max_waste=waste)
-    if sum(held) > workers:
-        return
     for proposal in one.proposals("a", held, free, top=5):
         best = one.best(proposal.nums)
         assert best is not None and best.perf > one.perf(held) and proposal.speedup > 0
@@ -301,22 +300,23 @@ def test_the_laws_of_a_plan(state: State, heterogeneous: bool, min_share: float,
             assert all(companion.there[kind] for _, kind in pairs) or devices == state.running.get(name)
 
 
-@given(states())
+@given(states(), st.integers(1, 4), st.booleans())
 @settings(max_examples=120)
-def test_guaranteed_jobs_never_wait_for_elastic_ones(state: State) -> None:
-    found = EasyScale().plan(replace(state, time=61.0))
-    whole = found.whole_of(state.running)
-    kept = {device for name, held in whole.items() if state.by_name[name].guaranteed for device in held}
-    for waiting in state.by_name.values():
-        if waiting.guaranteed and waiting.name not in whole:
-            left = [device for device in range(state.cluster.size) if device not in kept]
-            kinds = [state.cluster.kind_of(device) for device in left]
-            if waiting.mixed_kinds:
-                assert len(left) < waiting.gang
-            elif waiting.kind:
-                assert kinds.count(waiting.kind) < waiting.gang
-            else:
-                assert max(kinds.count("fast"), kinds.count("slow")) < waiting.gang
+def test_guaranteed_jobs_never_wait_for_elastic_ones(state: State, gang: int, mixed: bool) -> None:
+    late = job("late", gang, gang=gang, guaranteed=True, mixed_kinds=mixed, arrival=60.0)
+    state = replace(state, by_name={**state.by_name, "late": late}, time=61.0)
+    whole = EasyScale().plan(state).whole_of(state.running)
+    guaranteed = [one for one in state.jobs if one.guaranteed]
+    kept = {device for one in guaranteed for device in whole.get(one.name, ())}
+    kinds = [state.cluster.kind_of(device) for device in range(state.cluster.size) if device not in kept]
+    for one in guaranteed:
+        if one.mixed_kinds:
+            left = len(kinds)
+        elif one.kind:
+            left = kinds.count(one.kind)
+        else:
+            left = max(kinds.count("fast"), kinds.count("slow"))
+        assert one.name in whole or left < one.gang
 
 
 @pytest.mark.parametrize(

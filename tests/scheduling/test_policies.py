@@ -1,10 +1,10 @@
 """What each policy promises in every state, and to the end of every ensemble."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.state import Cluster, JobState, State, validate
+from fleet.scheduling.model.state import Allocation, Cluster, JobState, State, validate
 from fleet.scheduling.policies import POLICIES as KINDS
 from fleet.scheduling.policies import Policy, policy
 from tests.scheduling.support.driving import drive
@@ -51,6 +51,10 @@ def test_the_same_state_gives_the_same_answer_and_stays_as_it_was(chosen: Policy
     assert list(chosen.plan(turned).allocation.items()) == list(first.items())
 
 
+def _counts(allocation: Allocation) -> dict[str, int]:
+    return {name: len(devices) for name, devices in allocation.items()}
+
+
 def _reversed(mapping: object) -> dict[str, tuple[int, ...]]:
     return dict(reversed(dict(mapping).items()))  # type: ignore[call-overload]
 
@@ -84,9 +88,8 @@ def test_an_idle_machine_is_put_to_work(chosen: Policy, state: State) -> None:
 
 @given(st.sampled_from([0.3, 0.5, 0.8, 1.0]), st.booleans(), states())
 def test_a_flotilla_goes_on_until_too_few_devices_work(alpha: float, literal: bool, state: State) -> None:
+    assume(state.running)
     chosen = policy("flotilla", alpha=alpha, literal=literal)
-    if not state.running:
-        return
     allocation = chosen.plan(state).allocation
     held = sum(map(len, state.staying.values()))
     formed = sum(map(len, state.formed.values()))
@@ -95,7 +98,9 @@ def test_a_flotilla_goes_on_until_too_few_devices_work(alpha: float, literal: bo
     elif literal or state.waiting or len(state.staying) < len(state.running):
         assert allocation == {}
     else:
-        assert allocation in ({}, state.staying)
+        idle = State.of(state.cluster, state.jobs, unavailable=state.unavailable, seed=state.seed)
+        is_best = _counts(chosen.plan(idle).allocation) == _counts(state.staying)
+        assert allocation == (state.staying if is_best else {}), "it goes on where a new flotilla would be the same"
 
 
 def test_the_drain_by_hand() -> None:
@@ -120,6 +125,23 @@ def test_a_round_that_cannot_be_bettered_goes_on() -> None:
     assert policy("flotilla", literal=True).plan(state).allocation == {}
     longer = State.of(Cluster((4,)), (job("a", 10, 20),), {"a": (2,)}, {"a": (2,), "b": (0, 1, 3)})
     assert policy("flotilla").plan(longer).allocation == {}
+
+
+@given(clusters, jobs(most=3))
+def test_a_round_goes_on_as_long_as_a_new_flotilla_would_be_the_same(
+    cluster: Cluster, unfinished: tuple[JobState, ...]
+) -> None:
+    chosen = policy("flotilla", alpha=1.0)
+    best = chosen.plan(State.of(cluster, unfinished)).allocation
+    left = set(range(cluster.size)).difference(*best.values())
+    assume(unfinished and len(best) == len(unfinished) and left)
+    formed = {**best, "finished": tuple(left)}
+    assert chosen.plan(State.of(cluster, unfinished, best, formed)).allocation == best
+    for name, (*fewer, last) in best.items():
+        if fewer:
+            formed = {**best, name: tuple(fewer), "finished": (*left, last)}
+            running = {job: formed[job] for job in best}
+            assert chosen.plan(State.of(cluster, unfinished, running, formed)).allocation == {}, "it can have more"
 
 
 def test_a_homogeneous_round_waits_for_all_of_its_subset() -> None:

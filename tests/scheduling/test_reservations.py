@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.job_state import JobState
@@ -144,6 +144,7 @@ def followed(job: Demand, reservation: Reservation, later: float) -> Demand:
 @settings(max_examples=80)
 def test_all_at_once_keeps_within_the_machine(jobs: list[Demand], devices: int) -> None:
     found = fill_jointly(jobs, 0.0, devices)
-    if found is not None:
-        assert most_reserved(found.values()) <= devices
-        assert all(trained(found[job.name], job, 0.0) >= job.samples for job in jobs)
+    assume(found is not None)
+    assert found is not None
+    assert most_reserved(found.values()) <= devices
+    assert all(trained(found[job.name], job, 0.0) >= job.samples for job in jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fleet.scheduling.elasticflow.shares import Levels, Timetable, Window, fill, fill_with_restarts, lost, slot_at
@@ -97,8 +97,8 @@ def test_no_levels_under_the_same_ceiling_need_fewer_devices(free: list[int], wo
     window = Window.of(0.0, 10.0 * len(free), 10.0)
     assert window is not None
     numbers = fill(LEVELS, float(work), window, np.array(free))
-    if numbers is None:
-        return
+    assume(numbers is not None)
+    assert numbers is not None
     top = int(numbers.max())
     ranges = [range(min(top, int(LEVELS.fitting[devices])) + 1) for devices in free]
     enough = (list(x) for x in itertools.product(*ranges) if sum(LEVELS.rates[i] for i in x) * 10 >= work)

@@ -8,7 +8,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated.one_stream_bound import one_stream_bound
@@ -76,9 +76,9 @@ def test_the_envelope_is_concave_and_above_all_rates(limit: int, one: tuple[JobS
 def test_never_above_the_best_mix_of_whole_allocations(
     candidates: tuple[JobState, ...], devices: int, data: st.DataObject
 ) -> None:
-    if candidates:
-        samples = np.array(data.draw(samples_of(len(candidates))))
-        assert water_fill(candidates, samples, devices).seconds <= _best_mix(candidates, samples, devices) * (1 + 1e-9)
+    assume(candidates)
+    samples = np.array(data.draw(samples_of(len(candidates))))
+    assert water_fill(candidates, samples, devices).seconds <= _best_mix(candidates, samples, devices) * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,8 +158,7 @@ def _linear(index: int) -> JobState:
 def test_shares_fill_the_machine_or_a_job_is_at_its_peak(
     candidates: tuple[JobState, ...], devices: int, data: st.DataObject
 ) -> None:
-    if not candidates:
-        return
+    assume(candidates)
     samples = np.array(data.draw(samples_of(len(candidates))))
     filling = water_fill(candidates, samples, devices)
     assert filling.shares.sum() <= devices * (1 + 1e-9)
@@ -174,8 +173,7 @@ def test_shares_fill_the_machine_or_a_job_is_at_its_peak(
 def test_one_stream_is_bounded_from_above_by_one_after_the_other(
     candidates: tuple[JobState, ...], devices: int, data: st.DataObject
 ) -> None:
-    if not candidates:
-        return
+    assume(candidates)
     samples = np.array(data.draw(samples_of(len(candidates))))
     bound = one_stream_bound(candidates, samples, devices, steps=20)
     fastest = np.array([member.rate.useful(min(member.limit, devices))[1][-1] for member in candidates])
