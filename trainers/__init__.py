@@ -5,7 +5,7 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 """
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
-from trainers.convergence import Stop, converged
+from trainers.convergence.convergence import Stop, converged
 from trainers.group import Group, blocks_of
 from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.plan import BatchPlan

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
+from trainers.convergence.stop_agreement import StopAgreement
 from trainers.repeatable.random_state import seed_everything
-from trainers.stop_agreement import StopAgreement
 from trainers.task import Batch, Task, batch_size_of, name_of, seed_of
 from trainers.trainer import Trainer
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, misfit
 from trainers.group import Group
-from trainers.metrics import means
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Buckets, Layout

@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import read_rate_table
+from fleet.simulator.rates.rate_tables import read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 

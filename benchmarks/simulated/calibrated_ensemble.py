@@ -16,10 +16,10 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rates import RunRates
+from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.trace import Trace
 

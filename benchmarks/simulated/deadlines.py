@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import RateTable, read_rate_table
+from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 

@@ -17,10 +17,10 @@ from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.queues.gang import take_gang
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.kind_machine import KindMachine
-from fleet.simulator.kind_rates import MIXED_KINDS, read_kind_rates
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.kind_machine import KindMachine
 from fleet.simulator.outcome import Outcome
+from fleet.simulator.rates.kind_rates import MIXED_KINDS, read_kind_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
 

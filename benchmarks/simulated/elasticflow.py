@@ -13,9 +13,9 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import RateTable, read_rates
+from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, read_trace
 

@@ -24,7 +24,7 @@ from benchmarks.simulated.calibrated_ensemble import (
 )
 from benchmarks.simulated.part import Part
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
+from fleet.simulator.machines.arrivals import Costs
 
 Floats = npt.NDArray[np.float64]
 

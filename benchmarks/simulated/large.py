@@ -11,9 +11,9 @@ from time import process_time
 from benchmarks.simulated.part import Part
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import RateTable
+from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Synthetic, Trace, synthetic_trace
 

@@ -8,9 +8,9 @@ from typing import Any
 from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.pollux_machine import PolluxMachine
-from fleet.simulator.pollux_rates import read_pollux_rates
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.pollux_machine import PolluxMachine
+from fleet.simulator.rates.pollux_rates import read_pollux_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 

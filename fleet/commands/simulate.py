@@ -20,10 +20,10 @@ from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
 if TYPE_CHECKING:
     from fleet.scheduling.model.cluster import Cluster
-    from fleet.simulator.arrivals import Costs
-    from fleet.simulator.comparison import Comparison
+    from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.workload import Workload
+    from fleet.simulator.machines.arrivals import Costs
     from fleet.simulator.outcome import Outcome
-    from fleet.simulator.workload import Workload
 
 WIDE = 200
 """Characters of a line that goes to no terminal."""
@@ -111,9 +111,9 @@ def simulate(
 
     Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
     """
-    from fleet.simulator.cases import cases_of
-    from fleet.simulator.comparison import Comparison
-    from fleet.simulator.failures import failures_of
+    from fleet.simulator.comparing.cases import cases_of
+    from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.failures import failures_of
 
     with mendable():
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges)
@@ -138,7 +138,7 @@ def _workload(
     trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
     draw_models: bool, tightness: str | None, batch_ranges: bool,
 ) -> Workload:  # fmt: skip
-    from fleet.simulator.workload import Workload, synthetic_of
+    from fleet.simulator.comparing.workload import Workload, synthetic_of
 
     drawn = None if synthetic is None else synthetic_of(synthetic)
     bounds = None if tightness is None else _bounds(tightness)
@@ -156,8 +156,8 @@ def _bounds(text: str) -> tuple[float, float]:
 
 
 def _cluster(shape: str | None, workload: Workload) -> Cluster:
-    from fleet.simulator.cluster_shape import read_cluster
-    from fleet.simulator.workload import cluster_of_run
+    from fleet.simulator.comparing.cluster_shape import read_cluster
+    from fleet.simulator.comparing.workload import cluster_of_run
 
     if shape is not None:
         return read_cluster(shape)
@@ -168,8 +168,8 @@ def _cluster(shape: str | None, workload: Workload) -> Cluster:
 
 def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
     """The costs that the options ask for; else the run's."""
-    from fleet.simulator.arrivals import Costs
-    from fleet.simulator.workload import costs_of_run
+    from fleet.simulator.comparing.workload import costs_of_run
+    from fleet.simulator.machines.arrivals import Costs
 
     paid = Costs() if workload.run is None else costs_of_run(workload.run)
     return Costs(paid.start if start is None else start, paid.restart if restart is None else restart)
@@ -189,7 +189,7 @@ def _check_targets(csv: Path | None, out: Path | None) -> None:
 
 def _checked(comparison: Comparison) -> tuple[int, list[str]]:
     """Load the workload, so that its mistakes are told at once; return the number of jobs, and notes."""
-    from fleet.simulator.workload import run_itself
+    from fleet.simulator.comparing.workload import run_itself
 
     trace, _, _ = comparison.load(comparison.cases[0].seed)
     notes = list(trace.notes)
@@ -222,7 +222,7 @@ def _processes(asked: int | None, cases: int) -> int:
 
 
 def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
-    from fleet.simulator.comparison import SimulationFailed, compare
+    from fleet.simulator.comparing.comparison import SimulationFailed, compare
 
     try:
         with _Ending() as ending, _progress(len(comparison.cases) * jobs) as progress:
@@ -286,7 +286,7 @@ def _write(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
 ) -> None:
     """Every file that is asked for, whole or not at all."""
-    from fleet.simulator.results import write_folder, write_jobs
+    from fleet.simulator.results.results import write_folder, write_jobs
 
     try:
         if csv is not None:
@@ -301,7 +301,7 @@ def _tell(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
 ) -> None:
     """The figures on standard output, and notes beside them."""
-    from fleet.simulator.results import PAGE, plain
+    from fleet.simulator.results.results import PAGE, plain
 
     if as_json:
         print(json.dumps(plain(comparison, outcomes), indent=1))
@@ -321,8 +321,8 @@ def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> 
     """A column a policy; so many tables one after another as the width asks for."""
     from rich.table import Table
 
-    from fleet.simulator.cluster_shape import shape_of
-    from fleet.simulator.side_by_side import columns, rows
+    from fleet.simulator.comparing.cluster_shape import shape_of
+    from fleet.simulator.results.side_by_side import columns, rows
 
     compared = columns(comparison.cases, outcomes)
     told = rows(compared)

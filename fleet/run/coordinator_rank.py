@@ -25,7 +25,7 @@ from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
-from fleet.run.session import Session
+from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
 from preprocess import CorruptLimitError
 

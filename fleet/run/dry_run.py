@@ -22,10 +22,10 @@ from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import chooses_batches, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
-from fleet.simulator.arrivals import Costs
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.run_machine import RunMachine, SpecRates
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound, Rounds
-from fleet.simulator.run_machine import RunMachine, SpecRates
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.spec_trace import KnownJob, spec_trace
 from fleet.spec import EnsembleSpec, Job, SpecError, check, importable

@@ -14,18 +14,18 @@ from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.signals import StopFlag
-from fleet.run.agreement import agree
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
-from fleet.run.libraries import load_reduction, warm_up
-from fleet.run.opened_data import open_data
-from fleet.run.rank_checks import check_mpi_threads, check_places
+from fleet.run.opening.agreement import agree
+from fleet.run.opening.libraries import load_reduction, warm_up
+from fleet.run.opening.opened_data import open_data
+from fleet.run.opening.rank_checks import check_mpi_threads, check_places
+from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json
 from fleet.run.ranks.trainer_rank import TrainerRank
-from fleet.run.whole_spec import whole_spec
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import InOrder
 from trainers.reduce.horovod import horovod_sum

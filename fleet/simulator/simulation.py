@@ -16,7 +16,7 @@ from fleet.simulator.books import BadPlan, Books
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, Reading
 from fleet.simulator.loss_curves import LossCurves
-from fleet.simulator.machine import Machine, StagedMachine
+from fleet.simulator.machines.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
 from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace

@@ -14,11 +14,11 @@ import yaml
 
 from fleet.run.dry_run import DryRun, make_plan
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.cases import cases_of
-from fleet.simulator.comparison import Comparison, simulate
+from fleet.simulator.comparing.cases import cases_of
+from fleet.simulator.comparing.comparison import Comparison, simulate
+from fleet.simulator.comparing.workload import Workload
+from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.workload import Workload
 from fleet.spec import load
 from tests.fleet.support.arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec
 

@@ -19,7 +19,7 @@ import pytest
 
 from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
-from fleet.simulator.arrivals import Costs
+from fleet.simulator.machines.arrivals import Costs
 from tests.fleet.support.arriving import DEVICES, JOBS, Arriving, draw, simulated, write_spec
 from tests.run.support.processes import FLEET, run
 

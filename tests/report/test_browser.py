@@ -17,10 +17,10 @@ import pytest
 from fleet.report.history import build_history
 from fleet.report.page import render
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.cases import cases_of
-from fleet.simulator.comparison import Comparison, compare
-from fleet.simulator.page import render as comparison_page
-from fleet.simulator.workload import Workload
+from fleet.simulator.comparing.cases import cases_of
+from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.workload import Workload
+from fleet.simulator.results.page import render as comparison_page
 
 Event = dict[str, Any]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")

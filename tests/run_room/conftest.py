@@ -14,13 +14,13 @@ import pytest
 from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from fleet.run.opened import Opened, open_run
-from fleet.run.output import output_to
 from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import DataFacts, Rehearsal, Runtime
 from fleet.run.ranks.stack_board import Board
-from fleet.run.ready import make_ready
+from fleet.run.stages.opened import Opened, open_run
+from fleet.run.stages.output import output_to
+from fleet.run.stages.ready import make_ready
 from fleet.run.wire import Wire
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SampleLayout

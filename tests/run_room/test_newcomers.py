@@ -10,10 +10,10 @@ import pytest
 
 from fleet.coordination.protocol import TO_TRAINER, AddJob, Mailbox
 from fleet.run.lanes import RingPlan, ring_plan
-from fleet.run.newcomers import Newcomers
-from fleet.run.opened import Opened
 from fleet.run.ranks.rank import Rank
-from fleet.run.rated import rate
+from fleet.run.stages.newcomers import Newcomers
+from fleet.run.stages.opened import Opened
+from fleet.run.stages.rated import rate
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec

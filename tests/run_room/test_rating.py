@@ -15,10 +15,10 @@ from fleet.coordination.protocol import Left
 from fleet.profiling.plan import Measurement
 from fleet.profiling.profiler import Result
 from fleet.profiling.rating import Rating
-from fleet.run.books import record_of
 from fleet.run.chosen_batches import Batches
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
+from fleet.run.stages.books import record_of
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.state import Cluster
 

@@ -14,11 +14,11 @@ import pytest
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Mailbox, SetBatch, SkipSamples
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
-from fleet.run.opened import Opened
 from fleet.run.ranks.rank import Rank
-from fleet.run.rated import rate
-from fleet.run.ready import make_ready
-from fleet.run.session import Session
+from fleet.run.stages.opened import Opened
+from fleet.run.stages.rated import rate
+from fleet.run.stages.ready import make_ready
+from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
 from fleet.run_directory.directory import RunDirectory, RunDirectoryError
 from fleet.run_directory.journal import read_journal

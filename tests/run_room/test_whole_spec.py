@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from fleet.run.bad_input import BadInput
+from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.ranks.options import RunOptions
-from fleet.run.whole_spec import whole_spec
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.spec import EnsembleSpec, SpecError
 

@@ -15,12 +15,12 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.batch_range_machine import BatchRangeMachine
-from fleet.simulator.batch_rates import BatchRates
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.batch_range_machine import BatchRangeMachine
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import RateTable
+from fleet.simulator.rates.batch_rates import BatchRates
+from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace

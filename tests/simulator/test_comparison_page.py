@@ -11,13 +11,13 @@ import plotly.graph_objects
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.cases import Case, cases_of
-from fleet.simulator.comparison import Comparison, compare
-from fleet.simulator.figures import POINTS
+from fleet.simulator.comparing.cases import Case, cases_of
+from fleet.simulator.comparing.comparison import Comparison, compare
+from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.page import render
-from fleet.simulator.side_by_side import columns, rows
-from fleet.simulator.workload import Workload, synthetic_of
+from fleet.simulator.results.figures import POINTS
+from fleet.simulator.results.page import render
+from fleet.simulator.results.side_by_side import columns, rows
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written
 

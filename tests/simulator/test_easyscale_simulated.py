@@ -26,10 +26,10 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.kind_machine import KindMachine
-from fleet.simulator.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
-from fleet.simulator.machines import machine_for
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.kind_machine import KindMachine
+from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.published import published

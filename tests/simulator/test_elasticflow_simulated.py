@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.placing.buddy import BuddyTree
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import read_rates
+from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.scheduling.support.blocks import is_block

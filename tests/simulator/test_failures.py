@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.simulator.failures import DrawnFailures, failures_of, read_failures
+from fleet.simulator.comparing.failures import DrawnFailures, failures_of, read_failures
 from fleet.simulator.simulation import Failure
 from fleet.simulator.traces import JobColumns, Trace, TraceError
 from tests.simulator.support.trace_files import written

@@ -15,9 +15,9 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
 from fleet.simulator.lanes import Lane, Lanes, Reader
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

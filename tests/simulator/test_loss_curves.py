@@ -18,8 +18,8 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import epochs_from_losses
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
-from fleet.simulator.machine import MeasuredMachine
-from fleet.simulator.rates import RunRates
+from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 from tests.simulator.support.published import published

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
 from fleet.simulator.fairness import finish_time_fairness
-from fleet.simulator.figures import time_means
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rate_tables import RateTable
-from fleet.simulator.rates import Rates
+from fleet.simulator.rates.rate_tables import RateTable
+from fleet.simulator.rates.rates import Rates
+from fleet.simulator.results.figures import time_means
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import clusters, traces

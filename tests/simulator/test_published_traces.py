@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleet.simulator.kind_rates import MIXED_KINDS, KindRates
-from fleet.simulator.pollux_rates import PolluxRates
-from fleet.simulator.rate_tables import RateTable, read_rate_table, read_rates
-from fleet.simulator.rates import Rates, check_rates
+from fleet.simulator.rates.kind_rates import MIXED_KINDS, KindRates
+from fleet.simulator.rates.pollux_rates import PolluxRates
+from fleet.simulator.rates.rate_tables import RateTable, read_rate_table, read_rates
+from fleet.simulator.rates.rates import Rates, check_rates
 from fleet.simulator.traces import Trace, TraceJob, read_trace
 from tests.simulator.support.published import published
 

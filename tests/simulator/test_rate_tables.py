@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.rates import RateCurve
-from fleet.simulator.kind_rates import FREE, MIXED_KINDS, KindRates
-from fleet.simulator.pollux_rates import PolluxRates, Step
-from fleet.simulator.rate_tables import RateTable, read_rate_table, read_rates
-from fleet.simulator.rates import RunRates, UnknownRate
+from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, KindRates
+from fleet.simulator.rates.pollux_rates import PolluxRates, Step
+from fleet.simulator.rates.rate_tables import RateTable, read_rate_table, read_rates
+from fleet.simulator.rates.rates import RunRates, UnknownRate
 from fleet.simulator.traces import TraceError, TraceJob
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written

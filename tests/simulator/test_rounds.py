@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.run_machine import RunMachine, SpecRates
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound, Rounds
-from fleet.simulator.run_machine import RunMachine, SpecRates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from fleet.commands.cli import app
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
-from fleet.simulator.arrivals import Costs
-from fleet.simulator.comparison import SimulationFailed
-from fleet.simulator.machine import MeasuredMachine
-from fleet.simulator.rate_tables import read_rates
+from fleet.simulator.comparing.comparison import SimulationFailed
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
+from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
 from tests.simulator.support import trace_files
@@ -321,7 +321,7 @@ def test_a_policy_that_cannot_be_followed_fails_alone(files: list[str], monkeypa
     def failing(*_: object) -> None:
         raise SimulationFailed("fifo, seed 0: job b is given 9 devices")
 
-    monkeypatch.setattr("fleet.simulator.comparison.compare", failing)
+    monkeypatch.setattr("fleet.simulator.comparing.comparison.compare", failing)
     code, _, error = simulate(*files, "--cluster", "1x4", "--policy", "fifo")
     assert (code, error) == (1, "fleet: fifo, seed 0: job b is given 9 devices\n")
 

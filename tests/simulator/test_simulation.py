@@ -12,9 +12,9 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
 from fleet.simulator.books import BadPlan
-from fleet.simulator.machine import MeasuredMachine
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob

@@ -10,9 +10,9 @@ from benchmarks.simulated.profiled_machine import ProfiledMachine
 from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, published_profiles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
-from fleet.simulator.arrivals import Costs
+from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rates import UnknownRate
+from fleet.simulator.rates.rates import UnknownRate
 from fleet.simulator.simulation import Failure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched

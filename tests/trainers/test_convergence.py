@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers import Stop, converged
-from trainers.convergence import is_better
+from trainers.convergence.convergence import is_better
 
 
 def test_the_last_epoch_ends_a_job() -> None:

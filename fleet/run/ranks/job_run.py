@@ -18,7 +18,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
 from trainers import Batch, Stop, Trainer, checkpoint, converged
-from trainers.stop_agreement import StopAgreement
+from trainers.convergence.stop_agreement import StopAgreement
 
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together

@@ -1,0 +1,1 @@
+"""A session in its stages: ready, opened, rated, running."""

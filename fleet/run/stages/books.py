@@ -1,0 +1,85 @@
+"""The books of a run as a session opens them: what the journal and the checkpoints tell of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fleet.coordination.bookkeeper import Bookkeeper, recall
+from fleet.coordination.checkpointed import Standing, standing
+from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.run.chosen_batches import Batches
+from fleet.run.mixed_kinds import mixes_kinds
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.skipped_samples import SkippedBook
+from fleet.run.stages.output import Output
+from fleet.run.wire import Wire
+from fleet.run_directory.journal import read_journal
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.policies import Policy, chooses_batches
+from fleet.spec import Job
+
+
+@dataclass(frozen=True)
+class Books:
+    """What a session keeps account of.
+
+    Attributes:
+        keeper: of the ledger and the journal.
+        skipped: of samples that could not be made.
+        batches: that the policy chose.
+        found: where jobs stood by their checkpoints when the session began; those that were done are left out.
+    """
+
+    keeper: Bookkeeper
+    skipped: SkippedBook
+    batches: Batches
+    found: Mapping[str, Standing]
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of jobs, devices and rounds."""
+        return self.keeper.ledger
+
+
+def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
+    """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
+    batches = Batches(rank, wire.to_trainers, chooses_batches(policy))
+    ledger, spec = _ledger(rank, batches), rank.runtime.spec
+    recall(ledger, read_journal(output.directory.journal))
+    found = {job.name: stands(rank, job.name) for job in ledger.unfinished}
+    for name, place in found.items():
+        ledger.stands_at(name, place)
+    batches.restore(ledger)
+    limits = {name: data.corrupt_limit for name, data in spec.data.items() if name in rank.runtime.facts}
+    skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
+    for order in skipped.orders():
+        wire.to_preprocessors(order)
+    return Books(Bookkeeper(ledger, output.journal), skipped, batches, found)
+
+
+def stands(rank: Rank, job: str) -> Standing:
+    """Where a job stands by its checkpoints."""
+    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
+
+
+def _ledger(rank: Rank, batches: Batches) -> Ledger:
+    spec = rank.runtime.spec
+    jobs = [record_of(job, rank.runtime, rank.cluster.device_name, batches) for job in spec.jobs]
+    return Ledger(rank.cluster.cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin)
+
+
+def record_of(job: Job, runtime: Runtime, device: str, batches: Batches) -> JobRecord:
+    """The line of a job that has not begun."""
+    mixed_kinds, _ = mixes_kinds(runtime, job.name, device)
+    samples = runtime.data_of(job.name).samples
+    state = JobState(
+        job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
+        arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
+        priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
+        remaining=job.stop.epochs * samples, epoch=samples,
+    )  # fmt: skip
+    return JobRecord.of(state, f"{data_key(job)}/{job.seed}", batches.range_of(job, samples))

@@ -1,0 +1,83 @@
+"""What a session writes into the journal before anything happens in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from importlib.metadata import version
+
+import fleet
+from fleet.machine.binding_table import binding_table
+from fleet.machine.horovod import NOT_BIT_FOR_BIT
+from fleet.profiling.sizing import Size
+from fleet.run.console import rank_console
+from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.stages.books import Books
+from fleet.run.stages.ready import Ready
+from fleet.run_directory.journal import Journal
+from fleet.scheduling.policies import Policy
+from fleet.spec import Job, spec_hash
+
+
+def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
+    """Write what the run is, on which machine, and what its checkpoints say that the journal does not."""
+    rank, journal = ready.rank, books.keeper.journal
+    _write_session(rank, policy, books.ledger.sessions, journal)
+    journal.write("cluster", **rank.cluster.record())
+    for job in rank.runtime.spec.jobs:
+        write_job(journal, rank.runtime, job, ready.sizes[job.name])
+    for job in books.batches.idle(rank.runtime.spec.jobs):
+        text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
+        journal.write("warning", text=text, job=job.name)
+    _write_found(books)
+    for text in _warnings(rank):
+        journal.write("warning", text=text, job=None)
+    if books.ledger.sessions == 0:
+        rank_console().print(binding_table(rank.cluster))
+
+
+def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:
+    """Write down what a job is."""
+    journal.write(
+        "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
+        parameter_bytes=size.parameter_bytes,
+        virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
+        samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
+        arrival=job.arrival, deadline=job.deadline, priority=job.priority, guaranteed=job.guaranteed,
+    )  # fmt: skip
+
+
+def _write_session(rank: Rank, policy: Policy, number: int, journal: Journal) -> None:
+    spec, rehearsal = rank.runtime.spec, rank.runtime.rehearsal
+    versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
+    journal.write(
+        "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
+        spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
+        rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=rank.options.reduce,
+    )  # fmt: skip
+
+
+def _write_found(books: Books) -> None:
+    """Write down which jobs were done before the journal could say so, and whose checkpoints are all damaged."""
+    for name, found in books.found.items():
+        if found.ended:
+            books.keeper.record(
+                "done", round=None, job=name, devices=[], epoch=found.epoch, why=found.ended, metrics=found.metrics,
+                checkpoint=found.path,
+            )  # fmt: skip
+    for name, found in books.found.items():
+        if found.rejected and found.path is None:
+            damage = "; ".join(map(str, found.rejected))
+            text = f"no checkpoint of {name} can be used, it begins anew: {damage}"
+            books.keeper.journal.write("warning", text=text, job=name)
+
+
+def _warnings(rank: Rank) -> Iterator[str]:
+    """What a person should know of how the run was started."""
+    yield from rank.warnings
+    if rank.options.reduce == "horovod":
+        yield NOT_BIT_FOR_BIT
+    wanted, trainers = rank.runtime.spec.resources.trainers, len(rank.cluster.trainers)
+    if wanted is not None and wanted != trainers:
+        yield f"the spec asks for {wanted} trainers, the launcher started ranks for {trainers}: {trainers} train"

@@ -1,0 +1,130 @@
+"""Takes into a run that goes on the jobs that `fleet add` offers."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.protocol import AddJob
+from fleet.profiling.sizing import Size, assumed_rate, size_of
+from fleet.run.bad_input import BadInput
+from fleet.run.input_checks import check_memory
+from fleet.run.lanes import RingPlan, largest_batch
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.stages.books import record_of
+from fleet.run.stages.first_words import write_job
+from fleet.run.stages.opened import Opened
+from fleet.run_directory.added_jobs import AddedJobs, JobMapping
+from fleet.scheduling.model.rates import RateCurve
+from fleet.spec import Job
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class _Newcomer:
+    """A job that can be taken in. runtime: with it; source: of its rates."""
+
+    job: Job
+    runtime: Runtime
+    size: Size
+    record: JobRecord
+    curve: RateCurve
+    source: str
+
+
+class Newcomers:
+    """Rank 0's part in `fleet add`.
+
+    Args:
+        opened: the run, whose books and ranks learn of them.
+        ring: of every node; what it cannot carry is refused.
+    """
+
+    def __init__(self, opened: Opened, ring: RingPlan) -> None:
+        self._opened, self._ring = opened, ring
+        self._rank, self._sizes = opened.rank, opened.ready.sizes
+        self._ledger, self._journal = opened.books.ledger, opened.output.journal
+        self._offers = AddedJobs(opened.output.directory.path)
+        self._looked = -float("inf")
+
+    def take_in(self) -> None:
+        """Look for offers, at most once a second while there is other work; take in what fits, refuse the rest."""
+        now = time.monotonic()
+        if self._ledger.unfinished and now - self._looked < SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = now
+        for name, job in self._offers.offers().items():
+            if not self._has_room():
+                return  # until a job has ended
+            try:
+                newcomer = self._judged(name, job)
+            except Exception as error:  # whatever a newcomer's code does, the run goes on
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                self._offers.refuse(name, why)
+                self._journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
+            else:
+                self._take_in(newcomer)
+
+    def _has_room(self) -> bool:
+        """Whether each of the run's jobs, and one more, could have a lane at the same time."""
+        groups = min(self._ledger.cluster.size, len(self._ledger.unfinished) + 1)
+        return groups < self._ring.lanes
+
+    def _judged(self, name: str, mapping: JobMapping | None) -> _Newcomer:
+        """Return what the run has to know of an offer; an error says why it cannot be taken in."""
+        if mapping is None:
+            raise BadInput("the file holds no job; use `fleet add`")
+        if name in self._ledger.jobs:
+            raise BadInput("the run has a job of this name; choose another")
+        offered = Job.model_validate(mapping)
+        job = offered.model_copy(update={"arrival": self._journal.seconds() + offered.arrival})
+        importlib.invalidate_caches()  # its module may be younger than this process
+        runtime = self._rank.runtime.with_job(job)
+        size = self._check(runtime, job)
+        record = record_of(job, runtime, self._rank.cluster.device_name, self._opened.books.batches)
+        rates = self._opened.ready.known.of(runtime, name)
+        curve = self._curve(job, rates or {1: self._guess(size)})
+        return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
+
+    def _take_in(self, new: _Newcomer) -> None:
+        """Let everybody know, the run directory first."""
+        job, mapping = new.job, new.job.model_dump(mode="json")
+        self._offers.take(mapping)
+        self._rank.runtime = new.runtime
+        self._sizes[job.name] = new.size
+        self._opened.wire.to_trainers(AddJob(mapping))
+        self._ledger.added(new.record)
+        write_job(self._journal, new.runtime, job, new.size)
+        self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
+
+    def _check(self, runtime: Runtime, job: Job) -> Size:
+        """Return the job's size; BadInput if this run cannot carry it."""
+        key, ring = data_key(job), self._ring.samples
+        if key not in runtime.facts:
+            raise BadInput(f"its data, {key}, is none of those that the run has open: {', '.join(runtime.facts)}")
+        needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
+        if needed > ring:
+            raise BadInput(
+                f"its step of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
+                "give it a smaller batch, or add it while the run stands still: the next start makes a larger ring"
+            )
+        size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
+        check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})
+        return size
+
+    def _curve(self, job: Job, rates: dict[int, float]) -> RateCurve:
+        return RateCurve(rates, per_node=max(self._ledger.cluster.devices_per_node), workers=job.virtual_workers)
+
+    def _guess(self, size: Size) -> float:
+        """Samples/s on one device, from how fast the devices work on the other jobs; training refines it."""
+        rated = {job.name: float(job.curve(1)) for job in self._ledger.jobs.values() if job.curve is not None}
+        speeds = [rate * (self._sizes[name].operations or 0.0) for name, rate in rated.items() if name in self._sizes]
+        speeds = [speed for speed in speeds if speed > 0]
+        if size.operations and speeds:
+            return median(speeds) / size.operations
+        kind = self._rank.cluster.device_name.split(":")[0]
+        return median(rated.values()) if rated else assumed_rate(size, kind)

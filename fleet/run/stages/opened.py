@@ -1,0 +1,69 @@
+"""The second stage of a session: its books and its journal are open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.machine.walltime_of_allocation import find_allocation
+from fleet.run.ranks.rank import Rank
+from fleet.run.stages.books import Books, open_books
+from fleet.run.stages.first_words import write_first_words
+from fleet.run.stages.output import Output
+from fleet.run.stages.ready import Ready
+from fleet.run.walltime import Walltime
+from fleet.run.wire import Wire
+from fleet.run_directory.ensemble_file import EnsembleFile
+from fleet.scheduling.policies import Policy, policy
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A run that has begun, or gone on.
+
+    Attributes:
+        ready: what was checked.
+        wire: to the other ranks.
+        output: what is written as the run goes.
+        policy: the spec's.
+        books: what is kept account of.
+        walltime: says when the run must stop.
+    """
+
+    ready: Ready
+    wire: Wire
+    output: Output
+    policy: Policy
+    books: Books
+    walltime: Walltime
+
+    @property
+    def rank(self) -> Rank:
+        return self.ready.rank
+
+    def save(self, status: str = "stopped") -> None:
+        """Write run.json as it were if the run ended now, with this status."""
+        self.output.directory.write_run_json(self._run_json(status))
+
+    def _run_json(self, status: str) -> dict[str, Any]:
+        spec = self.rank.runtime.spec
+        more = {
+            "name": spec.name,
+            "rehearsal": self.rank.runtime.rehearsal is not None,
+            "skipped_samples": self.books.skipped.counts,
+            "reduce": self.rank.options.reduce,
+        }
+        return self.books.ledger.run_json(status, spec.policy.name, self.output.journal.seconds(), **more)
+
+
+def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
+    """Open the books, and write down what the run is and where it stands."""
+    rank = ready.rank
+    spec = rank.runtime.spec
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    books = open_books(rank, wire, output, chosen)
+    write_first_words(ready, chosen, books)
+    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in rank.runtime.facts.items()}
+    EnsembleFile(str(spec.folder), rank.runtime.spec.to_mapping(), lengths).write(output.directory.path)
+    walltime = Walltime(rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal)
+    return Opened(ready, wire, output, chosen, books, walltime)

@@ -1,0 +1,81 @@
+"""The third stage of a session: it is known how fast each job trains, and how many preprocessors that takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.profiling.batch_ends import BatchEnds
+from fleet.profiling.profiler import Effort, Profiler, Waiting
+from fleet.profiling.rating import Rating
+from fleet.profiling.store import Profile
+from fleet.run.ranks.rank import Rank
+from fleet.run.stages.opened import Opened
+from fleet.run_directory.directory import RunDirectory
+
+PROFILE_SECONDS = 8.0  # of one measurement of a slow job
+
+
+@dataclass(frozen=True)
+class Rated:
+    """A run whose jobs have rate curves, other than those that failed; writers: preprocessors that are needed."""
+
+    opened: Opened
+    writers: int
+
+
+def rate(opened: Opened) -> Rated:
+    """Give every unfinished job a rate curve, unless a stop is asked for."""
+    begin = perf_counter()
+    rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
+    profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
+    rating = Rating(profiler, keeper, known.of_all(), known.begun())
+    rating.rate()
+    ends = BatchEnds(profiler, keeper, partial(known.alone, rank.runtime))
+    ends.rate()
+    _fail_unmeasured(rating, keeper)
+    streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
+    data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
+    writers = rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
+    if profiler is not None and not rank.stop.raised:
+        _store(_measured(rating, ends, opened), opened.output.directory, rank)
+    keeper.ledger.charged("profiling", perf_counter() - begin)
+    return Rated(opened, writers)
+
+
+def _profiler(opened: Opened) -> Profiler:
+    rank, wire, settings = opened.rank, opened.wire, opened.rank.runtime.spec.profile
+    waiting = Waiting(rank.runtime.timeout, wire.failure_or_loss, rank.stop, opened.books.skipped.take)
+    effort = Effort(settings.batches, settings.timed, PROFILE_SECONDS)
+    return Profiler(wire.mailbox, rank.cluster, effort, waiting, wire.next_tag, opened.walltime)
+
+
+def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
+    """A job whose code raises while it is measured is failed; the others go on."""
+    for name, result in rating.failures.items():
+        left = result.failure
+        assert left is not None
+        keeper.record(
+            "failed", round=None, job=name, devices=result.devices, epoch=keeper.ledger.jobs[name].epoch,
+            error=left.error, traceback=left.traceback,
+        )  # fmt: skip
+
+
+def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> Profile:
+    """All that is known now, under fingerprints by which other runs find it."""
+    rank = opened.rank
+    device = rank.cluster.device_name
+    own = {job.name: rank.runtime.fingerprint(job.name, device) for job in rank.runtime.spec.jobs}
+    others = {opened.books.batches.fingerprint(*key, device): {1: rate} for key, rate in ends.measured.items()}
+    return rating.profile(own).with_rates(others)
+
+
+def _store(profile: Profile, directory: RunDirectory, rank: Rank) -> None:
+    """Add what was measured to what the run knew, and write it where the user asked for it."""
+    if directory.profile.exists():
+        profile = Profile.read(directory.profile).updated(profile)
+    profile.write(directory.profile)
+    if rank.options.rates is not None:
+        profile.write(rank.options.rates)

@@ -1,0 +1,69 @@
+"""The fourth stage of a session: the rings are made, and the policy's allocations are trained."""
+
+from __future__ import annotations
+
+from fleet.coordination.checkpointed import Standing
+from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.crew import Crew
+from fleet.coordination.live_executor import LiveExecutor
+from fleet.coordination.open_lanes import OpenLanes
+from fleet.coordination.outside import Outside
+from fleet.coordination.protocol import MakeRing
+from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.stages.books import stands
+from fleet.run.stages.newcomers import Newcomers
+from fleet.run.stages.opened import Opened
+from fleet.run.stages.rated import Rated
+from fleet.run.throttle import Seldom
+
+GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
+
+
+class Running(Outside):
+    """A run whose ranks train; it is what its coordinator knows of the run around it.
+
+    Args:
+        opened: with its books.
+        executor: carries the policy's allocations out.
+        newcomers: are taken in meanwhile.
+    """
+
+    def __init__(self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers) -> None:
+        self._opened, self._executor, self._newcomers = opened, executor, newcomers
+        self._save = Seldom(opened.save)  # it grows with jobs and rounds
+
+    def train(self) -> None:
+        """Drive the policy until the jobs are done, or a stop is asked for."""
+        opened = self._opened
+        opened.save()
+        silence = opened.rank.runtime.timeout + GRACE_SECONDS
+        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
+
+    def stop_requested(self) -> bool:
+        return self._opened.walltime()
+
+    def take_in(self) -> None:
+        self._newcomers.take_in()
+
+    def set_batch(self, job: str, batch: int) -> None:
+        self._opened.books.batches.set(job, batch)
+
+    def save(self) -> None:
+        self._save()
+
+    def stands(self, job: str) -> Standing:
+        return stands(self._opened.rank, job)
+
+
+def start(rated: Rated) -> Running:
+    """Have the rings made on all nodes."""
+    opened, writers = rated.opened, rated.writers
+    rank, wire = opened.rank, opened.wire
+    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), writers)
+    order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
+    wire.to_trainers(order)
+    wire.to_preprocessors(order)
+    crew = Crew(wire.mailbox, rank.cluster, writers, wire.failure, wire.lost)
+    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
+    executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take)
+    return Running(opened, executor, Newcomers(opened, ring))

@@ -1,0 +1,65 @@
+"""One start of a run, on rank 0: ready, opened, rated, running, ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
+from fleet.run.console import show_result
+from fleet.run.ranks.rank import Rank
+from fleet.run.stages.opened import Opened, open_run
+from fleet.run.stages.output import output_to
+from fleet.run.stages.rated import rate
+from fleet.run.stages.ready import make_ready
+from fleet.run.stages.running import start
+from fleet.run.wire import Wire
+
+
+@dataclass(frozen=True)
+class Session:
+    """One start of a run.
+
+    Args:
+        rank: rank 0.
+        wire: to the other ranks.
+    """
+
+    rank: Rank
+    wire: Wire
+
+    def run(self) -> int:
+        """Check, begin or go on, measure, train, report; returns the exit code."""
+        ready = make_ready(self.rank)
+        with output_to(ready.directory, len(self.rank.runtime.spec.jobs)) as output:
+            opened = open_run(ready, self.wire, output)
+            try:
+                opened.books.skipped.check()
+                opened.walltime.announce()
+                rated = rate(opened)
+                if self.rank.options.profile is None:
+                    start(rated).train()
+            except Exception:
+                opened.save()
+                raise
+            return _end(opened)
+
+
+def _end(opened: Opened) -> int:
+    """Write how it ended, make the report, print the result."""
+    output, ledger = opened.output, opened.books.ledger
+    status = _status(opened)
+    seconds = output.journal.seconds()
+    output.journal.write("ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds)
+    opened.save(status)
+    output.view.close()
+    if opened.rank.options.profile is None:
+        show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
+    return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
+
+
+def _status(opened: Opened) -> str:
+    """How the run stands; one that only measures is done once that is."""
+    ledger, rank = opened.books.ledger, opened.rank
+    if rank.options.profile is None or rank.stop.raised:
+        return ledger.status
+    return "failed" if any(job.status == "failed" for job in ledger.jobs.values()) else "done"

@@ -1,0 +1,180 @@
+"""Policies side by side on the same jobs: every case in a process of its own, and the same figures as one by one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.policies import policy
+from fleet.simulator.books import BadPlan
+from fleet.simulator.comparing.cases import Case
+from fleet.simulator.comparing.failures import DrawnFailures, read_failures
+from fleet.simulator.comparing.workload import Workload
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.machine import Machine
+from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.simulation import Failure, Premises, Simulation
+from fleet.simulator.traces.problem import TraceError
+from fleet.simulator.traces.trace import Trace
+
+LOOK_AGAIN = 0.5
+"""Seconds after which a wait for processes looks whether one of them died."""
+
+
+class SimulationFailed(RuntimeError):
+    """A simulation did not come to its end; the text names the policy and says why."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The simulation to play: plain data, from which any process loads the same jobs.
+
+    Attributes:
+        workload: jobs and rates.
+        cluster: the machine.
+        cases: policies and seeds.
+        costs: costs of moves.
+        failures: failures of nodes: drawn, from a file, or none.
+        slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
+        guaranteed: priority from which a job takes devices from others at once; None: none does.
+
+    Raises:
+        ValueError: a negative slack.
+    """
+
+    workload: Workload
+    cluster: Cluster
+    cases: tuple[Case, ...]
+    costs: Costs = field(default_factory=Costs)
+    failures: DrawnFailures | Path | None = None
+    slack: float = 0.0
+    guaranteed: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.slack >= 0:
+            raise ValueError(f"slack is {self.slack} samples; it must be 0 or more")
+
+    def load(self, seed: int) -> tuple[Trace, Machine, tuple[Failure, ...]]:
+        """The workload of that seed.
+
+        Raises:
+            ValueError: a file cannot be used, or the parts do not go together.
+        """
+        trace, rates = self.workload.load(seed)
+        machine = machine_for(self.cluster, rates, self.costs, self.guaranteed)
+        if isinstance(self.failures, DrawnFailures):
+            return trace, machine, self.failures.draw(self.cluster, trace, seed)
+        return trace, machine, () if self.failures is None else read_failures(self.failures, self.cluster)
+
+
+def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | None = None) -> Outcome:
+    """Play one case.
+
+    Raises:
+        ValueError: bad input.
+        SimulationFailed: the policy gave what cannot be given.
+    """
+    trace, machine, failures = comparison.load(case.seed)
+    chosen = policy(case.policy, **case.parameters)
+    try:
+        return Simulation(trace, machine, chosen, failures, Premises(case.seed, comparison.slack), ticked).run()
+    except BadPlan as error:
+        raise SimulationFailed(f"{case.label}, seed {case.seed}: {error}") from error
+
+
+def compare(
+    comparison: Comparison,
+    processes: int = 1,
+    progress: Callable[[int], object] = lambda jobs: None,
+    check: Callable[[], None] = lambda: None,
+) -> list[Outcome]:
+    """Play all cases, up to `processes` at once; the outcomes stand in the order of the cases.
+
+    Args:
+        progress: told how many more jobs have been played.
+        check: called again and again; what it raises ends the simulations.
+
+    Raises:
+        ValueError: bad input.
+        SimulationFailed: a policy gave what cannot be given, or a process died.
+    """
+    if min(processes, len(comparison.cases)) <= 1:
+
+        def ticked() -> None:
+            progress(1)
+            check()
+
+        return [simulate(comparison, case, ticked) for case in comparison.cases]
+    with _workers(min(processes, len(comparison.cases))) as pool:
+        futures = [pool.submit(_played, comparison, case) for case in comparison.cases]
+        for outcome in _finished(futures, comparison.cases, check):
+            progress(len(outcome.names))
+        return [future.result() for future in futures]
+
+
+def _prepare() -> None:
+    """In a process of the pool: ctrl-C is for the first process, and none outlives it, even if it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _played(comparison: Comparison, case: Case) -> Outcome:
+    """As `simulate`; its errors can go from process to process."""
+    try:
+        return simulate(comparison, case)
+    except TraceError as error:
+        raise ValueError(str(error)) from None
+
+
+def _finished(
+    futures: Sequence[Future[Outcome]], cases: Sequence[Case], check: Callable[[], None]
+) -> Iterator[Outcome]:
+    """The outcomes as they come."""
+    waiting = set(futures)
+    while waiting:
+        check()
+        done, waiting = wait(waiting, timeout=LOOK_AGAIN, return_when=FIRST_COMPLETED)
+        for future in done:
+            try:
+                yield future.result()
+            except BrokenProcessPool as error:
+                raise SimulationFailed(_broken(futures, cases)) from error
+
+
+def _broken(futures: Sequence[Future[Outcome]], cases: Sequence[Case]) -> str:
+    """All futures of a pool of which a process died have its end as their own."""
+    lost = [case for future, case in zip(futures, cases) if not future.done() or future.exception() is not None]
+    names = ", ".join(f"{case.label} (seed {case.seed})" for case in lost[:10])
+    return f"a process that simulated was killed, perhaps for want of memory; try --processes 1; not done: {names}"
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes, which end with the block however it ends, and with this process."""
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare)
+    before = set(active_children())
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(active_children()) - before:
+            child.terminate()
+        raise
+    pool.shutdown()

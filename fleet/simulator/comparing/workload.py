@@ -1,0 +1,247 @@
+"""What a simulation plays: jobs and their rates, from files, from a run, or drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from fleet.run_directory.journal import read_journal
+from fleet.scheduling.model.cluster import Cluster
+from fleet.simulator.comparing.settings import number, read_settings
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.rates.batch_rates import BatchRates
+from fleet.simulator.rates.kind_rates import KindRates
+from fleet.simulator.rates.pollux_rates import PolluxRates
+from fleet.simulator.rates.rate_tables import RateTable, read_rates
+from fleet.simulator.rates.rates import Rates, RunRates, check_rates
+from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
+from fleet.simulator.traces.problem import advice_on
+from fleet.simulator.traces.run_journal import JOURNAL
+
+RUN = "run.json"
+EXAMPLE = "jobs=1000,gap=30"
+_PAIRS = ("tightness",)
+_MAPPINGS = ("sizes",)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Where jobs and rates come from; one of `trace`, `run` and `synthetic`.
+
+    Attributes:
+        trace: a file of any known format.
+        format: the file's format; None: found by its columns.
+        run: the directory of a run of fleet; its journal holds jobs and rates.
+        synthetic: how jobs are drawn.
+        rates: a folder or file of measured rates; None: a run's own, or of a trace the durations that it says.
+        draw_models: jobs of a trace without models get them, and work, from the table of rates.
+        tightness: with `draw_models`, bounds of lambda: the deadline is the arrival + lambda * duration.
+        batch_ranges: policies may give a job any batch between the smallest and the largest measured of its model.
+
+    Raises:
+        ValueError: not one of the three, or what does not go together.
+    """
+
+    trace: Path | None = None
+    format: str | None = None
+    run: Path | None = None
+    synthetic: Synthetic | None = None
+    rates: Path | None = None
+    draw_models: bool = False
+    tightness: tuple[float, float] | None = None
+    batch_ranges: bool = False
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("trace", "run", "synthetic") if getattr(self, name) is not None]
+        if len(given) != 1:
+            has = " and ".join(f"--{name}" for name in given) or "none of them"
+            raise ValueError(f"jobs come from one of --trace, --run and --synthetic; there is {has}")
+        if self.format is not None and self.trace is None:
+            raise ValueError(f"--format {self.format} is that of a --trace; leave it out")
+        if self.run is not None and self.rates is not None:
+            raise ValueError("--run brings the rates that the run measured; leave --rates out")
+        if self.synthetic is not None and self.rates is None:
+            raise ValueError("--synthetic draws jobs from a table of rates; name its folder with --rates")
+        if self.draw_models and (self.trace is None or self.rates is None):
+            raise ValueError("--draw-models gives the jobs of a --trace models from --rates; name both")
+        if self.tightness is not None and not self.draw_models:
+            raise ValueError("--tightness is for jobs whose models are drawn; add --draw-models")
+        if self.batch_ranges and self.rates is None:
+            raise ValueError("--batch-ranges are those of a table of rates; name its folder with --rates")
+
+    @property
+    def name(self) -> str:
+        """What it is called in a report."""
+        path = self.trace or self.run
+        return "synthetic" if path is None else path.resolve().name
+
+    def load(self, seed: int) -> tuple[Trace, Rates | None]:
+        """The jobs and their rates. The seed matters only where something is drawn.
+
+        Raises:
+            TraceError: a file cannot be used, or a job has no rate or no length.
+            ValueError: the options do not go together.
+        """
+        trace, rates = self._jobs(None if self.rates is None else read_rates(self.rates), seed)
+        if not len(trace):
+            raise _useless(trace.file, "there is no job in it", "name a trace with jobs")
+        if self.batch_ranges:
+            rates = BatchRates(_table(rates, "--batch-ranges"))
+        if rates is None:
+            _check_durations(trace)
+        else:
+            _check_work(trace, rates)
+            _check_models(trace, rates)
+        return trace, rates
+
+    def _jobs(self, rates: RateTable | KindRates | PolluxRates | None, seed: int) -> tuple[Trace, Rates | None]:
+        if self.run is not None:
+            trace = read_trace(self.run, "journal")
+            return trace, RunRates(trace.curves)
+        if self.synthetic is not None:
+            return synthetic_trace(self.synthetic, _table(rates, "--synthetic"), seed), rates
+        assert self.trace is not None
+        trace = read_trace(self.trace, self.format)
+        if trace.curves and rates is None:
+            return trace, RunRates(trace.curves)
+        if self.draw_models:
+            drawn = with_models(trace, _table(rates, "--draw-models"), seed, tightness=self.tightness)
+            note = f"models and batch sizes are drawn from the table of rates, seed {seed}"
+            return replace(drawn, notes=(*trace.notes, note)), rates
+        return trace, rates
+
+
+def synthetic_of(text: str) -> Synthetic:
+    """What `--synthetic` says: `jobs=1000,gap=30` and other parameters of `Synthetic`.
+
+    Raises:
+        ValueError: a parameter is not known, missing or wrong.
+    """
+    given = read_settings(text, EXAMPLE)
+    known = [field.name for field in fields(Synthetic) if field.name != "mix"]
+    for name in given:
+        if name not in known:
+            raise ValueError(f"synthetic: {name!r} is not known; {advice_on(name, known)}")
+    for name in ("jobs", "gap"):
+        if name not in given:
+            raise ValueError(f"synthetic: {name} is missing; write {EXAMPLE}")
+    try:
+        return Synthetic(**{name: _parameter(name, value) for name, value in given.items()})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"synthetic: {error}") from None
+
+
+def costs_of_run(run: Path) -> Costs:
+    """The median seconds that a run's jobs took to form their first groups, and later ones; 0 where it formed none."""
+    first: dict[str, float] = {}
+    later: list[float] = []
+    for event in read_journal(run / JOURNAL if run.is_dir() else run):
+        if event["event"] != "formed":
+            continue
+        if event["job"] in first:
+            later.append(float(event["seconds"]))
+        else:
+            first[event["job"]] = float(event["seconds"])
+    start = median(first.values()) if first else 0.0
+    return Costs(start, median(later) if later else start)
+
+
+def cluster_of_run(run: Path) -> Cluster:
+    """The nodes and devices on which a run trained.
+
+    Raises:
+        TraceError: its journal does not say them.
+    """
+    journal = run / JOURNAL if run.is_dir() else run
+    if not journal.is_file():
+        raise _useless(str(run), f"there is no run: {JOURNAL} is missing", "name the --out of a `fleet run`")
+    for event in read_journal(journal):
+        if event["event"] == "cluster":
+            counts = [int(count) for count in event["devices_per_node"]]
+            if min(counts, default=0) < 0 or not any(counts):
+                break
+            return Cluster(tuple(count for count in counts if count))
+    raise _useless(str(journal), "it does not say on which nodes the run trained", "name them with --cluster")
+
+
+def run_itself(run: Path) -> str | None:
+    """What became of the run, in a line; None where it has not ended."""
+    try:
+        told = json.loads((run / RUN).read_text(encoding="utf-8"))
+        ended = f"policy {told['policy']}, {told['status']} after {float(told['wall_seconds']):.1f} s"
+        return f"the run itself: {ended}, start and profiling included"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _parameter(name: str, value: Any) -> Any:
+    if name == "arrivals":
+        return value
+    if name in _PAIRS:
+        if not isinstance(value, list) or len(value) != 2:
+            raise ValueError(f"{name} is {value!r}; it must be two numbers, such as [0.5, 1.5]")
+        return tuple(number(name, item) for item in value)
+    if name in _MAPPINGS:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{name} is {value!r}; it must be devices and their weights, such as {{1: 3, 8: 1}}")
+        return {_whole(name, key): number(name, weight) for key, weight in value.items()}
+    return _whole(name, value) if name == "jobs" else number(name, value)
+
+
+def _whole(name: str, value: object) -> int:
+    found = number(name, value)
+    if not found.is_integer():
+        raise ValueError(f"{name} is {value!r}; it must be a whole number")
+    return int(found)
+
+
+def _table(rates: Rates | None, what: str) -> RateTable:
+    if not isinstance(rates, RateTable):
+        raise ValueError(f"{what} needs rates by model and batch size: a folder of MODEL.csv files")
+    return rates
+
+
+def _check_durations(trace: Trace) -> None:
+    """Without rates a job's duration says how long it is."""
+    missing = np.flatnonzero(np.isnan(trace.jobs.duration))
+    _raise(trace, missing, "duration", "without rates a job needs a duration", "name its rates with --rates")
+
+
+def _check_work(trace: Trace, rates: Rates) -> None:
+    """With rates it is the model and the amount of work; jobs that serve, on devices of kinds, have neither."""
+    jobs = trace.jobs
+    if isinstance(rates, RunRates):
+        return
+    nameless = np.array([not model.strip() for model in jobs.model], dtype=np.bool_)
+    if isinstance(rates, KindRates):
+        nameless &= np.isnan(jobs.duration)
+    mend = "add --draw-models, or leave --rates out and the durations count"
+    _raise(trace, np.flatnonzero(nameless), "model", "the trace names no model, so it has no rate", mend)
+    if isinstance(rates, RateTable):
+        missing = np.flatnonzero(np.isnan(jobs.work) & np.isnan(jobs.samples))
+        mend = "name rates that say it, as those of Pollux do, or add a column `work`"
+        _raise(trace, missing, "work", "it is not said how much there is to do", mend)
+
+
+def _check_models(trace: Trace, rates: Rates) -> None:
+    """Jobs with a model have rates; a run's jobs are known by their names."""
+    named = np.flatnonzero([bool(model.strip()) for model in trace.jobs.model])
+    check_rates(replace(trace, jobs=trace.jobs.take(named)) if len(named) < len(trace) else trace, rates)
+
+
+def _raise(trace: Trace, rows: Any, column: str, rule: str, mend: str) -> None:
+    if len(rows):
+        jobs = [trace.jobs[row] for row in rows[:1000].tolist()]
+        raise TraceError(
+            TraceProblem(trace.file or "trace", f"job {job.name}: {rule}", mend, job.line, column) for job in jobs
+        )
+
+
+def _useless(file: str, rule: str, mend: str) -> TraceError:
+    return TraceError([TraceProblem(file, rule, mend)])

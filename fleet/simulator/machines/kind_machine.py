@@ -1,0 +1,197 @@
+"""A machine of several kinds of device, where a step takes as long as the slowest (EasyScale, SC'23, 3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, configure, evaluate
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from fleet.simulator.machines.arrivals import Costs, arrived
+from fleet.simulator.machines.machine import DEFAULT_SAMPLES
+from fleet.simulator.rates.kind_rates import MIXED_KINDS, SAME_KIND, KindRates
+from fleet.simulator.rates.rates import unknown
+from fleet.simulator.traces.job import TraceJob
+
+
+@dataclass(frozen=True)
+class KindScaling:
+    """How fast a job's virtual workers are on each kind of device; a `Scaling`.
+
+    Attributes:
+        seconds: kind -> of one mini-batch.
+        workers: N, virtual workers.
+        samples: samples of one mini-batch.
+        home: the kind for which `rate` speaks.
+    """
+
+    seconds: Mapping[str, float]
+    workers: int
+    samples: float
+    home: str
+
+    def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
+        """As `Scaling.rate`: N mini-batches in ceil(N / m) turns, on any nodes, of the job's own batch size."""
+        turns = -(-self.workers // min(devices, self.workers))
+        return self.workers * self.samples / (turns * self.seconds[self.home])
+
+    def worker_rate(self, kind: str) -> float:
+        """As `Scaling.worker_rate`."""
+        return 1.0 / self.seconds[kind]
+
+
+class _Speeds(NamedTuple):
+    """What the kinds can do for a job, and what policies are told of it."""
+
+    true: tuple[Capability, ...]
+    told: tuple[Capability, ...]
+
+
+def _pace(speeds: _Speeds, nums: KindCounts, workers: int) -> float:
+    """Samples/s: each device has as many workers as it should by the told rates, and takes its true time for them."""
+    planned = configure(nums, speeds.told, workers)
+    assert planned is not None, "a job that is given devices has some"
+    found = evaluate(nums, planned.executors, planned.threads, speeds.true, workers)
+    assert found is not None, "the same split has the same room"
+    return found.perf
+
+
+class KindMachine:
+    """N virtual workers on devices of one or several kinds, spread as well as it goes.
+
+    A job that may use several kinds at once trains with kernels that give the same bits on all of them (D2), wherever
+    it is: its bits must not depend on that. A job that stays on one kind needs no more than D1.
+
+    Args:
+        cluster: nodes, devices and their kinds.
+        rates: seconds of a mini-batch.
+        costs: costs of moves.
+        column: the column of the rates, for all jobs; None: D2 or D1, as above.
+        batch_share: part of a mini-batch's time that is proportional to its samples; the rest is as measured.
+        executors: kind -> executors of a job that its devices hold at most; elsewhere 1.
+        interference: the part of its speed that an executor keeps beside others on its device.
+        told: the rates that policies see instead of `rates`, where these shall be wrong.
+        guaranteed: priority from which a job is a guaranteed one; None: none is.
+
+    Raises:
+        ValueError: a cluster without kinds, or a share out of its range.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        rates: KindRates,
+        costs: Costs | None = None,
+        column: str | None = None,
+        batch_share: float = 1.0,
+        executors: Mapping[str, int] | None = None,
+        interference: float = 1.0,
+        told: KindRates | None = None,
+        guaranteed: int | None = None,
+    ) -> None:
+        if not cluster.kinds:
+            raise ValueError("the cluster's devices have no kinds; name one for each node, such as v100")
+        if not 0 <= batch_share <= 1:
+            raise ValueError(f"batch_share is {batch_share}; it must be 0 to 1")
+        self._cluster, self._rates, self._told = cluster, rates, told or rates
+        self._costs, self._column, self._batch_share = costs or Costs(), column, batch_share
+        self._executors, self._interference = dict(executors or {}), interference
+        self._guaranteed = guaranteed
+        self._kinds = list(cluster.counts())
+        self._scalings: dict[tuple[object, ...], tuple[KindScaling, RateCurve]] = {}
+        self._speeds: dict[str, _Speeds] = {}  # of jobs with a model
+        self._paces: dict[tuple[object, ...], float] = {}
+
+    @property
+    def cluster(self) -> Cluster:
+        """As `Machine.cluster`."""
+        return self._cluster
+
+    def arriving(self, job: TraceJob) -> JobState:
+        """As `Machine.arriving`. A job without a model serves for its duration, at one sample a device and second.
+
+        Raises:
+            ValueError: the trace does not say how long the job is.
+            UnknownRate: its model was not measured on some kind of the cluster.
+        """
+        return self._training(job) if job.model else self._serving(job)
+
+    def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
+        """As `Machine.pace`: N mini-batches over the time of the slowest device, spread by what policies are told."""
+        speeds = self._speeds.get(job.name)
+        if speeds is None:
+            return job.rate(len(devices))
+        kinds = [self._cluster.kind_of(device) for device in devices]
+        nums = tuple(kinds.count(kind) for kind in self._kinds)
+        workers = job.rate.workers or job.limit
+        key = (speeds, workers, nums)
+        if key not in self._paces:
+            self._paces[key] = _pace(speeds, nums, workers)
+        return self._paces[key]
+
+    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
+        """As `Machine.delay`."""
+        return self._costs.delay(job)
+
+    def seconds(self, job: TraceJob, kind: str) -> float:
+        """Seconds of one mini-batch of the job on one device of that kind."""
+        return self._seconds(self._rates, job, kind)
+
+    def _serving(self, job: TraceJob) -> JobState:
+        if job.duration is None:
+            raise ValueError(
+                f"job {job.name}: the trace says neither its model nor its duration, so its length is not known"
+            )
+        curve = RateCurve({1: DEFAULT_SAMPLES, job.devices: DEFAULT_SAMPLES * job.devices}, 1, job.devices)
+        return self._state(job, curve, job.devices, DEFAULT_SAMPLES * job.devices * job.duration)
+
+    def _training(self, job: TraceJob) -> JobState:
+        if job.samples is None or job.batch_size is None:
+            raise ValueError(
+                f"job {job.name}: the trace does not say its samples and batch size, so its length is not known"
+            )
+        scaling, curve = self._scaling(job)
+        samples = job.batch_size / scaling.workers
+        true, told = (
+            tuple(
+                Capability(samples / self._seconds(rates, job, kind), self._executors.get(kind, 1), self._interference)
+                for kind in self._kinds
+            )
+            for rates in (self._rates, self._told)
+        )
+        self._speeds[job.name] = _Speeds(true, told)
+        return self._state(job, curve, scaling.workers, job.samples, scaling)
+
+    def _state(
+        self, job: TraceJob, curve: RateCurve, limit: int, samples: float, scaling: KindScaling | None = None
+    ) -> JobState:
+        most = min(limit, self._cluster.size)
+        return arrived(job, curve, most, samples, self._costs, self._guaranteed, scaling=scaling)
+
+    def _scaling(self, job: TraceJob) -> tuple[KindScaling, RateCurve]:
+        """A job's speeds and rate curve, computed once for jobs that are alike."""
+        workers = job.workers or job.devices
+        key = (job.model, job.batch_size, workers, job.kind, job.mixed)
+        if key not in self._scalings:
+            seconds = {kind: self._seconds(self._told, job, kind) for kind in self._kinds}
+            home = job.kind if job.kind in seconds else min(seconds, key=lambda kind: seconds[kind])
+            scaling = KindScaling(seconds, workers, (job.batch_size or 1) / workers, home)
+            counts = sorted({-(-workers // turns) for turns in range(1, workers + 1)})
+            curve = RateCurve(
+                {m: scaling.rate(m) for m in counts}, max(self._cluster.devices_per_node), workers=workers
+            )
+            self._scalings[key] = scaling, curve
+        return self._scalings[key]
+
+    def _seconds(self, rates: KindRates, job: TraceJob, kind: str) -> float:
+        if job.batch_size is None:
+            raise unknown("batch size", "", ())
+        column = self._column or (MIXED_KINDS if job.mixed else SAME_KIND)
+        samples = job.batch_size / (job.workers or job.devices)
+        proportional = rates.seconds(job.model, samples, kind, column)
+        measured = rates.batch(job.model, kind)
+        fixed = rates.seconds(job.model, measured, kind, column)
+        return self._batch_share * proportional + (1 - self._batch_share) * fixed

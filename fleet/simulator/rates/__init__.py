@@ -1,0 +1,1 @@
+"""Measured rates as simulations read them."""

@@ -1,0 +1,336 @@
+"""Step times and gradient noise of Pollux (Qiao et al., OSDI'21; branch osdi21-artifact of petuum/adaptdl)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fleet.scheduling.model.arrays import Floats
+from fleet.simulator.rates.rates import UnknownRate, unknown
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.table import Table, read_table
+
+PLACEMENTS, SCALABILITY, VALIDATION = "placements.csv", "scalability.csv", "validation-*.csv"
+PER_NODE = 4
+"""Devices of a node of the authors' cluster."""
+MAX_LOCAL = {"yolov3": 8}
+"""Largest local batch sizes where the authors' simulator takes less than was measured."""
+MANY_NODES = 16
+"""Beyond these nodes a step takes as long as on so many."""
+
+
+class Step(NamedTuple):
+    """Seconds of one step, and of the part of it in which gradients are exchanged."""
+
+    seconds: float
+    sync: float
+
+
+class GradientNoise(NamedTuple):
+    """Squared length of the mean gradient, and variance of a gradient, during one epoch."""
+
+    sqr: float
+    var: float
+
+
+class StepTimes(NamedTuple):
+    """Measured steps by local batch size, ascending; each of shape (sizes,)."""
+
+    local: Floats
+    seconds: Floats
+    sync: Floats
+
+    def at(self, local: float) -> Step:
+        """Between two sizes the straight line; beyond the last, computing takes as much longer as there are samples."""
+        sync = float(np.interp(local, self.local, self.sync))
+        seconds = float(np.interp(local, self.local, self.seconds))
+        more = max(1.0, local / float(self.local[-1]))
+        return Step(sync + (seconds - sync) * more, sync)
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """Measurements epoch by epoch at one batch size; each of shape (epochs,).
+
+    Attributes:
+        progress: steps of the smallest batch size that would have got as far.
+        iteration: steps so far.
+        metric: on held-out data.
+        grad_sqr, grad_var: as `GradientNoise`.
+    """
+
+    progress: Floats
+    iteration: Floats
+    metric: Floats
+    grad_sqr: Floats
+    grad_var: Floats
+
+
+class Application:
+    """One network of Pollux' workloads.
+
+    Args:
+        placements: devices on each node, in the smallest rotation -> steps.
+        scalability: (nodes, devices) -> steps, for larger clusters.
+        validation: global batch size -> what each epoch brought.
+        max_local: largest batch of one device; None: the largest that was measured.
+    """
+
+    def __init__(
+        self,
+        placements: Mapping[tuple[int, ...], StepTimes],
+        scalability: Mapping[tuple[int, int], StepTimes],
+        validation: Mapping[int, Epochs],
+        max_local: int | None = None,
+    ) -> None:
+        self._placements = dict(placements)
+        self._spread = _by_spread(placements, scalability)
+        self.validation = dict(sorted(validation.items()))
+        self.max_local = max_local or int(max(times.local[-1] for times in placements.values()))
+        self.min_local = int(min(times.local[0] for times in placements.values()))
+        self.epochs = min(len(epochs.progress) for epochs in validation.values())
+
+    @property
+    def initial_batch(self) -> int:
+        """The smallest global batch size, whose steps `progress` counts."""
+        return min(self.validation)
+
+    def step(self, placement: Sequence[int], local: float) -> Step:
+        """One step on so many devices of each node, with `local` samples on each device.
+
+        A placement that was not measured lies on straight lines between those that were: first in devices for each
+        node, then in nodes.
+        """
+        held = tuple(count for count in placement if count)
+        if not held:
+            raise ValueError(f"placement {tuple(placement)} holds no device; a step runs on one or more")
+        known = self._placements.get(min(held[i:] + held[:i] for i in range(len(held))))
+        return known.at(local) if known is not None else self._between(len(held), sum(held), local)
+
+    def iteration(self, placement: Sequence[int], batch: int) -> float:
+        """Seconds of one step of `batch` samples, those that do not fit at once accumulated over several passes.
+
+        Of a pass before the last nothing is exchanged, so it takes seconds - sync.
+        """
+        local = math.ceil(batch / sum(placement) - 1e-8)
+        passes = math.ceil(local / self.max_local - 1e-8)
+        step = self.step(placement, math.ceil(local / passes - 1e-8))
+        return step.seconds + (passes - 1) * (step.seconds - step.sync)
+
+    def work(self, batch: int) -> float:
+        """Steps at a global batch size until the last epoch ends, where the artifact's jobs are done.
+
+        Raises:
+            UnknownRate: the size lies outside those that were measured.
+        """
+        return self._at(batch, "iteration", self.epochs - 1)
+
+    def progress(self, epoch: int) -> float:
+        """`Epochs.progress` after so many epochs, the least over all batch sizes."""
+        if epoch == 0:
+            return 0.0
+        return float(min(epochs.progress[epoch - 1] for epochs in self.validation.values()))
+
+    def noise(self, batch: int, epoch: int) -> GradientNoise:
+        """Gradient noise at a global batch size during one epoch, from 0; between two sizes the straight line.
+
+        Raises:
+            UnknownRate: the size lies outside those that were measured.
+        """
+        return GradientNoise(self._at(batch, "grad_sqr", epoch), self._at(batch, "grad_var", epoch))
+
+    def _at(self, batch: int, what: str, epoch: int) -> float:
+        sizes = list(self.validation)
+        if not sizes[0] <= batch <= sizes[-1]:
+            raise unknown("batch size", batch, sizes)
+        values = [getattr(epochs, what)[epoch] for epochs in self.validation.values()]
+        return float(np.interp(batch, sizes, values))
+
+    def _between(self, nodes: int, devices: int, local: float) -> Step:
+        share = devices / nodes
+        nodes = min(nodes, MANY_NODES)
+        measured = sorted(self._spread)
+        above = next((count for count in measured if count >= nodes), measured[-1])
+        below = max((count for count in measured if count <= nodes), default=above)
+        low, high = self._on_nodes(below, share, local), self._on_nodes(above, share, local)
+        weight = 0.0 if above == below else (nodes - below) / (above - below)
+        return Step(*(a + weight * (b - a) for a, b in zip(low, high)))
+
+    def _on_nodes(self, nodes: int, share: float, local: float) -> Step:
+        """On a measured count of nodes, with `share` devices of each."""
+        found = self._spread[nodes]
+        counts = list(found)
+        steps = [found[count].at(local) for count in counts]
+        return Step(*(float(np.interp(share * nodes, counts, column)) for column in zip(*steps)))
+
+
+class PolluxRates:
+    """Rates of Pollux' applications on nodes of `per_node` devices, filled one after another.
+
+    Args:
+        applications: by name.
+    """
+
+    def __init__(self, applications: Mapping[str, Application], per_node: int = PER_NODE) -> None:
+        self._applications = dict(applications)
+        self._per_node = per_node
+        self._rates = lru_cache(maxsize=None)(self._computed)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The applications, by name."""
+        return tuple(self._applications)
+
+    def application(self, model: str) -> Application:
+        """All that was measured of one.
+
+        Raises:
+            UnknownRate: there is no such application.
+        """
+        if model not in self._applications:
+            raise unknown("model", model, self._applications)
+        return self._applications[model]
+
+    def rates(self, model: str, batch: int, limit: int) -> Floats:
+        """Steps/s of a global batch on 1 .. limit devices; float64 of shape (limit,), read-only.
+
+        Raises:
+            UnknownRate: there is no such application, or no such batch size of it was measured.
+        """
+        return self._rates(model, batch, limit)
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """As `Rates.of`."""
+        if job.batch_size is None:
+            raise UnknownRate(f"job {job.name} has no batch size; name one")
+        return self.rates(job.model, job.batch_size, limit)
+
+    def work(self, job: TraceJob) -> float:
+        """Steps that a job of a Pollux workload takes at its batch size: the trace itself does not tell.
+
+        Raises:
+            UnknownRate: as `rates`.
+        """
+        if job.batch_size is None:
+            raise UnknownRate(f"job {job.name} has no batch size; name one")
+        return self.application(job.model).work(job.batch_size)
+
+    def _computed(self, model: str, batch: int, limit: int) -> Floats:
+        application = self.application(model)
+        application.work(batch)  # tells of a batch size that was not measured
+        seconds = [application.iteration(self._packed(count), batch) for count in range(1, limit + 1)]
+        rates: Floats = 1.0 / np.array(seconds)
+        rates.flags.writeable = False
+        return rates
+
+    def _packed(self, count: int) -> tuple[int, ...]:
+        full, rest = divmod(count, self._per_node)
+        return (self._per_node,) * full + ((rest,) if rest else ())
+
+
+def read_pollux_rates(folder: str | Path, per_node: int = PER_NODE) -> PolluxRates:
+    """Read a folder with one folder for each application: PLACEMENTS, SCALABILITY and the files VALIDATION.
+
+    Raises:
+        TraceError: with everything that is wrong in all of the files.
+    """
+    folder = Path(folder)
+    applications: dict[str, Application] = {}
+    problems: list[TraceProblem] = []
+    for place in sorted(folder.glob(f"*/{PLACEMENTS}")):
+        try:
+            applications[place.parent.name] = _read_application(place.parent)
+        except TraceError as error:
+            problems += error.problems
+    if problems:
+        raise TraceError(problems)
+    if not applications:
+        rule = f"no folder in it holds a {PLACEMENTS}"
+        raise TraceError([TraceProblem(str(folder), rule, "name the folder above those of the applications")])
+    return PolluxRates(applications, per_node)
+
+
+def _read_application(folder: Path) -> Application:
+    placements = _read_steps(folder / PLACEMENTS, ("placement",))
+    scalability = _read_steps(folder / SCALABILITY, ("num_nodes", "num_replicas"))
+    files = sorted(folder.glob(VALIDATION))
+    if not files:
+        rule = f"there is no {VALIDATION} in it: progress and gradient noise by batch size"
+        raise TraceError([TraceProblem(str(folder), rule, "add one for each batch size")])
+    validation = {_batch_of(file): _read_epochs(file) for file in files}
+    by_place = {tuple(map(int, str(place))): times for (place,), times in placements.items()}
+    by_spread: dict[tuple[int, int], StepTimes] = {(key[0], key[1]): times for key, times in scalability.items()}
+    return Application(by_place, by_spread, validation, MAX_LOCAL.get(folder.name))
+
+
+def _read_steps(file: Path, keys: Sequence[str]) -> dict[tuple[int, ...], StepTimes]:
+    table = read_table(file)
+    table.require((*keys, "local_bsz", "step_time", "sync_time"), "Pollux' step times")
+    key_columns = [table.numbers(key, least=1, whole=True) for key in keys]
+    local = table.numbers("local_bsz", least=1)
+    seconds = table.numbers("step_time", least=0, above=True)
+    sync = table.numbers("sync_time", least=0)
+    table.check(~(sync > seconds), "sync_time", "it is longer than the whole step", "correct one of the two")
+    table.finish()
+    rows: dict[tuple[int, ...], dict[float, Step]] = {}
+    for row, key in enumerate(zip(*(column.astype(int).tolist() for column in key_columns))):
+        rows.setdefault(key, {})[float(local[row])] = Step(float(seconds[row]), float(sync[row]))
+    return {key: _step_times(steps) for key, steps in rows.items()}
+
+
+def _step_times(steps: Mapping[float, Step]) -> StepTimes:
+    local = sorted(steps)
+    return StepTimes(
+        np.array(local),
+        np.array([steps[size].seconds for size in local]),
+        np.array([steps[size].sync for size in local]),
+    )
+
+
+def _read_epochs(file: Path) -> Epochs:
+    table: Table = read_table(file)
+    names = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
+    table.require(names, "Pollux' validation")
+    columns: dict[str, Any] = {name: table.numbers(name, least=-math.inf if name == "metric" else 0) for name in names}
+    table.finish()
+    return Epochs(**columns)
+
+
+def _batch_of(file: Path) -> int:
+    text = file.stem.removeprefix("validation-")
+    if not text.isdecimal() or int(text) < 1:
+        rule = f"{text!r} is no batch size"
+        raise TraceError([TraceProblem(str(file), rule, "name the file validation-BATCHSIZE.csv")])
+    return int(text)
+
+
+def _by_spread(
+    placements: Mapping[tuple[int, ...], StepTimes], scalability: Mapping[tuple[int, int], StepTimes]
+) -> dict[int, dict[int, StepTimes]]:
+    """Nodes -> devices -> steps, ascending; the mean over the placements of as many devices on as many nodes."""
+    groups: dict[tuple[int, int], list[StepTimes]] = {}
+    for placement, times in placements.items():
+        groups.setdefault((len(placement), sum(placement)), []).append(times)
+    means = {key: _mean(group) for key, group in groups.items()} | dict(scalability)
+    spread: dict[int, dict[int, StepTimes]] = {}
+    for nodes, devices in sorted(means):
+        spread.setdefault(nodes, {})[devices] = means[nodes, devices]
+    return spread
+
+
+def _mean(group: Sequence[StepTimes]) -> StepTimes:
+    """Mean over the local batch sizes that any of them has."""
+    if len(group) == 1:
+        return group[0]
+    steps: dict[float, list[Step]] = {}
+    for times in group:
+        for local, seconds, sync in zip(*times):
+            steps.setdefault(float(local), []).append(Step(float(seconds), float(sync)))
+    return _step_times({local: Step(*(float(np.mean(c)) for c in zip(*found))) for local, found in steps.items()})

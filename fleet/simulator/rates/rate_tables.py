@@ -1,0 +1,214 @@
+"""Tables of measured rates: steps per second by model, global batch size and number of devices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.rates import RateCurve
+from fleet.simulator.rates.kind_rates import FILE as KIND_FILE
+from fleet.simulator.rates.kind_rates import KindRates, read_kind_rates
+from fleet.simulator.rates.pollux_rates import PolluxRates, read_pollux_rates
+from fleet.simulator.rates.rates import unknown
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.table import Table, read_table
+
+BATCH = "global_batch_size"
+
+
+class RateTable:
+    """Rates that were measured at some counts of devices (ElasticFlow, ASPLOS'23, 6.1).
+
+    At a measured count the rate is the measured one; between two it lies on the straight line through them; below the
+    first it is proportional to the count; beyond the last it stays as it is there. So none exceeds the measured peak.
+
+    Args:
+        measured: (model, global batch size) -> devices -> steps/s; at least one each.
+
+    Raises:
+        ValueError: nothing measured, or a number that no machine can show.
+    """
+
+    def __init__(self, measured: Mapping[tuple[str, int], Mapping[int, float]]) -> None:
+        self._measured = {key: _checked(key, points) for key, points in sorted(measured.items())}
+        self._tables = {key: _tabulated(points) for key, points in self._measured.items()}
+        self._longer: dict[tuple[str, int], Floats] = {}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, by name."""
+        return tuple(dict.fromkeys(model for model, _ in self._measured))
+
+    def batches(self, model: str) -> tuple[int, ...]:
+        """The global batch sizes of a model, ascending.
+
+        Raises:
+            UnknownRate: the model was not measured.
+        """
+        found = tuple(batch for name, batch in self._measured if name == model)
+        if not found:
+            raise unknown("model", model, self.models)
+        return found
+
+    def measured(self, model: str, batch: int) -> Mapping[int, float]:
+        """Devices -> steps/s, as measured, ascending.
+
+        Raises:
+            UnknownRate: the model, or that batch size of it, was not measured.
+        """
+        return self._measured[self._key(model, batch)]
+
+    def rates(self, model: str, batch: int, limit: int) -> Floats:
+        """Steps/s on 1 .. limit devices; float64 of shape (limit,), read-only.
+
+        Raises:
+            UnknownRate: as `measured`.
+        """
+        key = self._key(model, batch)
+        table = self._longer.get(key, self._tables[key])
+        if len(table) < limit:
+            table = np.concatenate((table, np.full(limit - len(table), table[-1])))
+            table.flags.writeable = False
+            self._longer[key] = table
+        return table[:limit]
+
+    def of(self, job: TraceJob, limit: int) -> Floats:
+        """As `Rates.of`."""
+        if job.batch_size is None:
+            raise unknown("batch size", "", self.batches(job.model))
+        return self.rates(job.model, job.batch_size, limit)
+
+    def peak(self, model: str, batch: int) -> int:
+        """The smallest measured count with the highest rate: more devices do not help.
+
+        Raises:
+            UnknownRate: as `measured`.
+        """
+        points = self.measured(model, batch)
+        return max(points, key=lambda count: points[count])
+
+    def curve(self, model: str, batch: int, per_node: int = 8) -> RateCurve:
+        """The same as a policy's rate curve, samples/s; it stays as it is beyond the last measured count.
+
+        Raises:
+            UnknownRate: as `measured`.
+        """
+        points = {count: rate * batch for count, rate in self.measured(model, batch).items()}
+        return RateCurve(points, per_node, limit=max(points))
+
+    def _key(self, model: str, batch: int) -> tuple[str, int]:
+        if (model, batch) not in self._measured:
+            raise unknown(f"batch size of {model}", batch, self.batches(model))
+        return model, batch
+
+
+def read_rate_table(folder: str | Path) -> RateTable:
+    """Read a folder of files MODEL.csv, each a row for a global batch size, a column for a number of devices.
+
+    An empty cell was not measured, nor were those at the end of a row that say nan.
+
+    Raises:
+        TraceError: with everything that is wrong in all of the files.
+    """
+    folder = Path(folder)
+    files = sorted(folder.glob("*.csv")) if folder.is_dir() else [folder]
+    if not files:
+        raise _useless(folder, "there is no .csv file in it", "name a folder of MODEL.csv files")
+    measured: dict[tuple[str, int], dict[int, float]] = {}
+    problems: list[TraceProblem] = []
+    for file in files:
+        try:
+            table = read_table(file)
+            rows = _read_model(table)
+            problems += table.problems
+            measured |= {(file.stem, batch): points for batch, points in rows.items()}
+        except TraceError as error:
+            problems += error.problems
+    if problems:
+        raise TraceError(problems)
+    return RateTable(measured)
+
+
+def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
+    """Read rates in whichever of the known forms the folder, or file, holds them: ElasticFlow's, EasyScale's, Pollux'.
+
+    Raises:
+        TraceError: there are none, or they cannot be used; it tells of everything that is wrong.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise _useless(path, "there is no such file or folder", "name a folder of measured rates")
+    if (path / KIND_FILE).is_file() or path.name == KIND_FILE:
+        return read_kind_rates(path)
+    if path.is_dir() and any(path.glob("*/placements.csv")):
+        return read_pollux_rates(path)
+    return read_rate_table(path)
+
+
+def _read_model(table: Table) -> dict[int, dict[int, float]]:
+    """Batch size -> devices -> steps/s; mistakes are left in `table.problems`."""
+    counts = {int(name): name for name in table.columns if name.isdecimal() and int(name) > 0}
+    if BATCH not in table.columns or not counts:
+        there = ", ".join(table.columns)
+        rule = f"a table of rates has a column {BATCH} and one for each number of devices; there are: {there}"
+        table.problems.append(TraceProblem(table.file, rule, "name its columns so: global_batch_size,1,2,4", 1))
+        return {}
+    for name in [name for name in table.columns if name != BATCH and name not in counts.values()]:
+        rule = f"{name!r} is no number of devices, 1 or more"
+        table.problems.append(TraceProblem(table.file, rule, "name the column by its number", 1, name))
+    table.names(BATCH)
+    batches = table.numbers(BATCH, least=1, whole=True)
+    ordered = [counts[count] for count in sorted(counts)]
+    _clear_unmeasured(table, ordered)
+    columns = [table.numbers(name, least=0, above=True, optional=True) for name in ordered]
+    grid = np.stack(columns, axis=1)
+    rows: dict[int, dict[int, float]] = {}
+    for row, batch in enumerate(batches.tolist()):
+        points = {count: rate for count, rate in zip(sorted(counts), grid[row].tolist()) if not math.isnan(rate)}
+        if not any(table.columns[name][row].strip() for name in ordered):
+            table.blame(row, BATCH, "no rate stands in this line", "add one, or leave the line out")
+        elif points and not math.isnan(batch):
+            rows[int(batch)] = points
+    return rows
+
+
+def _clear_unmeasured(table: Table, ordered: Sequence[str]) -> None:
+    """Empty the cells at the end of each row that say nan; one before a number is a mistake, and stays."""
+    for row in range(len(table)):
+        for name in reversed(ordered):
+            text = table.columns[name][row].strip().lower()
+            if text not in ("", "nan"):
+                break
+            table.columns[name][row] = ""
+
+
+def _checked(key: tuple[str, int], points: Mapping[int, float]) -> dict[int, float]:
+    model, batch = key
+    if not points:
+        raise ValueError(f"{model}, batch size {batch}: a table of rates needs at least one measurement")
+    for count, rate in points.items():
+        if count < 1 or not (math.isfinite(rate) and rate > 0):
+            raise ValueError(
+                f"{model}, batch size {batch}: {rate} steps/s on {count} devices; a rate is above 0 and finite"
+            )
+    return {int(count): float(rate) for count, rate in sorted(points.items())}
+
+
+def _tabulated(points: Mapping[int, float]) -> Floats:
+    """r(1) .. r(last measured)."""
+    known, values = np.array(list(points)), np.array(list(points.values()))
+    counts = np.arange(1, known[-1] + 1)
+    table: Floats = np.interp(counts, known, values)
+    table[: known[0] - 1] = values[0] / known[0] * counts[: known[0] - 1]
+    table[known - 1] = values
+    table.flags.writeable = False
+    return table
+
+
+def _useless(path: Path, rule: str, mend: str) -> TraceError:
+    return TraceError([TraceProblem(str(path), rule, mend)])

@@ -1,0 +1,50 @@
+"""The results of a comparison as plain data, and as files of a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fleet.run_directory.whole_files import write_parts, write_whole
+from fleet.simulator.comparing.comparison import Comparison
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.results.job_table import job_lines
+from fleet.simulator.results.page import render
+from fleet.simulator.results.time_table import device_lines, timeline_lines
+
+PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
+
+
+def plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """One object for one simulation, {"runs": [...]} for several."""
+    runs = [
+        outcome.summary() | {"seed": case.seed, "parameters": dict(case.parameters)}
+        for case, outcome in zip(comparison.cases, outcomes, strict=True)
+    ]
+    return runs[0] if len(runs) == 1 else {"runs": runs}
+
+
+def write_jobs(path: Path, comparison: Comparison, outcomes: Sequence[Outcome]) -> None:
+    """Write one line a job and simulation, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_parts(path, job_lines(comparison.cases, outcomes))
+
+
+def write_folder(folder: Path, comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
+    """Write everything, each file whole or not at all; the page comes last.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = comparison.cases
+    write_whole(folder / FIGURES, json.dumps(plain(comparison, outcomes), indent=1) + "\n")
+    write_jobs(folder / JOBS, comparison, outcomes)
+    write_parts(folder / TIMELINE, timeline_lines(cases, outcomes))
+    write_parts(folder / DEVICES, device_lines(cases, outcomes, comparison.cluster))
+    write_whole(folder / PAGE, render(comparison, outcomes, notes))
