@@ -157,6 +157,7 @@ def test_only_a_session_line(simulated: Callable[..., list[Event]]) -> None:
 
 def test_plotly_takes_every_figure(simulated: Callable[..., list[Event]]) -> None:
     page = page_of(simulated(jobs=12, failing=(3,), killed_after=40))
+    assert page.figures
     for name, figure in page.figures.items():
         painted = json.loads(
             re.sub(r'"@(ink|muted|rule|surface|accent|idle|data|peers|reforming)"', '"#123456"', json.dumps(figure))

@@ -124,6 +124,7 @@ def test_whoever_is_admitted_has_enough_and_all_fit(jobs: list[Demand], devices:
 def test_reservations_that_are_followed_stay_good(jobs: list[Demand], devices: int, later: float) -> None:
     guarantees = Guarantees([], {}, 0.0, devices)
     admitted = [job for job in jobs if guarantees.admit(job)]
+    assume(admitted)
     promised = guarantees.reservations
     then = [followed(job, promised[job.name], later) for job in admitted]
     again = Guarantees([job for job in then if job.samples > 0], promised, later, devices)

@@ -94,7 +94,9 @@ def test_nobody_is_ahead_by_more_than_the_slack_or_faster_than_alone(jobs: dict[
 @given(readers, slacks)
 def test_a_job_has_read_all_at_its_end(jobs: dict[str, Reader], slack: float) -> None:
     lane = Lane(jobs, slack=slack)
-    for job, reading in lane.readings().items():
+    readings = lane.readings()
+    assert readings.keys() == jobs.keys()
+    for job, reading in readings.items():
         assert reading.samples == jobs[job].samples
         assert read_by(lane, reading.end)[job] == pytest.approx(jobs[job].samples)
         if slack == 1e6:

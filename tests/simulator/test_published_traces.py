@@ -83,8 +83,9 @@ def test_work_over_the_measured_rate_is_the_duration_of_the_trace(name: str) -> 
 @pytest.mark.parametrize("folder", ["elasticflow_a100", "elasticflow_t4"])
 def test_powers_of_two_are_exactly_those_of_the_table(folder: str) -> None:
     path = published(f"measurements/{folder}")
-    table = read_rate_table(path)
-    for file in sorted(Path(path).glob("*.csv")):
+    table, files = read_rate_table(path), sorted(Path(path).glob("*.csv"))
+    assert files
+    for file in files:
         header, *rows = [line.split(",") for line in file.read_text().split()]
         for row in rows:
             found = table.rates(file.stem, int(row[0]), 64)
