@@ -208,6 +208,12 @@ def test_growth_is_bounded_where_it_is_said_so() -> None:
     assert len(plan(State.of(MIXED, [job("a", 12)], running), growth=4)["a"]) == 4
 
 
+def test_of_equal_proposals_that_of_who_has_held_its_devices_for_longest_wins() -> None:
+    alike = [replace(job(name, 2, kind=""), scaling=None, since=since) for name, since in [("a", 5.0), ("b", 0.0)]]
+    for running in ({"a": (0,), "b": (1,)}, {"b": (1,), "a": (0,)}):
+        assert plan(State.of(Cluster((3,)), alike, running)) == {"a": (0,), "b": (1, 2)}
+
+
 def test_what_has_changed_is_looked_at_in_the_next_interval() -> None:
     assert EasyScale(interval=60).plan(State.of(MIXED, [job("a", 12)], time=61.0)).wake == 120
     assert EasyScale().plan(State.of(MIXED, [job("a", 12)], time=61.0)).wake == 121

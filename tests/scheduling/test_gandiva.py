@@ -74,6 +74,20 @@ def test_a_job_larger_than_the_cluster_is_dropped() -> None:
     assert asked(job("large", 9), running={}, now=0).dropped == {"large": "it asks for 9 devices; the cluster has 8"}
 
 
+@pytest.mark.parametrize(("literal", "waits"), [(True, {}), (False, {"hit": (4, 5)})])
+def test_who_has_lost_a_device_gives_up_its_place(literal: bool, waits: dict[str, tuple[int, ...]]) -> None:
+    """A live run shows the lost device as held until the job's group has ended; literally the job then waits there."""
+    jobs = {name: job(name, 2, held=2) for name in ("hit", "other")}
+    state = State(NODES, jobs, {"hit": (0, 1), "other": (2, 3)}, unavailable=frozenset({0}), time=10.0)
+    assert policy("gandiva", literal=literal).plan(state).allocation == {"other": (2, 3), **waits}
+
+
+def test_who_holds_more_than_its_gang_leaves_the_rest_to_others() -> None:
+    """No driver shows this, as every job that this policy runs holds its gang; still, nobody is given no device."""
+    state = State.of(Cluster((2,)), [job("runs"), job("waits")], {"runs": (0, 1)})
+    assert policy("gandiva").plan(state).allocation == {"runs": (0,), "waits": (1,)}
+
+
 @pytest.mark.parametrize("parameters", [{"quantum": 0}, {"quantum": float("nan")}, {"literal": 1}])
 def test_parameters_are_checked(parameters: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="policy gandiva: (quantum|literal) is"):
@@ -111,3 +125,11 @@ def test_each_running_job_is_in_one_set_or_astray(state: State) -> None:
     found = [job.name for of_size in sets.of.values() for each in of_size for job in each.jobs]
     found += [job.name for job in sets.astray]
     assert sorted(found) == sorted(state.running)
+
+
+@given(states(), st.sets(st.integers(0, 15), max_size=8), st.booleans())
+def test_a_device_lost_under_its_job_is_given_to_nobody(state: State, lost: set[int], literal: bool) -> None:
+    hit = replace(state, unavailable=state.unavailable | lost)
+    plan = policy("gandiva", literal=literal).plan(hit)
+    validate(plan.allocation, hit)
+    assert all(len(devices) == hit.by_name[name].gang for name, devices in plan.allocation.items())

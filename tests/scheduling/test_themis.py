@@ -16,6 +16,7 @@ from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
 
 CURVE = RateCurve({1: 1.0, 2: 2.0, 4: 4.0}, per_node=4)
+NOW = (250.0, 300.0)  # while leases of 100 s last, and as they end
 
 
 def job(name: str, gang: int = 1, **more: float) -> JobState:
@@ -59,6 +60,32 @@ def test_a_small_job_passes_a_large_one_that_does_not_fit() -> None:
 
 def test_nobody_is_woken_where_nobody_waits() -> None:
     assert asked(job("a"), running={"a": (0,)}, now=200).wake == float("inf")
+
+
+@pytest.mark.parametrize(("nodes", "moves"), [((4,), {}), ((4, 4), {"hit": (4, 5)})])
+@pytest.mark.parametrize("now", [200.0, 250.0])
+def test_who_has_lost_a_device_asks_for_others(
+    nodes: tuple[int, ...], moves: dict[str, tuple[int, ...]], now: float
+) -> None:
+    """A live run shows the lost device as held until the job's group has ended."""
+    jobs = {"hit": job("hit", 2, arrival=100.0, held=2), "other": job("other", 2, held=2)}
+    state = State(Cluster(nodes), jobs, {"hit": (0, 1), "other": (2, 3)}, unavailable=frozenset({0}), time=now)
+    plan = policy("themis", lease=100.0).plan(state)
+    assert plan.allocation == {"other": (2, 3), **moves}
+    assert plan.wake == (float("inf") if moves else 300.0)
+
+
+def test_a_loss_costs_nobody_else_its_lease() -> None:
+    jobs = {"hit": job("hit", 2, held=2), "other": job("other", 2, arrival=100.0, held=2)}  # hit is treated worse
+    running, lost = {"hit": (0, 1), "other": (2, 3)}, frozenset({0})
+    plans = [policy("themis", lease=100.0).plan(State(Cluster((4,)), jobs, running, {}, lost, 0, now)) for now in NOW]
+    assert [plan.allocation for plan in plans] == [{"other": (2, 3)}, {"hit": (1, 2)}]
+
+
+def test_who_holds_more_than_its_gang_leaves_the_rest_to_others() -> None:
+    """No driver shows this, as every job that this policy runs holds its gang."""
+    state = State.of(Cluster((4,)), [job("waits"), job("runs")], {"runs": (0, 1, 2, 3)})
+    assert policy("themis").plan(state).allocation == {"runs": (0,), "waits": (1,)}
 
 
 def test_parameters_are_checked() -> None:

@@ -32,9 +32,8 @@ class ElasticRound:
         self._free = state.free_devices()
         self._barred: set[int] = set()  # kinds that a job waits for
         self._held: dict[str, list[int]] = {}
-        for name, devices in state.running.items():
-            if name in state.by_name:
-                self._held[name] = [device for device in devices if device not in state.unavailable]
+        for name in sorted(state.running, key=self._first_placed):
+            self._held[name] = [device for device in state.running[name] if device not in state.unavailable]
 
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
         """Who gets other devices than it has, and who stops."""
@@ -136,6 +135,11 @@ class ElasticRound:
         if not held[kind] or sum(held) <= database.least:
             return None
         return round(1 - database.perf((*held[:kind], held[kind] - 1, *held[kind + 1 :])) / database.perf(held), 9)
+
+    def _first_placed(self, name: str) -> tuple[float, float, str]:
+        """Whose proposals are named first: those of the job that has held its devices for longest."""
+        job = self._state.by_name[name]
+        return job.since, job.arrival, name
 
     def _last_first(self, name: str) -> tuple[float, float, str]:
         """Who goes first when jobs have to stop: the least important, then the last that came."""

@@ -49,12 +49,12 @@ class NodeSets:
         for device in state.unavailable:
             self._there[state.cluster.node_of(device)] -= 1
         self.of: dict[int, list[NodeSet]] = {}
-        self.astray: list[JobState] = []  # they run among others, on nodes that are not of their size
+        self.astray: list[JobState] = []  # they run where they cannot stay, see `_find`
         self._at: dict[int, NodeSet] = {}
         self._of_job: dict[str, NodeSet] = {}
         running = [state.by_name[name] for name in state.running]
         for job in sorted(running, key=lambda job: (-job.gang, job.since, job.name)):
-            self._find(job, self._nodes_of(state.running[job.name]))
+            self._find(job, state.running[job.name])
         self.free = [node for node, there in enumerate(self._there) if there and node not in self._at]
 
     def occupied(self, gang: int) -> int:
@@ -107,8 +107,16 @@ class NodeSets:
         coming = [job for job in found.jobs if job.name not in staying]
         return staying | {job.name: tuple(islice(left, job.gang)) for job in coming}
 
-    def _find(self, job: JobState, nodes: tuple[int, ...]) -> None:
-        """Put a job that runs on these nodes in their set, or make one of them."""
+    def _find(self, job: JobState, devices: tuple[int, ...]) -> None:
+        """Put a running job in the set of its nodes, or make one of them.
+
+        It is astray if these are not of its size, or if it does not hold its gang: a live run shows a device that was
+        lost as held until the job's group has ended.
+        """
+        if len(devices) != job.gang or not self._state.unavailable.isdisjoint(devices):
+            self.astray.append(job)
+            return
+        nodes = self._nodes_of(devices)
         found = next((self._at[node] for node in nodes if node in self._at), None)
         if found is None:
             found = self._added(job.gang, nodes)

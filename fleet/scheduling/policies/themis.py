@@ -11,6 +11,7 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger, last_multiple
+from fleet.scheduling.placing.staying import staying
 from fleet.scheduling.policies.checks import check_period
 
 
@@ -55,7 +56,7 @@ class Themis:
         ended = last_multiple(self.lease, state.time)
         line = _worst_first(asking, state)
         due = state.time - ended <= 1e-6 * self.lease
-        placed = _lent(line, state, due and len(state.running) < len(asking))
+        placed = _lent(line, state, due)
         wake = ended + self.lease if len(placed) < len(asking) else math.inf
         return Plan(placed, dropped=dropped, wake=wake)
 
@@ -77,17 +78,20 @@ def _rho(job: JobState, left: float, jobs: int, state: State) -> float:
 
 
 def _lent(line: list[JobState], state: State, ended: bool) -> dict[str, tuple[int, ...]]:
-    """Devices by job. Who has them keeps them while the leases last, and where they are if he is among the next."""
+    """Devices by job. Who has them keeps them while the leases last, and where they are if he is among the next.
+
+    Who has lost one of them, which a live run shows until the job's group has ended, asks like those who wait.
+    """
+    placed, free = staying({job.name: job.gang for job in line}, state)
+    ended = ended and len(placed) < len(line)
     budget = len(state.available)
     chosen: set[str] = set()
-    for job in sorted(line, key=lambda job: job.name not in state.running) if not ended else line:
+    for job in sorted(line, key=lambda job: job.name not in placed) if not ended else line:
         if job.gang <= budget:
             chosen.add(job.name)
             budget -= job.gang
-    placed = {name: devices for name, devices in state.running.items() if name in chosen}
-    free = state.free_devices()
-    for name in state.running.keys() - chosen:
-        free.give(device for device in state.running[name] if device not in state.unavailable)
+    for name in [name for name in placed if name not in chosen]:
+        free.give(placed.pop(name))
     for job in line:
         if job.name in chosen and job.name not in placed:
             devices = free.take(job.gang)
