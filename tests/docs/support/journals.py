@@ -43,11 +43,10 @@ def _spelt_out(line: ast.expr) -> set[str]:
 
 
 def _writes_event(call: ast.Call) -> bool:
-    """Whether it is `journal.write("...", ...)`, or `books.record("...", ...)`, which writes the same line."""
+    """Whether it is `journal.write("...", ...)`, or a bookkeeper's `record("...", ...)`, which writes the same line."""
     function = call.func
     if not (isinstance(function, ast.Attribute) and len(call.args) == 1):
         return False
     first, owner = call.args[0], ast.unparse(function.value).lower()
-    writes = function.attr == "write" and "journal" in owner
-    records = function.attr == "record" and ("books" in owner or "bookkeeper" in owner)
-    return (writes or records) and isinstance(first, ast.Constant) and isinstance(first.value, str)
+    writes = function.attr == "record" or (function.attr == "write" and "journal" in owner)
+    return writes and isinstance(first, ast.Constant) and isinstance(first.value, str)
