@@ -51,11 +51,13 @@ def test_a_rehearsal_does_not_go_on_as_a_run(begun: RunDirectory, runtime: Runti
 def test_a_job_that_was_added_is_no_change(begun: RunDirectory, runtime: Runtimes) -> None:
     with_late = runtime({"name": "a"}, {"name": "late"})
     AddedJobs(begun.path).take(with_late.job("late").model_dump(mode="json"))
+    before = begun.spec.read_text()
     keep_to_spec(begun, with_late)
-    keep_to_spec(begun, with_late)
+    assert begun.spec.read_text() == before
 
 
 def test_a_directory_that_was_left_before_anything_began_takes_any_spec(runtime: Runtimes, tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     keep_to_spec(directory, runtime({"name": "a"}))
     keep_to_spec(directory, runtime({"name": "b"}))
+    assert '"name": "b"' in directory.spec.read_text()
