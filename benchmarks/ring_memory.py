@@ -15,17 +15,7 @@ import torch
 
 from benchmarks.pictures import pictures
 from fleet.run.ranks.feed import Feed, Reading, Share, StepBatches
-from preprocess import (
-    Dataset,
-    Itinerary,
-    LaneSpec,
-    Preprocessor,
-    Ring,
-    RingShape,
-    SharedLoader,
-    StreamKey,
-    lane_bytes,
-)
+from preprocess import Dataset, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SharedLoader, StreamKey, lane_bytes
 from trainers import BatchPlan
 
 __all__ = ["Memory", "memory_of", "memory_of_feed"]

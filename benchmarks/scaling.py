@@ -46,9 +46,7 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     first, last = rows[0], rows[-1]
     grown = last[6] / first[6]
     return {
-        "bars": [
-            at_most(f"rank 0's work for an epoch, {last[0]} trainers over {first[0]}", grown, 2),
-        ],
+        "bars": [at_most(f"rank 0's work for an epoch, {last[0]} trainers over {first[0]}", grown, 2)],
         "tables": [{"title": "rehearsals on one machine", "columns": COLUMNS, "rows": rows}],
         "notes": [f"all ranks on {psutil.cpu_count()} cores; pretend nodes of {PER_NODE} devices"],
     }

@@ -14,14 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.simulated.calibrated_ensemble import (
-    CALIBRATED,
-    CALIBRATED_ON,
-    CHECKPOINT,
-    JUDGED_ON,
-    SIZES,
-    trained,
-)
+from benchmarks.simulated.calibrated_ensemble import CALIBRATED, CALIBRATED_ON, CHECKPOINT, JUDGED_ON, SIZES, trained
 from benchmarks.simulated.part import Part
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs

@@ -22,8 +22,7 @@ _POLL_SECONDS = 0.1
 def add(
     directory: RunFolder,
     job: Annotated[
-        Path,
-        typer.Argument(help="YAML: a job as in a spec, or jobs: and defaults:", metavar="JOB", show_default=False),
+        Path, typer.Argument(help="YAML: a job as in a spec, or jobs: and defaults:", metavar="JOB", show_default=False)
     ],
 ) -> None:
     """Add jobs to a run: while it goes on it takes them in; otherwise its next start does.

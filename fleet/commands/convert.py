@@ -22,8 +22,7 @@ class _Stopped(Exception):
 
 def convert(
     source: Annotated[
-        str | None,
-        typer.Argument(help="image folder, IDX folder, .npz, tar shards, or module:Name", metavar="SRC"),
+        str | None, typer.Argument(help="image folder, IDX folder, .npz, tar shards, or module:Name", metavar="SRC")
     ] = None,
     destination: Annotated[Path | None, typer.Argument(help="the HDF5 file to make", metavar="DST")] = None,
     held_out: Annotated[

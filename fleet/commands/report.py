@@ -12,8 +12,5 @@ def report(directory: RunFolder) -> None:
     from fleet.report.page import write_report
 
     if not (directory / "journal.jsonl").is_file():
-        end(
-            BAD_INPUT,
-            f"{directory} holds no run: there is no journal.jsonl in it; name the --out of a `fleet run`",
-        )
+        end(BAD_INPUT, f"{directory} holds no run: there is no journal.jsonl in it; name the --out of a `fleet run`")
     print(write_report(directory))

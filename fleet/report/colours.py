@@ -5,18 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-_FEW = (
-    "#4c7fbf",
-    "#e08a3c",
-    "#3fa877",
-    "#cf5a8b",
-    "#8a74cf",
-    "#bd9a2a",
-    "#2fa5b0",
-    "#d2605a",
-    "#7f9440",
-    "#a3765c",
-)
+_FEW = ("#4c7fbf", "#e08a3c", "#3fa877", "#cf5a8b", "#8a74cf", "#bd9a2a", "#2fa5b0", "#d2605a", "#7f9440", "#a3765c")
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
 _LEVELS = ((0.66, 0.13), (0.58, 0.11), (0.74, 0.10))
 

@@ -11,14 +11,7 @@ from functools import partial
 from fleet.coordination.coordinator import SilentGroupError
 from fleet.coordination.errors import RunError
 from fleet.coordination.lost_ranks import RanksLost, abort
-from fleet.coordination.protocol import (
-    TO_COORDINATOR,
-    TO_KEEPER,
-    TO_PREPROCESSOR,
-    TO_TRAINER,
-    Pulse,
-    Shutdown,
-)
+from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.ranks.guarded_thread import GuardedThread

@@ -105,9 +105,7 @@ class Job(Section):
         examples=[["accuracy"]],
     )
     seed: Seed = Field(
-        default=0,
-        description="Seeds weights, order and augmentation. Not given: the ensemble's `seed`.",
-        examples=[0],
+        default=0, description="Seeds weights, order and augmentation. Not given: the ensemble's `seed`.", examples=[0]
     )
     virtual_workers: Workers = Field(
         default=1,

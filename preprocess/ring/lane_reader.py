@@ -31,13 +31,7 @@ class LaneReader:
     """
 
     def __init__(
-        self,
-        number: int,
-        reader: int,
-        layout: SampleLayout,
-        shape: RingShape,
-        ring: RingControl,
-        control: LaneControl,
+        self, number: int, reader: int, layout: SampleLayout, shape: RingShape, ring: RingControl, control: LaneControl
     ) -> None:
         self._number, self._reader, self._shape = number, reader, shape
         self._layout, self._ring, self._control = layout, ring, control

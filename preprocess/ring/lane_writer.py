@@ -105,13 +105,7 @@ class LaneWriter:
     """
 
     def __init__(
-        self,
-        number: int,
-        writer: int,
-        layout: SampleLayout,
-        shape: RingShape,
-        ring: RingControl,
-        control: LaneControl,
+        self, number: int, writer: int, layout: SampleLayout, shape: RingShape, ring: RingControl, control: LaneControl
     ) -> None:
         self._number, self._writer, self._shape = number, writer, shape
         self._ring, self._control = ring, control

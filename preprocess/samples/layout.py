@@ -51,8 +51,5 @@ class SampleLayout:
     def from_json(cls, values: Mapping[str, Any]) -> SampleLayout:
         """Return the layout that `to_json` described."""
         return cls(
-            tuple(values["input_shape"]),
-            values["input_dtype"],
-            tuple(values["target_shape"]),
-            values["target_dtype"],
+            tuple(values["input_shape"]), values["input_dtype"], tuple(values["target_shape"]), values["target_dtype"]
         )

@@ -53,11 +53,7 @@ def existing(path: str) -> Path:
     return Path(path)
 
 
-def open_numpy(
-    path: str | None = None,
-    inputs: str = "inputs",
-    targets: str = "targets",
-) -> ArraySource:
+def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "targets") -> ArraySource:
     """Open NumPy files.
 
     Args:

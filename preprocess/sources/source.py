@@ -54,13 +54,7 @@ class Subset:
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""
-    return {
-        "idx": open_idx,
-        "numpy": open_numpy,
-        "hdf5": open_hdf5,
-        "image_folder": open_image_folder,
-        "tar": open_tar,
-    }
+    return {"idx": open_idx, "numpy": open_numpy, "hdf5": open_hdf5, "image_folder": open_image_folder, "tar": open_tar}
 
 
 def open_source(

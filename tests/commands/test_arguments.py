@@ -15,8 +15,7 @@ DIGITS = Path(__file__).parents[2] / "examples" / "digits.yaml"
 
 
 @pytest.mark.parametrize(
-    ("text", "shape"),
-    [(None, None), ("3x4", (4, 4, 4)), ("1x1", (1,)), ("4,4,2", (4, 4, 2)), ("8", (8,))],
+    ("text", "shape"), [(None, None), ("3x4", (4, 4, 4)), ("1x1", (1,)), ("4,4,2", (4, 4, 2)), ("8", (8,))]
 )
 def test_a_shape_names_the_devices_of_each_node(text: str | None, shape: tuple[int, ...] | None) -> None:
     assert cluster_shape(text) == shape

@@ -26,11 +26,7 @@ def test_the_end_has_its_code_and_its_text(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize(
     ("kinds", "error"),
-    [
-        ((), ValueError("no such job")),
-        ((Lost,), Lost("no such job")),
-        ((Lost, OSError), OSError("no such job")),
-    ],
+    [((), ValueError("no such job")), ((Lost,), Lost("no such job")), ((Lost, OSError), OSError("no such job"))],
 )
 def test_what_a_person_can_mend_is_told_without_a_traceback(
     kinds: tuple[type[Exception], ...], error: Exception, capsys: pytest.CaptureFixture[str]

@@ -11,15 +11,7 @@ from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, S
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost
 from fleet.coordination.open_lanes import OpenLanes, StreamPlace
-from fleet.coordination.protocol import (
-    DismissReader,
-    DismissWriter,
-    Left,
-    Message,
-    OpenLane,
-    ReplaceWriter,
-    StopGroup,
-)
+from fleet.coordination.protocol import DismissReader, DismissWriter, Left, Message, OpenLane, ReplaceWriter, StopGroup
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
 from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey

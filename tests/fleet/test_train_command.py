@@ -27,16 +27,7 @@ STEPS = 7  # beyond the end of the first epoch
 
 
 def train_words(task: str, checkpoint: str, steps: int, *more: object) -> list[str]:
-    words = [
-        "train",
-        f"{TASKS}:{task}",
-        "--virtual-workers",
-        "3",
-        "--steps",
-        str(steps),
-        "--checkpoint",
-        checkpoint,
-    ]
+    words = ["train", f"{TASKS}:{task}", "--virtual-workers", "3", "--steps", str(steps), "--checkpoint", checkpoint]
     return [*words, *map(str, more)]
 
 
@@ -199,10 +190,7 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "steps below the checkpoint's": (lambda made: {"resume": made / "ddp.h5", "steps": 5}, ("--steps 5", "7 steps")),
     "another number of workers": (lambda made: {"resume": made / "half.h5", "virtual_workers": 2}, ("3", "2")),
     "another seed": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Other"}, ("seed", "3", "4")),
-    "another optimizer": (
-        lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Adam"},
-        ("optimizer", "betas"),
-    ),
+    "another optimizer": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Adam"}, ("optimizer", "betas")),
     "other buckets": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Frozen"}, ("buckets", "8", "6")),
     "other buffers": (lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Untracked"}, ("buffers", "1.")),
     "other threads": (lambda made: {"resume": made / "half.h5", "threads": 2}, ("threads was 1 and is 2",)),

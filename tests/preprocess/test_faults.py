@@ -170,10 +170,7 @@ def test_a_wait_for_a_source_that_never_comes_back_ends_and_names_the_preprocess
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (
-            "shape",
-            r"sample 9, epoch 0: ValueError: the sample is \(9, 3\) of float32, all others are \(4, 3\)",
-        ),
+        ("shape", r"sample 9, epoch 0: ValueError: the sample is \(9, 3\) of float32, all others are \(4, 3\)"),
         ("dtype", r"the sample is \(4, 3\) of float64, all others are \(4, 3\) of float32"),
         ("target", r"the target is \(2,\) of int64, all others are \(\) of int64"),
     ],

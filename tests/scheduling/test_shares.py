@@ -72,10 +72,7 @@ def test_a_slot_ends_after_now(now: float, slot: float) -> None:
 
 
 @given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=5),
-    st.floats(0, 9.9),
-    st.floats(0.1, 10.0),
-    st.floats(0.1, 60.0),
+    st.lists(st.integers(0, 4), min_size=1, max_size=5), st.floats(0, 9.9), st.floats(0.1, 10.0), st.floats(0.1, 60.0)
 )
 def test_filling_meets_the_deadline_whenever_any_levels_could(
     free: list[int], begin: float, tail: float, work: float

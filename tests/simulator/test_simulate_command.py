@@ -284,11 +284,7 @@ def test_what_cannot_be_asked_for_is_told_in_one_report(files: list[str], words:
         (TRACE.replace("a,100,", "a,-100,"), trace_files.RATES, "submission_time = '-100'"),
         (TRACE.replace("bert", "birt"), trace_files.RATES, "did you mean 'bert'?"),
         (TRACE.replace(",64,1,", ",65,1,"), trace_files.RATES, "nearest: 64"),
-        (
-            TRACE.replace("64,1,100", "64,0,100"),
-            trace_files.RATES,
-            "num_gpu = '0': it must be a whole number",
-        ),
+        (TRACE.replace("64,1,100", "64,0,100"), trace_files.RATES, "num_gpu = '0': it must be a whole number"),
         (TRACE, trace_files.RATES.replace("10,18", "10,nan"), "2 = 'nan'"),
         (TRACE, trace_files.RATES.replace("10,18", "10,-3"), "2 = '-3'"),
         (TRACE, "batch,1\n64,1\n", "a table of rates has a column global_batch_size"),

@@ -18,12 +18,7 @@ from tests.run.support.processes import run
 
 ROOT = Path(__file__).resolve().parents[2]
 # What Open MPI needs on a machine without a fast network, as root.
-VARIABLES = {
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "self,sm,tcp",
-    "PYTHONPATH": str(ROOT),
-}
+VARIABLES = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "self,sm,tcp", "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="session")
@@ -78,16 +73,7 @@ def submit(slurm: VirtualSlurm, ensemble: Ensemble, request: pytest.FixtureReque
         words += [] if "--profile" in options else ["--out", str(out.path)]
         words += ["--script", f"{out.path}.sh", "--time", "10m"]
         words += [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
-        command = [
-            *slurm.hosts.on(LOGIN),
-            sys.executable,
-            "-m",
-            "fleet",
-            "submit",
-            str(of.spec),
-            *words,
-            *options,
-        ]
+        command = [*slurm.hosts.on(LOGIN), sys.executable, "-m", "fleet", "submit", str(of.spec), *words, *options]
         environment = {**slurm.environment(), "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, cwd=of.folder, env=environment, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr

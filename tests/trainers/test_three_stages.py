@@ -18,11 +18,7 @@ def losses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     out = tmp_path_factory.mktemp("three-stages")
     command = [sys.executable, str(ROOT / "examples" / "three_stages.py"), "--out", str(out)]
     done = subprocess.run(
-        [*command, "--steps", str(STEPS), "--levels", "D1,D1+D2"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
+        [*command, "--steps", str(STEPS), "--levels", "D1,D1+D2"], cwd=ROOT, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
     assert (out / "three-stages.html").is_file() and "<polyline" in (out / "three-stages.svg").read_text()

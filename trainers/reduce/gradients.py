@@ -140,11 +140,7 @@ class Gradients:
 
     @contextmanager
     def turn(
-        self,
-        views: Sequence[Tensor],
-        factor: float,
-        copies: DeviceCopies | None = None,
-        filling: Filling | None = None,
+        self, views: Sequence[Tensor], factor: float, copies: DeviceCopies | None = None, filling: Filling | None = None
     ) -> Iterator[Turn]:
         """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends."""
         for parameter in self._parameters:

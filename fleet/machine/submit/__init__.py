@@ -5,14 +5,4 @@ from fleet.machine.submit.shape import NodeShape, WallTime
 from fleet.machine.submit.site import Site, SiteError, read_site
 from fleet.machine.submit.submission import SubmissionError, submit
 
-__all__ = [
-    "NodeShape",
-    "Script",
-    "Site",
-    "SiteError",
-    "SubmissionError",
-    "WallTime",
-    "read_site",
-    "render",
-    "submit",
-]
+__all__ = ["NodeShape", "Script", "Site", "SiteError", "SubmissionError", "WallTime", "read_site", "render", "submit"]

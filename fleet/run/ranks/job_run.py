@@ -7,15 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.coordination.protocol import (
-    CheckpointWritten,
-    EpochEnded,
-    Formed,
-    Left,
-    Message,
-    Progress,
-    StopGroup,
-)
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Left, Message, Progress, StopGroup
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
 from trainers import Batch, Stop, Trainer, checkpoint, converged
 from trainers.convergence.stop_agreement import StopAgreement
