@@ -15,8 +15,10 @@ import pytest
 
 from tests.preprocess.support.commanded import CommandedLoader
 from tests.preprocess.support.counting import write_counted
+from tests.warm.starting import PYTHON_PATH, nursery, started_cold
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["nursery", "started_cold"]
+
 JOBS = Path(__file__).resolve().parent / "jobs"
 
 
@@ -70,7 +72,7 @@ def mpi_job() -> Callable[..., str]:
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
         }
         command = [*prefix, launcher, *options, *python]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)

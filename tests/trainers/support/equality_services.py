@@ -15,22 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.support.equality_states import States
+from tests.warm.starting import PYTHON_PATH
 
 SUPPORT = Path(__file__).parent
 PROGRAMS = SUPPORT.parent / "programs"
-ROOT = SUPPORT.parents[2]
 SECONDS = 240.0
 PATIENCE = 20.0
 
-ENVIRONMENT = {
-    **os.environ,
-    "PYTHONPATH": str(ROOT),
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-    "HF_HUB_OFFLINE": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT": "1",
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-}
+
+def environment() -> dict[str, str]:
+    """Of the programs; taken when they start, as the nursery is named in it."""
+    return {
+        **os.environ,
+        "PYTHONPATH": PYTHON_PATH,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
 
 
 def mpiexec(ranks: int) -> list[str] | None:
@@ -39,7 +42,7 @@ def mpiexec(ranks: int) -> list[str] | None:
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None:
         return None
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, env=ENVIRONMENT).stdout
+    version = subprocess.run([found, "--version"], capture_output=True, text=True, env=environment()).stdout
     if "Open MPI" not in version and "open-mpi" not in version:
         return [found, "-n", str(ranks)]
     options = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
@@ -107,7 +110,7 @@ class Service:
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
                 self.command,
-                env=ENVIRONMENT,
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -1,0 +1,205 @@
+"""A process that has imported what ranks import, and forks them. Argument: the path of its socket.
+
+It has one thread, opens no MPI and draws no random number, so that a fork of it is as good as a new start. It ends, with
+all its children, when its standard input does.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import json
+import os
+import resource
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tests.warm.start.stand_in import surroundings
+
+IMPORTED = (
+    "torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
+    "cv2", "simplejpeg", "PIL.Image", "yaml", "tensorboard.summary.writer.event_file_writer", "fleet.commands.cli",
+    "fleet.run.main", "fleet.commands.one_job.rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Order:
+    """A process that is to be: its stand-in's connection, its standard files, and what it is told."""
+
+    connection: socket.socket
+    files: list[int]
+    told: dict[str, Any]
+
+
+class Nursery:
+    """Forks a process an order.
+
+    Args:
+        path: of the socket on which orders come.
+        around: what it cannot leave, see `surroundings`.
+    """
+
+    def __init__(self, path: str, around: dict[str, Any]) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._selector = selectors.DefaultSelector()
+        self._orders: dict[int, socket.socket] = {}  # by process descriptor
+        self._surroundings = around
+        self._watch(sys.stdin.fileno(), self._end)
+        self._watch(self._listening, self._take_order)
+        self._listening.bind(f"{path}.new")
+        self._listening.listen(64)
+        os.rename(f"{path}.new", path)
+
+    def serve(self) -> Order:
+        """Return in each forked process, with its order; in the nursery itself, never."""
+        while True:
+            for key, _ in self._selector.select():
+                order = key.data()
+                if order is not None:
+                    return order  # type: ignore[no-any-return]
+
+    def _watch(self, what: socket.socket | int, then: Callable[[], Order | None]) -> None:
+        self._selector.register(what, selectors.EVENT_READ, then)
+
+    def _take_order(self) -> Order | None:
+        connection, _ = self._listening.accept()
+        with suppress(ConnectionError, EOFError):
+            order = _read_order(connection)
+            fork = order.told["surroundings"] == self._surroundings and not _differ(order)
+            process = os.fork() if fork else None
+            if process == 0:
+                self._forget()
+                return order
+            for each in order.files:
+                os.close(each)
+            if process is not None:
+                self._stand_by(process, connection)
+                return None
+        connection.close()
+        return None
+
+    def _stand_by(self, process: int, connection: socket.socket) -> None:
+        descriptor = os.pidfd_open(process)
+        self._orders[descriptor] = connection
+        with suppress(OSError):
+            connection.sendall(f"process {process}\n".encode())
+        self._watch(descriptor, lambda: self._ended(process, descriptor))
+        self._watch(connection, lambda: self._left(process, connection))
+
+    def _ended(self, process: int, descriptor: int) -> None:
+        """Tell how a process ended."""
+        _, status = os.waitpid(process, 0)
+        connection = self._orders.pop(descriptor)
+        word = f"signal {os.WTERMSIG(status)}\n" if os.WIFSIGNALED(status) else f"exit {os.WEXITSTATUS(status)}\n"
+        with suppress(OSError):
+            connection.sendall(word.encode())
+        self._selector.unregister(descriptor)
+        with suppress(KeyError):
+            self._selector.unregister(connection)
+        os.close(descriptor)
+        connection.close()
+
+    def _left(self, process: int, connection: socket.socket) -> None:
+        """A stand-in has been killed."""
+        os.kill(process, signal.SIGKILL)
+        self._selector.unregister(connection)
+
+    def _end(self) -> None:
+        for descriptor in self._orders:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os._exit(0)
+
+    def _forget(self) -> None:
+        """In a forked process: close what is the nursery's."""
+        self._selector.close()
+        self._listening.close()
+        for descriptor, connection in self._orders.items():
+            os.close(descriptor)
+            connection.close()
+
+
+def _read_order(connection: socket.socket) -> Order:
+    head, files, _, _ = socket.recv_fds(connection, 8, 3)
+    with connection.makefile("rb") as stream:
+        text = stream.read(int.from_bytes(head, "little"))
+    return Order(connection, files, json.loads(text))
+
+
+def _differ(order: Order) -> bool:
+    """Whether it is a process without standard files."""
+    return len(order.files) != 3
+
+
+def take_over(order: Order) -> list[str]:
+    """Become the process that was ordered; return its command line behind `python`."""
+    told = order.told
+    order.connection.close()
+    for number, file in enumerate(order.files):
+        os.dup2(file, number)
+        os.close(file)
+    for number in told["ignored"]:
+        signal.signal(number, signal.SIG_IGN)
+    for limit, soft, hard in told["limits"]:
+        resource.setrlimit(limit, (soft, hard))
+    os.sched_setaffinity(0, told["processors"])
+    os.chdir(told["folder"])
+    _take_variables(told["variables"])
+    _open_streams("PYTHONUNBUFFERED" in os.environ)
+    tempfile.tempdir = None
+    importlib.invalidate_caches()
+    sys.orig_argv[1:] = told["words"]
+    return list(told["words"])
+
+
+def _take_variables(variables: dict[str, str]) -> None:
+    ours = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    rest = [entry for entry in sys.path[1:] if entry not in ours]
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.path[1:] = [entry for entry in variables.get("PYTHONPATH", "").split(os.pathsep) if entry] + rest
+
+
+def _open_streams(unbuffered: bool) -> None:
+    """Standard streams as Python opens them."""
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        raw = open(number, "wb", 0 if unbuffered else -1, closefd=False)
+        errors = "backslashreplace" if number == 2 else "strict"
+        lines = number == 2 or os.isatty(number)
+        stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=lines, write_through=unbuffered)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def go_on(words: list[str]) -> None:
+    """Run the command as Python does."""
+    if words[0] == "-m":
+        sys.path[0], sys.argv = os.getcwd(), words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = os.path.dirname(os.path.abspath(words[0])), words
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def main() -> None:
+    around = surroundings()  # libraries set variables when they are imported
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the nursery's other threads"
+    go_on(take_over(Nursery(sys.argv[1], around).serve()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""The nursery of one pytest process, and what its tests give to the processes that they start."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON_PATH = f"{Path(__file__).with_name('start')}{os.pathsep}{ROOT}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nursery() -> Iterator[None]:
+    """Processes that start with PYTHON_PATH are forked; those that start before the nursery is ready are not."""
+    with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
+        path = str(Path(folder) / "socket")
+        libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
+        python = os.environ | {"PYTHONPATH": PYTHON_PATH, "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
+        command = [sys.executable, "-m", "tests.warm.nursery", path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=python, cwd=ROOT, start_new_session=True) as process:
+            before = dict(os.environ)
+            os.environ |= {"FLEET_WARM": path, "PYTHONPATH": PYTHON_PATH}
+            yield
+            os.environ.clear()
+            os.environ.update(before)
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+@pytest.fixture
+def started_cold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of how processes start, stop and die: they start as they do elsewhere."""
+    monkeypatch.delenv("FLEET_WARM", raising=False)
