@@ -56,7 +56,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def fleet_convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
     return subprocess.run(
         command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
     )
@@ -69,7 +69,7 @@ def parked(folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         command("slow:Parked", "x.h5", "--workers", "2"),
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -16,6 +16,7 @@ from tests.preprocess.support.commanded import CommandedLoader, service_of
 from tests.preprocess.support.counting import counted
 
 Start = Callable[..., CommandedLoader]
+pytestmark = pytest.mark.usefixtures("started_cold")
 
 
 def running_service(folder: Path) -> psutil.Process:

@@ -10,7 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
-from tests.docs.support.pages import ROOT, Block, Page, page
+from tests.docs.support.pages import Block, Page, page
+from tests.warm.starting import PYTHON_PATH
 
 LIMIT_SECONDS = 240
 STOPPED = 75
@@ -22,7 +23,8 @@ def reader_environment() -> dict[str, str]:
     return {
         **mine,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{mine.get('PATH', '')}",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHON_PATH,
+        "FLEET_WARM": os.environ.get("FLEET_WARM", ""),
         "OMP_NUM_THREADS": "1",
     }
 

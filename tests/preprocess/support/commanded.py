@@ -13,8 +13,9 @@ from typing import Any
 
 import psutil
 
+from tests.warm.starting import PYTHON_PATH
+
 JOB = Path(__file__).resolve().parents[1] / "jobs" / "loader_on_command.py"
-ROOT = Path(__file__).resolve().parents[3]
 ANSWER_SECONDS = 60
 
 
@@ -23,7 +24,7 @@ class CommandedLoader:
 
     def __init__(self, arguments: dict[str, Any], folder: Path) -> None:
         self._heard = b""
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{folder}", "XDG_RUNTIME_DIR": str(folder)}
+        environment = os.environ | {"PYTHONPATH": f"{PYTHON_PATH}:{folder}", "XDG_RUNTIME_DIR": str(folder)}
         command = [sys.executable, str(JOB), json.dumps(arguments)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

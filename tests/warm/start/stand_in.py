@@ -17,7 +17,7 @@ READ_AT_START = (
     "PMI_FD", "PYTHONDONT", "PYTHONFAULT", "PYTHONHASH", "PYTHONHOME", "PYTHONMALLOC", "PYTHONOPT", "PYTHONUTF",
     "PYTHONWARN", "TORCH", "TZ",
 )  # fmt: skip
-LIBRARIES = f"{sys.prefix}/lib"  # mpiexec puts them on the path; the nursery has them there always
+MODULES = ("fleet", "trainers", "mpi4py", "torch")
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_DATA)
@@ -38,10 +38,10 @@ def be_forked(nursery: str) -> None:
 def surroundings() -> dict[str, Any]:
     """What a process cannot take over from another."""
     variables = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_START)}
-    libraries = {*variables.pop("LD_LIBRARY_PATH", "").split(":")} - {"", LIBRARIES}
+    libraries = variables.pop("LD_LIBRARY_PATH", "").split(":")
     return {
         "variables": variables,
-        "libraries": sorted(libraries),
+        "libraries": [path for path in libraries if path and not path.startswith(sys.prefix)],  # mpiexec's, OpenCV's
         "namespaces": [os.readlink(f"/proc/self/ns/{name}") for name in NAMESPACES],
         "root": os.readlink("/proc/self/root"),
         "user": [os.getuid(), os.getgid()],
@@ -50,9 +50,9 @@ def surroundings() -> dict[str, Any]:
 
 
 def _is_known(words: list[str]) -> bool:
-    """Whether the command is ours: python -m fleet, python -m mpi4py script, fleet, python script."""
+    """Whether the command is one that tests start, and no other tool."""
     if words[:1] == ["-m"]:
-        return words[1:2] in (["fleet"], ["mpi4py"])
+        return len(words) > 1 and words[1].partition(".")[0] in MODULES
     return words[:1] != [] and (
         words[0] == f"{sys.prefix}/bin/fleet" or "/tests/" in words[0] and words[0].endswith(".py")
     )

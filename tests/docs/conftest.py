@@ -1,0 +1,5 @@
+"""The commands of the pages start from a nursery."""
+
+from tests.warm.starting import nursery, started_cold
+
+__all__ = ["nursery", "started_cold"]
