@@ -18,9 +18,10 @@ import psutil
 import pytest
 import yaml
 
+from tests.warm.starting import PYTHON_PATH
+
 from preprocess import open_source
 
-ROOT = Path(__file__).parents[2]
 LIMIT_SECONDS = 60
 
 SLOW = """
@@ -63,7 +64,7 @@ def fleet_convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[
 
 
 @pytest.fixture
-def parked(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def parked(folder: Path, started_cold: None) -> Iterator[subprocess.Popen[str]]:
     """A conversion of two workers, one of which is at the gate, with all before it on the disk."""
     os.mkfifo(folder / "gate")
     process = subprocess.Popen(

@@ -1,11 +1,12 @@
 """A process that has imported what ranks import, and forks them. Argument: the path of its socket.
 
-It has one thread, opens no MPI and draws no random number, so that a fork of it is as good as a new start. It ends, with
-all its children, when its standard input does.
+It has one thread, opens no MPI and draws no random number, so that a fork of it is as good as a new start. It ends with
+its parent, and all that it forked ends with it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
 import io
@@ -54,7 +55,6 @@ class Nursery:
         self._selector = selectors.DefaultSelector()
         self._orders: dict[int, socket.socket] = {}  # by process descriptor
         self._surroundings = around
-        self._watch(sys.stdin.fileno(), self._end)
         self._watch(self._listening, self._take_order)
         self._listening.bind(f"{path}.new")
         self._listening.listen(64)
@@ -114,11 +114,6 @@ class Nursery:
         os.kill(process, signal.SIGKILL)
         self._selector.unregister(connection)
 
-    def _end(self) -> None:
-        for descriptor in self._orders:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os._exit(0)
-
     def _forget(self) -> None:
         """In a forked process: close what is the nursery's."""
         self._selector.close()
@@ -140,9 +135,16 @@ def _differ(order: Order) -> bool:
     return len(order.files) != 3
 
 
+def end_with_parent() -> None:
+    """Be killed when the process that made this one ends."""
+    set_parent_death_signal = 1
+    ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+
+
 def take_over(order: Order) -> list[str]:
     """Become the process that was ordered; return its command line behind `python`."""
     told = order.told
+    end_with_parent()
     order.connection.close()
     for number, file in enumerate(order.files):
         os.dup2(file, number)
@@ -192,6 +194,7 @@ def go_on(words: list[str]) -> None:
 
 
 def main() -> None:
+    end_with_parent()
     around = surroundings()  # libraries set variables when they are imported
     for name in IMPORTED:
         importlib.import_module(name)

@@ -23,14 +23,13 @@ def nursery() -> Iterator[None]:
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
         python = os.environ | {"PYTHONPATH": PYTHON_PATH, "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
         command = [sys.executable, "-m", "tests.warm.nursery", path]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, env=python, cwd=ROOT, start_new_session=True) as process:
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=python, cwd=ROOT) as process:
             before = dict(os.environ)
             os.environ |= {"FLEET_WARM": path, "PYTHONPATH": PYTHON_PATH}
             yield
             os.environ.clear()
             os.environ.update(before)
-            assert process.stdin is not None
-            process.stdin.close()
+            process.kill()
 
 
 @pytest.fixture
