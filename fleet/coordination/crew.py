@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fleet.coordination.lost_ranks import RanksLost
+from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_KEEPER,
     TO_PREPROCESSOR,
@@ -12,7 +13,6 @@ from fleet.coordination.protocol import (
     CloseLane,
     DismissReader,
     DismissWriter,
-    Mailbox,
     Message,
     OpenLane,
     Order,

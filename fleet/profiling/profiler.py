@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fleet.coordination.errors import RunError
+from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
     TO_TRAINER,
     Left,
-    Mailbox,
     MeasureThroughput,
     Message,
     Profiled,

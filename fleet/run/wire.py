@@ -6,7 +6,8 @@ from collections.abc import Callable
 from itertools import count
 
 from fleet.coordination.lost_ranks import RanksLost, lost_ranks
-from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Mailbox, Order
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Order
 from fleet.machine.cluster_map import ClusterMap
 
 TAG_STEP = 2  # a group's tags are its own and the next

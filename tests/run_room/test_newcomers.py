@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.protocol import TO_TRAINER, AddJob, Mailbox
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_TRAINER, AddJob
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.newcomers import Newcomers

@@ -9,7 +9,8 @@ from itertools import count
 import pytest
 
 from fleet.coordination.errors import RunError
-from fleet.coordination.protocol import TO_COORDINATOR, TO_TRAINER, Left, Mailbox, Profiled, ProfileGroup, StopRequested
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_COORDINATOR, TO_TRAINER, Left, Profiled, ProfileGroup, StopRequested
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.profiling.plan import Measurement

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_KEEPER,
     TO_PREPROCESSOR,
-    Mailbox,
     MakeRing,
     OpenLane,
     Shutdown,

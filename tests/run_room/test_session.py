@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, Mailbox, SetBatch, SkipSamples
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, SkipSamples
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.rank import Rank

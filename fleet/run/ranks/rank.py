@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from fleet.coordination.lost_ranks import abort_because
-from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, Mailbox, MakeRing, StopRequested
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, MakeRing, StopRequested
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.guarded_thread import GuardedThread

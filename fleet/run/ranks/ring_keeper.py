@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fleet.coordination.protocol import (
-    CloseLane,
-    DismissReader,
-    DismissWriter,
-    Mailbox,
-    OpenLane,
-    ReplaceWriter,
-    Shutdown,
-)
+from fleet.coordination.mailbox import Mailbox
+from fleet.coordination.protocol import CloseLane, DismissReader, DismissWriter, OpenLane, ReplaceWriter, Shutdown
 from preprocess import SlotReceiver
 
 NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives

@@ -1,0 +1,85 @@
+"""How messages go from rank to rank: as bytes over MPI, each role with an inbox of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fleet.coordination.lost_ranks import acknowledge, is_loss
+from fleet.coordination.protocol import Message, decode, encode
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+@dataclass
+class Mailbox:
+    """One role's inbox, and the way to the others'. Waits sleep; they never spin."""
+
+    comm: MPI.Intracomm
+    inbox: int
+    _sent: list[tuple[MPI.Request, np.ndarray]] = field(default_factory=list)
+
+    def send(self, rank: int, inbox: int, message: Message) -> None:
+        """Send without waiting; the bytes are kept until MPI has taken them."""
+        from mpi4py import MPI
+
+        data = np.frombuffer(encode(message), dtype=np.uint8)
+        self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+        try:
+            self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)  # there is nobody to read it
+
+    def poll(self) -> Message | None:
+        """The next message, or None if there is none now.
+
+        Raises:
+            RanksLost: rank 0 is lost, or the run is being ended. Another lost rank is passed over here.
+        """
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        try:
+            matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
+            if matched is None:
+                return None
+            data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+            matched.Recv(data)
+        except MPI.Exception as error:
+            acknowledge(self.comm, error)
+            return None
+        return decode(data.tobytes())
+
+    def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
+        """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
+        deadline, pause = time.monotonic() + timeout, 0.0002
+        while True:
+            message = self.poll()
+            if message is not None or until() or time.monotonic() >= deadline:
+                return message
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.005)
+
+    def flush(self, timeout: float = 10.0) -> None:
+        """Wait, at most `timeout` seconds, until all sent messages have gone."""
+        deadline = time.monotonic() + timeout
+        while self._sent and time.monotonic() < deadline:
+            self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+            time.sleep(0.001)
+
+
+def _is_over(request: MPI.Request) -> bool:
+    """Whether a message has gone, or nobody is left to take it."""
+    from mpi4py import MPI
+
+    try:
+        return bool(request.Test())
+    except MPI.Exception as error:
+        if not is_loss(error):
+            raise
+        return True
