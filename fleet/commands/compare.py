@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleet.commands.arguments import AsJson
-from fleet.commands.ending import mendable, tell
+from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import DONE, FAILED
+from fleet.machine.standard_error import tell
 from fleet.machine.terminal import plain_table
 
 if TYPE_CHECKING:

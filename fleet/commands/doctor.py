@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet.commands.arguments import AsJson
-from fleet.commands.ending import tell
 from fleet.machine.launch.exit_codes import DONE, FAILED
+from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from fleet.machine.doctor import Check

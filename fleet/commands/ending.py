@@ -9,11 +9,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
-
-
-def tell(text: str) -> None:
-    """Print `text` on standard error, as fleet's own word."""
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
+from fleet.machine.standard_error import tell
 
 
 def end(code: int, text: str) -> NoReturn:

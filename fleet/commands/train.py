@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleet.commands.ending import tell
 from fleet.commands.one_job.options import TrainError, TrainOptions
 from fleet.commands.one_job.torch_world import inside_torchrun
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 from fleet.machine.signals import StopFlag
+from fleet.machine.standard_error import tell
 from fleet.machine.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 

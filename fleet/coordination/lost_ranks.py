@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fleet.coordination.errors import RunError
 from fleet.machine.launch.exit_codes import FAILED, LOST
 from fleet.machine.launch.launched import ABORTED, leave_first
+from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -96,7 +97,7 @@ def abort_because(comm: MPI.Intracomm) -> None:
     error = sys.exc_info()[1]
     if isinstance(error, RanksLost):
         abort(comm, error.code)
-    print(f"fleet: rank {comm.rank} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+    tell(f"rank {comm.rank} failed:\n{traceback.format_exc()}")
     abort(comm, FAILED)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from fleet.coordination.errors import RunError
 from fleet.coordination.lost_ranks import RanksLost, abort
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+from fleet.machine.standard_error import tell
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
@@ -34,11 +34,11 @@ def coordinate(rank: Rank) -> int:
         with _pulse(rank):
             code = Session(rank, Wire(mailbox, rank.cluster, lambda: preprocessing.failure)).run()
     except MENDABLE as error:
-        print(f"fleet: {error}", file=sys.stderr, flush=True)
+        tell(str(error))
         code = BAD_INPUT
     except (RunError, SilentGroupError, CorruptLimitError) as error:
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
-        print(f"fleet: {error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}", file=sys.stderr, flush=True)
+        tell(f"{error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}")
         abort(rank.world, error.code if isinstance(error, RunError) else FAILED)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_l
 from fleet.machine.cluster_map import COORDINATOR, ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
+from fleet.machine.standard_error import tell
 from fleet.profiling import ProfileError
 from fleet.run.bad_input import BadInput
 from fleet.run_directory.directory import RunDirectoryError
@@ -46,16 +46,16 @@ def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
     except MENDABLE as error:
         # Raised alike on every rank, or on rank 0 while the others wait for its word: they get it from `agree`.
         if world.rank == COORDINATOR:
-            print(f"fleet: {error}", file=sys.stderr, flush=True)
+            tell(str(error))
         return leave_code(world.rank, BAD_INPUT)
     except RunError as error:
         if not isinstance(error, RunIsEnded):
-            print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
+            tell(f"rank {world.rank}: {error}")
         abort(world, error.code)
         raise
     except MPI.Exception as error:
         if is_loss(error):
-            print(f"fleet: rank {world.rank}: another rank was lost", file=sys.stderr, flush=True)
+            tell(f"rank {world.rank}: another rank was lost")
             abort(world, LOST)
         abort_because(world)
         raise
@@ -70,7 +70,7 @@ def ends_all(world: MPI.Intracomm) -> Iterator[None]:
     try:
         yield
     except MENDABLE as error:
-        print(f"fleet: rank {world.rank}: {error}", file=sys.stderr, flush=True)
+        tell(f"rank {world.rank}: {error}")
         abort(world, BAD_INPUT)
         raise
 
@@ -94,7 +94,7 @@ def await_all(world: MPI.Intracomm, code: int, timeout: float) -> None:
         while not everybody.Test() and not lost_ranks(world):
             if time.monotonic() > end:
                 late = f"the run is over, but not all ranks have ended within {timeout:g} s"
-                print(f"fleet: rank {world.rank}: {late}; a source of data may be stuck", file=sys.stderr, flush=True)
+                tell(f"rank {world.rank}: {late}; a source of data may be stuck")
                 leave_code(world.rank, code)
                 abort(world, code or FAILED)
             time.sleep(0.002)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.signals import StopFlag
+from fleet.machine.standard_error import tell
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
 from fleet.run.opening.agreement import agree
@@ -38,7 +38,7 @@ def run_rank(options: RunOptions) -> int:
     """Take part in the run; returns the exit code. Any unexpected error ends all ranks, with its traceback."""
     swept = sweep()  # before MPI starts, which needs the room
     if swept:
-        print(swept, file=sys.stderr, flush=True)
+        tell(swept)
     from mpi4py import MPI
 
     note = write_note([*made_by_mpi(), *launch_folder()])

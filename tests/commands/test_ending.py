@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.commands.ending import end, failed, mendable, tell
+from fleet.commands.ending import end, failed, mendable
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
+from fleet.machine.standard_error import tell
 
 
 class Lost(LookupError):

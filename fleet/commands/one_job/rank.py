@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from fleet.commands.ending import failed, tell
+from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.view import TrainView
@@ -17,6 +17,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
 from fleet.machine.signals import StopFlag
+from fleet.machine.standard_error import tell
 from fleet.spec.references import ReferenceProblem, resolve
 from trainers import (
     Checkpoint,

@@ -115,7 +115,7 @@ def _sweep() -> str:
         return ""
     mib = freed / 2**20
     return (
-        f"fleet: removed what killed runs had left on {socket.gethostname()}: "
+        f"removed what killed runs had left on {socket.gethostname()}: "
         f"{files} files of shared memory ({mib:.1f} MiB) and {folders} folders"
     )
 

@@ -22,6 +22,7 @@ from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import STOPPING
+from fleet.machine.standard_error import tell
 
 STOP_GRACE_SECONDS = 120.0
 END_SECONDS = 30.0  # of MPI, after a run's last word
@@ -153,9 +154,9 @@ class LocalLaunch:
             now = self._restarts.progress()
             lost, known = (1 if now != known else lost + 1), now
             if lost > self._restarts.most:
-                _say("run the same command again: it goes on from the last checkpoints")
+                tell("run the same command again: it goes on from the last checkpoints")
                 break
-            _say(f"all ranks are started again, to go on from the last checkpoints ({lost} of {self._restarts.most})")
+            tell(f"all ranks are started again, to go on from the last checkpoints ({lost} of {self._restarts.most})")
         return code
 
     def _start(self) -> int:
@@ -165,8 +166,8 @@ class LocalLaunch:
             if code is not None:
                 return code
             if attempt < ATTEMPTS:
-                _say(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
-        _say(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
+                tell(f"the launcher ended before any rank began; attempt {attempt + 1} of {ATTEMPTS}")
+        tell(f"the launcher started no rank in {ATTEMPTS} attempts; why, it says above: {self._command[0]}")
         return FAILED
 
     def _attempt(self) -> int | None:
@@ -200,7 +201,7 @@ class LocalLaunch:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
         if self._signals or code in OWN_CODES:
             return code or FAILED
-        _say(
+        tell(
             f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "
             "took too much memory, the system's log says so"
         )
@@ -217,7 +218,7 @@ class LocalLaunch:
             except subprocess.TimeoutExpired:
                 pass
             if self._in_place and ranks.lost_at_start():
-                _say("a rank was lost before MPI had started everywhere")
+                tell("a rank was lost before MPI had started everywhere")
                 return LOST
             if (folder / "code").exists():
                 over = min(over, time.monotonic() + END_SECONDS)
@@ -230,10 +231,6 @@ class LocalLaunch:
             if time.monotonic() > deadline:
                 _pass_on(process, pid_file, gently=False)
                 deadline = time.monotonic() + 10
-
-
-def _say(text: str) -> None:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
 
 
 def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> None:

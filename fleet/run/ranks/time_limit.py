@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import abort
 from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,5 +28,5 @@ def time_limit(world: MPI.Intracomm, seconds: float, text: str) -> Iterator[None
 
 
 def _end_all(world: MPI.Intracomm, text: str) -> None:
-    print(f"fleet: {text}", file=sys.stderr, flush=True)
+    tell(text)
     abort(world, FAILED)

@@ -10,6 +10,7 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
+from fleet.machine.standard_error import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
 
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
@@ -98,7 +99,7 @@ def _seen(silent: Silent) -> str:
 
 
 def _say(folder: Path, rank: int, text: str) -> None:
-    print(f"fleet: {text}", file=sys.stderr, end="", flush=True)
+    tell(text, end="")
     with suppress(OSError):
         folder.mkdir(exist_ok=True)
         _file(folder, rank).write_text(text)
