@@ -24,7 +24,7 @@ from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
-from fleet.run.ranks.runtime import Rehearsal, Runtime, facts_from_json, facts_of, facts_to_json
+from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import InOrder
@@ -71,7 +71,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank])
     load_reduction(world, cluster, options)
-    facts = agree(world, lambda: facts_to_json(facts_of(datasets)), facts_from_json)
+    facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
     rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
     runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
     torch.set_num_threads(spec.resources.threads)

@@ -159,7 +159,7 @@ class Lane:
             self._control.detached.wait(0, seconds=min(left, _TICK))
 
     def _users(self) -> list[str]:
-        readers = [r for r in each(self._control.active) if not self._ring.reader_is_dead(r)]
+        readers = [r for r in self.active_readers if not self._ring.reader_is_dead(r)]
         writers = [w for w in each(self._control.writing) if not self._ring.writer_is_dead(w)]
         return [*map(self._ring.reader_name, readers), *map(self._ring.writer_name, writers)]
 

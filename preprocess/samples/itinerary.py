@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from preprocess.samples.order import HELD_OUT, TRAIN
 
@@ -104,10 +103,6 @@ class Itinerary:
             count = min(stop - start, (self.places if train else self.epoch_samples) - offset)
             yield Span(self.first_epoch + epoch, kind, place, count)
             start += count
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of plain JSON values, the arguments of the constructor."""
-        return asdict(self)
 
     def _epoch_start(self, epoch: int) -> int:
         return (epoch - self.first_epoch) * self.epoch_samples - self.first_place

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,14 +41,3 @@ class SampleLayout:
         """Return uninitialised (inputs, targets) for that many samples."""
         inputs = np.empty((samples, *self.input_shape), self.input_dtype)
         return inputs, np.empty((samples, *self.target_shape), self.target_dtype)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of plain JSON values."""
-        return asdict(self) | {"input_shape": list(self.input_shape), "target_shape": list(self.target_shape)}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> SampleLayout:
-        """Return the layout that `to_json` described."""
-        return cls(
-            tuple(values["input_shape"]), values["input_dtype"], tuple(values["target_shape"]), values["target_dtype"]
-        )

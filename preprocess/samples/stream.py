@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from preprocess.samples.errors import SpecError, nearest
@@ -67,15 +67,8 @@ class DatasetSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of plain JSON values."""
-        return {
-            "name": self.name,
-            "train": self.train.to_json(),
-            "held_out": None if self.held_out is None else self.held_out.to_json(),
-            "transforms": list(self.transforms),
-            "held_out_transforms": list(self.held_out_transforms),
-            "on_corrupt": self.on_corrupt,
-            "corrupt_limit": self.corrupt_limit,
-        }
+        held_out = None if self.held_out is None else self.held_out.to_json()
+        return asdict(self) | {"train": self.train.to_json(), "held_out": held_out}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> DatasetSpec:
@@ -109,15 +102,6 @@ class StreamKey:
     def __str__(self) -> str:
         return f"{self.data}/seed {self.seed}/epoch {self.epoch}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of plain JSON values."""
-        return {"data": self.data, "seed": self.seed, "epoch": self.epoch}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> StreamKey:
-        """Return the key that `to_json` described."""
-        return cls(values["data"], int(values["seed"]), int(values["epoch"]))
-
 
 @dataclass(frozen=True)
 class LaneSpec:
@@ -140,31 +124,6 @@ class LaneSpec:
     layout: SampleLayout
     readers: tuple[tuple[int, ...], ...]
     samples: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return a dictionary of plain JSON values."""
-        return {
-            "lane": self.lane,
-            "generation": self.generation,
-            "stream": self.stream.to_json(),
-            "itinerary": self.itinerary.to_json(),
-            "layout": self.layout.to_json(),
-            "readers": [list(readers) for readers in self.readers],
-            "samples": self.samples,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> LaneSpec:
-        """Return the opening that `to_json` described."""
-        return cls(
-            values["lane"],
-            values["generation"],
-            StreamKey.from_json(values["stream"]),
-            Itinerary(**values["itinerary"]),
-            SampleLayout.from_json(values["layout"]),
-            tuple(tuple(readers) for readers in values["readers"]),
-            values["samples"],
-        )
 
 
 def _check_keys(values: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], what: str) -> None:

@@ -9,7 +9,7 @@ import os
 import sys
 
 from preprocess.sharing.place import ServicePlace
-from preprocess.sharing.settings import ServiceSettings
+from preprocess.sharing.settings import SETTINGS
 from preprocess.sharing.start import serve
 
 
@@ -19,7 +19,7 @@ def main() -> None:
         os._exit(0)
     ready = os.dup(1)
     os.dup2(2, 1)  # prints go to the log
-    settings = ServiceSettings.from_json(sys.stdin.readline())
+    settings = SETTINGS.validate_json(sys.stdin.readline())
     sys.path[:] = [path for path in settings.paths if path not in sys.path] + sys.path
     serve(ServicePlace.of(sys.argv[1]), settings, None, ready)
 

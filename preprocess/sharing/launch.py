@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 
 from preprocess.sharing.place import ServicePlace
-from preprocess.sharing.settings import ServiceSettings
+from preprocess.sharing.settings import SETTINGS, ServiceSettings
 
 #: What may hold up a service that is a copy of its loader's process, and what helps.
 COPY_ADVICE = (
@@ -38,7 +38,7 @@ def execute(place: ServicePlace, settings: ServiceSettings, ready: int) -> int:
     given = os.memfd_create("settings")  # a pipe might be too small for them
     log = _open_log(place)
     try:
-        os.write(given, settings.to_json().encode() + b"\n")
+        os.write(given, SETTINGS.dump_json(settings) + b"\n")
         os.lseek(given, 0, os.SEEK_SET)
         streams = [(os.POSIX_SPAWN_DUP2, descriptor, stream) for stream, descriptor in enumerate((given, ready, log))]
         command = [sys.executable, "-m", "preprocess.sharing", place.name]

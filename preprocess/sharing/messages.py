@@ -6,11 +6,14 @@ import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
+from preprocess.ring.control import RingShape
 from preprocess.samples.corrupt import SkippedSample
+from preprocess.samples.layout import SampleLayout
+from preprocess.samples.stream import LaneSpec
 
 
 @dataclass(frozen=True)
@@ -28,14 +31,14 @@ class Welcome:
 
     Attributes:
         reader: the loader's number in the ring.
-        shape: the five numbers of the ring's `RingShape`.
-        layout: the layout of the samples, see `SampleLayout.to_json`.
+        shape: the dimensions of the ring.
+        layout: the layout of the samples.
         length, held_out: samples of the data set.
     """
 
     reader: int
-    shape: tuple[int, int, int, int, int]
-    layout: dict[str, Any]
+    shape: RingShape
+    layout: SampleLayout
     length: int
     held_out: int
     type: Literal["welcome"] = "welcome"
@@ -96,9 +99,9 @@ class Failed:
 
 @dataclass(frozen=True)
 class OpenLane:
-    """A preprocessor of the service shall fill a lane; see `LaneSpec.to_json`."""
+    """A preprocessor of the service shall fill a lane."""
 
-    lane: dict[str, Any]
+    lane: LaneSpec
     type: Literal["open_lane"] = "open_lane"
 
 

@@ -110,10 +110,9 @@ class Service:
                 channel.close()
                 return
             reader = min(set(range(self._shape.readers)) - self._loaders.keys())
-            shape = self._shape
-            numbers = (shape.lanes, shape.lane_bytes, shape.slot_samples, shape.readers, shape.writers)
-            layout, length, held_out = self._dataset.layout.to_json(), self._dataset.length, self._dataset.held_out
-            channel.send(Welcome(reader, numbers, layout, length, held_out), [self._descriptor])
+            data = self._dataset
+            welcome = Welcome(reader, self._shape, data.layout, data.length, data.held_out)
+            channel.send(welcome, [self._descriptor])
         except (ChannelClosed, ValueError):
             channel.close()
             return
@@ -167,7 +166,7 @@ class Service:
             return
         if before is not None:
             self._staff.order(CloseLane(before.lane))
-        self._staff.order(OpenLane(spec.to_json()))
+        self._staff.order(OpenLane(spec))
         readers = spec.readers[0]
         self._tell(readers, Assigned(spec.lane, spec.generation, first_place(spec), len(readers)))
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from preprocess.ring.control import RingShape, lane_bytes
 from preprocess.samples.layout import SampleLayout
@@ -46,17 +48,9 @@ class ServiceSettings:
         size = lane_bytes(layout, self.lane_samples, self.slot_samples, self.workers)
         return RingShape(self.lanes, -(-size // 4096) * 4096, self.slot_samples, self.loaders, self.workers)
 
-    def to_json(self) -> str:
-        """Return the settings as JSON."""
-        values = asdict(self) | {"data": None if self.data is None else self.data.to_json()}
-        return json.dumps(values)
 
-    @classmethod
-    def from_json(cls, text: str) -> ServiceSettings:
-        """Return the settings that `to_json` wrote."""
-        values: dict[str, Any] = json.loads(text)
-        data = None if values["data"] is None else DatasetSpec.from_json(values["data"])
-        return cls(**values | {"data": data, "paths": tuple(values["paths"])})
+SETTINGS: TypeAdapter[ServiceSettings] = TypeAdapter(ServiceSettings)
+"""Reads and writes them as JSON."""
 
 
 def digest_of(values: Mapping[str, Any]) -> str:

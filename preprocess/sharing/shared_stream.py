@@ -9,12 +9,11 @@ from contextlib import suppress
 
 import numpy as np
 
-from preprocess.ring.control import RingShape
 from preprocess.ring.lane_reader import LaneReader
 from preprocess.ring.ring import Ring
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import RingTimeout, ServiceError, WriterLost
-from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.layout import Array
 from preprocess.sharing.messages import (
     Assigned,
     Channel,
@@ -191,11 +190,10 @@ class SharedStream:
         if not isinstance(answer, Welcome):
             raise RingTimeout(f"the service of this node's loaders did not answer for {self._timeout:g} s")
         (descriptor,) = descriptors
-        self._ring = Ring.received(RingShape(*answer.shape), descriptor)
+        self._ring = Ring.received(answer.shape, descriptor)
         os.close(descriptor)
-        self._number, self._slot_samples = answer.reader, answer.shape[2]
-        self.layout = SampleLayout.from_json(answer.layout)
-        self.length, self.held_out = answer.length, answer.held_out
+        self._number, self._slot_samples = answer.reader, answer.shape.slot_samples
+        self.layout, self.length, self.held_out = answer.layout, answer.length, answer.held_out
 
     def _leave_lane(self) -> None:
         if self._reader is not None:

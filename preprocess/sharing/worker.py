@@ -46,9 +46,8 @@ class Worker:
     def _obey(self) -> None:
         while (message := self._channel.receive(0.0)[0]) is not None:
             if isinstance(message, OpenLane):
-                spec = LaneSpec.from_json(message.lane)
-                self._lanes[spec.lane] = spec
-                self._preprocessor.open_lane(spec)
+                self._lanes[message.lane.lane] = message.lane
+                self._preprocessor.open_lane(message.lane)
             elif isinstance(message, CloseLane):
                 self._close(message.lane)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from preprocess import (
     HELD_OUT,
@@ -244,8 +245,8 @@ def test_own_code_draws_from_the_sample_alone(module: str) -> None:
 
 
 def test_specs_travel_as_json(dataset: Dataset, data_values: dict[str, Any]) -> None:
-    spec = lane_spec(dataset, Itinerary(dataset.length, 2, 3, 4, 5, 6))
-    assert LaneSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    spec, travels = lane_spec(dataset, Itinerary(dataset.length, 2, 3, 4, 5, 6)), TypeAdapter(LaneSpec)
+    assert travels.validate_json(travels.dump_json(spec)) == spec
     values = DatasetSpec.from_json(data_values)
     assert DatasetSpec.from_json(json.loads(json.dumps(values.to_json()))) == values
     assert str(spec.stream) == "digits/seed 3/epoch 4"

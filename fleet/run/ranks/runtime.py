@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+
+from pydantic import TypeAdapter
 
 from fleet.run.ranks.feed import Reading
 from fleet.run.ranks.task_data import TaskData, has_held_out
@@ -22,6 +24,10 @@ class DataFacts:
     samples: int
     held_out: int
     layout: SampleLayout
+
+
+FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
+"""Reads and writes the facts of all data sets as plain values."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +100,7 @@ class Runtime:
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
         layout = self.data_of(name).layout
-        everything = [parts, layout.to_json(), device.split(":")[0], self.spec.resources.threads]
+        everything = [parts, asdict(layout), device.split(":")[0], self.spec.resources.threads]
         if self.spec.determinism.level == "D2":
             everything.append(self.spec.determinism.pinned_to)  # its kernels are slower
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
@@ -132,14 +138,6 @@ def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
 
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
     return {key: DataFacts(data.length, data.held_out, data.layout) for key, data in datasets.items()}
-
-
-def facts_to_json(facts: Mapping[str, DataFacts]) -> dict[str, object]:
-    return {key: [f.samples, f.held_out, f.layout.to_json()] for key, f in facts.items()}
-
-
-def facts_from_json(values: Mapping[str, list]) -> dict[str, DataFacts]:  # type: ignore[type-arg]
-    return {key: DataFacts(v[0], v[1], SampleLayout.from_json(v[2])) for key, v in values.items()}
 
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:

@@ -63,7 +63,6 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
         readers = tuple(tuple(r for n, r in chosen if n == node) for node in range(len(node_sizes)))
         stream = StreamKey(dataset.name, int(rng.integers(3)), itinerary.first_epoch)
         spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers)
-        spec = LaneSpec.from_json(json.loads(json.dumps(spec.to_json())))
         made = tuple(int(rng.integers(0, 12)) for _ in range(makers))
         whole = min(maker + count * makers for maker, count in enumerate(made)) * SLOT
         planned.append(Round(spec, made, {who: int(rng.integers(0, whole + 1)) for who in chosen}))
