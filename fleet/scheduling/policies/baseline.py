@@ -7,20 +7,18 @@ from typing import ClassVar
 
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.lottery import drawn
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Baseline(UsualPolicy):
     """A device that becomes free takes a random waiting job at once. Nothing is shared.
 
     Random draws: seed path ("baseline", seed, job).
     """
 
     name: ClassVar[str] = "baseline"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     def plan(self, state: State) -> Plan:
         """The running jobs on their devices, and random waiting ones on the free devices."""

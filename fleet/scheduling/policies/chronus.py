@@ -16,11 +16,12 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.earliest_deadline import MARGIN, by_deadline
 
 
 @dataclass(frozen=True)
-class Chronus:
+class Chronus(UsualPolicy):
     """Devices are leased for a fixed time; a job with a deadline is admitted if there are leases enough for it.
 
     Jobs are gangs of the size that they ask for. In the order of their deadlines each takes the earliest leases in
@@ -33,7 +34,6 @@ class Chronus:
     """
 
     name: ClassVar[str] = "chronus"
-    shares_streams: ClassVar[bool] = False
 
     lease: float = 240.0
 

@@ -10,9 +10,9 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.reservations.guarantees import Guarantees
 from fleet.scheduling.reservations.reservation import MARGIN, Demand, Reservation, next_rise, reserved_at, trained
 from fleet.scheduling.reservations.spare_devices import FirmShare, share_spare
@@ -25,7 +25,7 @@ Known = dict[tuple[int, int], tuple[RateCurve, SpeedLevels]]
 
 
 @dataclass(frozen=True)
-class Deadline:
+class Deadline(UsualPolicy):
     """Promise a deadline only where it can be kept whatever comes later, and use all devices all the time.
 
     Every promise is a reservation: so many devices from then until then, restarts counted. A newcomer is admitted if
@@ -38,17 +38,11 @@ class Deadline:
     """
 
     name: ClassVar[str] = "deadline"
-    shares_streams: ClassVar[bool] = False
 
     interval: float = 0.0
 
     def __post_init__(self) -> None:
         check_seconds("interval", self.interval)
-
-    @property
-    def trigger(self) -> Trigger:
-        """At each event, or at the ends of intervals."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """Admit or refuse new jobs, and give each job its reservation of now and a share of the rest."""

@@ -11,14 +11,14 @@ from fleet.scheduling.easyscale.companions import Rules
 from fleet.scheduling.easyscale.elastic_round import ElasticRound
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag, check_seconds, check_share
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 _LOOK = 60.0  # seconds after which a change is looked at, where plans have no interval of their own
 
 
 @dataclass(frozen=True)
-class EasyScale:
+class EasyScale(UsualPolicy):
     """Waiting jobs get a device in turn; spare devices go to the proposals that bring most for each device.
 
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
@@ -45,7 +45,6 @@ class EasyScale:
     """
 
     name: ClassVar[str] = "easyscale"
-    shares_streams: ClassVar[bool] = False
 
     heterogeneous: bool = True
     min_share: float = 0.0
@@ -70,11 +69,6 @@ class EasyScale:
         for kind, most in (self.executors or {}).items():
             if most != int(most) or most < 1:
                 raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
-
-    @property
-    def trigger(self) -> Trigger:
-        """At the ends of intervals, or at each event."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""

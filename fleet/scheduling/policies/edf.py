@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_flag, check_seconds
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.earliest_deadline import ScaleOut, by_deadline, now_running
 
 
 @dataclass(frozen=True)
-class Edf:
+class Edf(UsualPolicy):
     """The job with the nearest deadline takes as many devices as it can use, then the next; nobody is refused.
 
     A job whose deadline has passed stays first until it is done.
@@ -26,7 +26,6 @@ class Edf:
     """
 
     name: ClassVar[str] = "edf"
-    shares_streams: ClassVar[bool] = False
 
     stop_at_peak: bool = False
     elastic: bool = True
@@ -36,11 +35,6 @@ class Edf:
         check_flag("stop_at_peak", self.stop_at_peak)
         check_flag("elastic", self.elastic)
         check_seconds("interval", self.interval)
-
-    @property
-    def trigger(self) -> Trigger:
-        """At each event, or at the ends of intervals."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """The nearest deadlines first."""

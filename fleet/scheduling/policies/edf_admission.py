@@ -9,14 +9,14 @@ from typing import ClassVar
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_flag, check_seconds
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.earliest_deadline import Projection, ScaleOut, by_deadline, now_running
 
 
 @dataclass(frozen=True)
-class EdfAdmission:
+class EdfAdmission(UsualPolicy):
     """Like `edf`, but admit a job only if it and all admitted jobs would be done in time.
 
     The plans of earliest deadline first for the admitted jobs and the newcomer are projected to the end. Jobs without
@@ -28,7 +28,6 @@ class EdfAdmission:
     """
 
     name: ClassVar[str] = "edf-admission"
-    shares_streams: ClassVar[bool] = False
 
     stop_at_peak: bool = False
     interval: float = 0.0
@@ -36,11 +35,6 @@ class EdfAdmission:
     def __post_init__(self) -> None:
         check_flag("stop_at_peak", self.stop_at_peak)
         check_seconds("interval", self.interval)
-
-    @property
-    def trigger(self) -> Trigger:
-        """At each event, or at the ends of intervals."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """Admit or refuse who is new, in the order of arrival; then the nearest deadlines first."""

@@ -13,7 +13,7 @@ from fleet.scheduling.elasticflow.shares import slot_at
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 ORDERS = ("arrival", "deadline")
 
@@ -33,7 +33,7 @@ class Quota(Protocol):
 
 
 @dataclass(frozen=True)
-class ElasticFlow:
+class ElasticFlow(UsualPolicy):
     """Admit jobs whose deadlines can be met along with all others, and give spare devices where they return most.
 
     A job that arrives is promised as little as it needs, slot by slot; if that is not free, all promises are filled
@@ -52,7 +52,6 @@ class ElasticFlow:
     """
 
     name: ClassVar[str] = "elasticflow"
-    shares_streams: ClassVar[bool] = False
 
     slot: float = 240.0
     reserve: int = 0
@@ -67,11 +66,6 @@ class ElasticFlow:
             raise ValueError(f"reserve is {self.reserve!r}; it must be a number of devices, 0 or more, such as 8")
         if self.order not in ORDERS:
             raise ValueError(f"order is {self.order!r}; it must be one of {', '.join(ORDERS)}")
-
-    @property
-    def trigger(self) -> Trigger:
-        """At each event."""
-        return Trigger()
 
     def plan(self, state: State) -> Plan:
         """Who is admitted, and who has how many devices from now on."""

@@ -8,14 +8,14 @@ from typing import ClassVar
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.gang import hopeless_gang, take_gang
 from fleet.scheduling.queues.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True)
-class Fifo:
+class Fifo(UsualPolicy):
     """Each job gets all devices that it asks for, once those before it have theirs; nobody is stopped.
 
     All its devices are of one kind: that which it prefers. A job that asks for more than there are is dropped.
@@ -28,8 +28,6 @@ class Fifo:
     """
 
     name: ClassVar[str] = "fifo"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     backfill: bool = False
 

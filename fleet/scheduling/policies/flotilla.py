@@ -8,15 +8,15 @@ from typing import ClassVar
 from fleet.scheduling.flotillas.formation import check_delta, form_flotilla
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.placement import place
 from fleet.scheduling.policies.checks import check_flag, check_share
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Flotilla:
+class Flotilla(UsualPolicy):
     """Train one flotilla after another; end each once few of its devices are still at work.
 
     A round goes on while its jobs hold at least `alpha` of the devices with which it began. Then all of them stop, and
@@ -34,7 +34,6 @@ class Flotilla:
 
     name: ClassVar[str] = "flotilla"
     shares_streams: ClassVar[bool] = True
-    trigger: ClassVar[Trigger] = Trigger()
 
     alpha: float = 0.8
     delta: float | str = "12%"

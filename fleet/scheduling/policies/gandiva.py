@@ -9,13 +9,13 @@ from typing import ClassVar
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.node_sets import NodeSet, NodeSets
 from fleet.scheduling.policies.checks import check_flag, check_period
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 
 @dataclass(frozen=True)
-class Gandiva:
+class Gandiva(UsualPolicy):
     """A node serves jobs of one size; where these are too many they take turns.
 
     A new job goes to a node of its affinity that has room, else to a free node, else it waits for its turn on the least
@@ -36,8 +36,6 @@ class Gandiva:
     """
 
     name: ClassVar[str] = "gandiva"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     quantum: float = 60.0
     literal: bool = True

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.lottery import drawn
 
 
 @dataclass(frozen=True)
-class Homogeneous:
+class Homogeneous(UsualPolicy):
     """Train a random subset of the jobs, one device each; take the next subset once all of it are done.
 
     Random draws: seed path ("homogeneous", seed, job).
@@ -20,7 +20,6 @@ class Homogeneous:
 
     name: ClassVar[str] = "homogeneous"
     shares_streams: ClassVar[bool] = True
-    trigger: ClassVar[Trigger] = Trigger()
 
     def plan(self, state: State) -> Plan:
         """The jobs that run, or a new subset when none does."""

@@ -14,9 +14,9 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_mean_epochs
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.water_filling import WaterLevel, pour_out, water_fill
 
@@ -26,7 +26,7 @@ _LOOKS = 12  # at the allocation, until the end that water-filling sees
 
 
 @dataclass(frozen=True)
-class Malleable:
+class Malleable(UsualPolicy):
     """Give each job one of the two counts of devices between which its share by water-filling lies.
 
     The shares are those with which all unfinished jobs end at the same time, and no plan ends earlier
@@ -44,8 +44,6 @@ class Malleable:
     """
 
     name: ClassVar[str] = "malleable"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     mean_epochs: float | None = None
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_mean_epochs, check_period
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 
 @dataclass(frozen=True)
-class Optimus:
+class Optimus(UsualPolicy):
     """At each interval: one device for each job, the shortest first, then more by marginal gain.
 
     With Q samples left and the rate r(m) on m devices, d more devices bring a job's end nearer by
@@ -37,7 +36,6 @@ class Optimus:
     """
 
     name: ClassVar[str] = "optimus"
-    shares_streams: ClassVar[bool] = False
 
     interval: float = 600.0
     mean_epochs: float | None = None
@@ -45,11 +43,6 @@ class Optimus:
     def __post_init__(self) -> None:
         check_period("interval", self.interval)
         check_mean_epochs(self.mean_epochs)
-
-    @cached_property
-    def trigger(self) -> Trigger:
-        """Only at the ends of intervals."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """Counts, then devices."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -14,9 +13,9 @@ from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_period, check_seconds
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.goodput import Goodput
 
 _LEAST = 1e-3  # speedup of a job without devices, so that its inverse is finite
@@ -28,7 +27,7 @@ class _Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pollux:
+class Pollux(UsualPolicy):
     """At each interval the devices that make the power mean of the jobs' speedups largest.
 
     SPEEDUP_j is the goodput of job j over that with its fair share of the devices (4.2.1). The fitness of an allocation
@@ -50,7 +49,6 @@ class Pollux:
     """
 
     name: ClassVar[str] = "pollux"
-    shares_streams: ClassVar[bool] = False
 
     interval: float = 60.0
     power: float = -1.0
@@ -61,11 +59,6 @@ class Pollux:
         if not -math.inf < self.power < 0:
             raise ValueError(f"power is {self.power}; it must be below 0, and finite")
         check_seconds("delay", self.delay)
-
-    @cached_property
-    def trigger(self) -> Trigger:
-        """Only at the ends of intervals."""
-        return Trigger(self.interval)
 
     def plan(self, state: State) -> Plan:
         """Counts by the dynamic program, then devices, then batch sizes."""

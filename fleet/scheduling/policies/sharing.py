@@ -14,9 +14,9 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.remaining_epochs import remaining_samples
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.placement import place_changed
 from fleet.scheduling.policies.checks import check_count, check_mean_epochs
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.sharing.bounds import expected_end
 from fleet.scheduling.sharing.pacing import Market, PacedLane
 from fleet.scheduling.sharing.water_filling import pour_out, water_fill
@@ -28,7 +28,7 @@ _HORIZON = 0.3  # of the time that is left: for so long lanes stay as they are f
 
 
 @dataclass(frozen=True)
-class Sharing:
+class Sharing(UsualPolicy):
     """Keep at most `streams` lanes of jobs that read the same samples, each at its own pace.
 
     Water-filling says what a sample of each job is worth in devices (`Market`). Lanes are formed where the samples of
@@ -46,7 +46,6 @@ class Sharing:
 
     name: ClassVar[str] = "sharing"
     shares_streams: ClassVar[bool] = True
-    trigger: ClassVar[Trigger] = Trigger()
 
     streams: int = 6
     mean_epochs: float | None = None

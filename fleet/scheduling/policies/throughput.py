@@ -16,6 +16,7 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.checks import check_flag
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.waiting_line import WaitingLine
 from fleet.scheduling.variable_batch.allocation_table import best_counts
 from fleet.scheduling.variable_batch.scalability import MODES, BatchCurve, curve_of
@@ -33,7 +34,7 @@ class _Memo:
 
 
 @dataclass(frozen=True)
-class Throughput:
+class Throughput(UsualPolicy):
     """The devices and batch sizes with the greatest sum of throughput scaling factors, anew at each change.
 
     Running jobs go on with at least their least number of devices; waiting ones join in the order of their arrival as
@@ -58,7 +59,6 @@ class Throughput:
     """
 
     name: ClassVar[str] = "throughput"
-    shares_streams: ClassVar[bool] = False
 
     batch: str = "variable"
     most: int = K_MAX

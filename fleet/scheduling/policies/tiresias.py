@@ -9,12 +9,12 @@ from typing import ClassVar
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.service_queues import ServiceQueues
 
 
 @dataclass(frozen=True)
-class Tiresias:
+class Tiresias(UsualPolicy):
     """Serve the job that has had least first: jobs of an earlier queue preempt others, and no other jobs do.
 
     A job's service is devices x seconds (3.2.1). New jobs are in the first queue, and go down by one at each threshold
@@ -33,8 +33,6 @@ class Tiresias:
     """
 
     name: ClassVar[str] = "tiresias"
-    shares_streams: ClassVar[bool] = False
-    trigger: ClassVar[Trigger] = Trigger()
 
     thresholds: tuple[float, ...] = (3250.0, 7200.0)
     promote: float = 0.0

@@ -1,0 +1,24 @@
+"""What holds for a policy that says nothing else."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fleet.scheduling.model.trigger import Trigger
+
+
+class UsualPolicy:
+    """A policy whose jobs share no streams, and which is asked at each event.
+
+    Attributes:
+        interval: seconds; of a policy that has this parameter: what happens waits for the next multiple of it.
+    """
+
+    name: ClassVar[str]
+    shares_streams: ClassVar[bool] = False
+    interval: float = 0.0
+
+    @property
+    def trigger(self) -> Trigger:
+        """At each event, or at the ends of intervals."""
+        return Trigger(self.interval)
