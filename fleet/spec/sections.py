@@ -25,13 +25,14 @@ from fleet.spec.values import (
     Integer,
     Name,
     Named,
-    NonNegative,
+    NotNegative,
     Positive,
     Profiled,
     Real,
     Section,
     Text,
     Timed,
+    alone,
 )
 
 
@@ -61,10 +62,7 @@ class Source(Section):
     def _number_alone(cls, value: Any) -> Any:
         return [value] if type(value) is int else value
 
-    @model_validator(mode="before")
-    @classmethod
-    def _source_alone(cls, value: Any) -> Any:
-        return {"source": value} if isinstance(value, str) else value
+    _source_alone = model_validator(mode="before")(alone("source"))
 
 
 class Transform(Named):
@@ -224,10 +222,7 @@ class Determinism(Section):
         examples=["sse4"],
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _level_alone(cls, value: Any) -> Any:
-        return {"level": value} if isinstance(value, str) else value
+    _level_alone = model_validator(mode="before")(alone("level"))
 
     @property
     def pinned_to(self) -> str | None:
@@ -246,23 +241,20 @@ class Policy(Section):
     parameters: Arguments = Field(
         default_factory=dict, description="The policy's own parameters.", examples=[{"alpha": 0.8, "delta": "12%"}]
     )
-    restart: NonNegative = Field(
+    restart: NotNegative = Field(
         default=1.0,
         description="Seconds that a job is assumed to need from getting devices to its first step there, as long as no "
         "group of the run took longer; promises of deadlines include them.",
         examples=[20],
     )
-    margin: NonNegative = Field(
+    margin: NotNegative = Field(
         default=1.0,
         description="Seconds that the policy `deadline` leaves before a deadline that it promises, in case plans, "
         "messages or steps are late.",
         examples=[5],
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+    _name_alone = model_validator(mode="before")(alone("name"))
 
 
 class Checkpoints(Section):
@@ -270,7 +262,7 @@ class Checkpoints(Section):
 
     every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
     keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
-    margin: NonNegative = Field(
+    margin: NotNegative = Field(
         default=30.0,
         description="Seconds that remain after the last checkpoint until a scheduler ends the allocation; the measured "
         "time of checkpoints comes on top.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def optimizer_of(name: str) -> Callable[..., Any]:
     if name in _NEEDS_CLOSURE:
         rule = f"{name} evaluates the loss several times a step, which training does not do"
         raise ReferenceProblem(rule, "SGD", "choose another, such as SGD")
-    return _looked_up(name, _optimizers(), "an optimizer of torch.optim")
+    return _looked_up(name, _classes(torch.optim, torch.optim.Optimizer, _NEEDS_CLOSURE), "an optimizer of torch.optim")
 
 
 def schedule_of(name: str) -> Callable[..., Any]:
@@ -39,7 +40,9 @@ def schedule_of(name: str) -> Callable[..., Any]:
     if name in _NEEDS_METRIC:
         rule = f"{name} wants a metric at each step; schedules are stepped without"
         raise ReferenceProblem(rule, "CosineAnnealingLR", "choose another, such as CosineAnnealingLR")
-    return _looked_up(name, _schedules(), "a schedule of torch.optim.lr_scheduler")
+    return _looked_up(
+        name, _classes(lr_scheduler, lr_scheduler.LRScheduler, _NEEDS_METRIC), "a schedule of torch.optim.lr_scheduler"
+    )
 
 
 def loss_of(name: str) -> Callable[..., Any]:
@@ -64,18 +67,11 @@ def _looked_up(name: str, known: dict[str, Any], what: str) -> Callable[..., Any
     return known[name]  # type: ignore[no-any-return]
 
 
-def _optimizers() -> dict[str, Any]:
-    found = {name: getattr(torch.optim, name) for name in dir(torch.optim)}
-    base = torch.optim.Optimizer
+def _classes(module: ModuleType, base: type, without: frozenset[str]) -> dict[str, Any]:
+    """The public classes of a module that are made from `base`."""
+    found = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
     wanted = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, base)}
-    return {name: value for name, value in wanted.items() if value is not base and name not in _NEEDS_CLOSURE}
-
-
-def _schedules() -> dict[str, Any]:
-    found = {name: getattr(lr_scheduler, name) for name in dir(lr_scheduler) if not name.startswith("_")}
-    base = lr_scheduler.LRScheduler
-    wanted = {name: value for name, value in found.items() if inspect.isclass(value) and issubclass(value, base)}
-    return {name: value for name, value in wanted.items() if value is not base and name not in _NEEDS_METRIC}
+    return {name: value for name, value in wanted.items() if value is not base and name not in without}
 
 
 def _losses() -> dict[str, Any]:

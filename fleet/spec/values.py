@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, Strict, model_validator
@@ -57,7 +57,6 @@ Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
 IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
 CountRange = Annotated[tuple[Count, Count], AfterValidator(_ascending), BeforeValidator(_pair)]
 RealRange = Annotated[tuple[Real, Real], AfterValidator(_ascending)]
-NonNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 Plain = Annotated[JsonValue, AfterValidator(_finite)]
 
@@ -66,6 +65,11 @@ class Section(BaseModel):
     """A part of a spec: frozen, and without any key that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+def alone(key: str) -> Callable[[Any], Any]:
+    """What lets a text stand for a section of which it is the value of `key`."""
+    return lambda value: {key: value} if isinstance(value, str) else value
 
 
 class Named(Section):
@@ -80,10 +84,7 @@ class Named(Section):
         default_factory=dict, description="The keyword arguments with which it is called.", examples=[{"widths": [128]}]
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+    _name_alone = model_validator(mode="before")(alone("name"))
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"

@@ -30,10 +30,6 @@ class BatchRangeMachine(MeasuredMachine):
         scaling = self._scaling(job.model)
         return super().arriving(job).changed(scaling=scaling, batches=(scaling.batches[0], scaling.batches[-1]))
 
-    def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.pace`, with the batch that the job has now."""
-        return job.rate(len(devices)) if job.scaling is None else job.scaling.rate(len(devices), job.batch)
-
     def _scaling(self, model: str) -> BatchSurface:
         if model not in self._scalings:
             self._scalings[model] = self._ranges.scaling(model, self._cluster.size)

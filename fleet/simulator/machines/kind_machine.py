@@ -11,7 +11,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.machines.arrivals import Costs, arrived
-from fleet.simulator.machines.machine import DEFAULT_SAMPLES
+from fleet.simulator.machines.machine import DEFAULT_SAMPLES, MachineOfCosts
 from fleet.simulator.rates.kind_rates import MIXED_KINDS, SAME_KIND, KindRates
 from fleet.simulator.rates.rates import unknown
 from fleet.simulator.traces.job import TraceJob
@@ -59,7 +59,7 @@ def _pace(speeds: _Speeds, nums: KindCounts, workers: int) -> float:
     return found.perf
 
 
-class KindMachine:
+class KindMachine(MachineOfCosts):
     """N virtual workers on devices of one or several kinds, spread as well as it goes.
 
     A job that may use several kinds at once trains with kernels that give the same bits on all of them (D2), wherever
@@ -96,19 +96,15 @@ class KindMachine:
             raise ValueError("the cluster's devices have no kinds; name one for each node, such as v100")
         if not 0 <= batch_share <= 1:
             raise ValueError(f"batch_share is {batch_share}; it must be 0 to 1")
-        self._cluster, self._rates, self._told = cluster, rates, told or rates
-        self._costs, self._column, self._batch_share = costs or Costs(), column, batch_share
+        super().__init__(cluster, costs)
+        self._rates, self._told = rates, told or rates
+        self._column, self._batch_share = column, batch_share
         self._executors, self._interference = dict(executors or {}), interference
         self._guaranteed = guaranteed
         self._kinds = list(cluster.counts())
         self._scalings: dict[tuple[object, ...], tuple[KindScaling, RateCurve]] = {}
         self._speeds: dict[str, _Speeds] = {}  # of jobs with a model
         self._paces: dict[tuple[object, ...], float] = {}
-
-    @property
-    def cluster(self) -> Cluster:
-        """As `Machine.cluster`."""
-        return self._cluster
 
     def arriving(self, job: TraceJob) -> JobState:
         """As `Machine.arriving`. A job without a model serves for its duration, at one sample a device and second.
@@ -131,10 +127,6 @@ class KindMachine:
         if key not in self._paces:
             self._paces[key] = _pace(speeds, nums, workers)
         return self._paces[key]
-
-    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.delay`."""
-        return self._costs.delay(job)
 
     def seconds(self, job: TraceJob, kind: str) -> float:
         """Seconds of one mini-batch of the job on one device of that kind."""

@@ -52,7 +52,28 @@ class StagedMachine(Machine, Protocol):
         ...
 
 
-class MeasuredMachine:
+class MachineOfCosts:
+    """What machines have in common whose moves cost the same on all devices.
+
+    Args:
+        cluster: nodes and devices.
+        costs: costs of moves; None: they cost nothing.
+    """
+
+    def __init__(self, cluster: Cluster, costs: Costs | None = None) -> None:
+        self._cluster, self._costs = cluster, costs or Costs()
+
+    @property
+    def cluster(self) -> Cluster:
+        """As `Machine.cluster`."""
+        return self._cluster
+
+    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
+        """As `Machine.delay`."""
+        return self._costs.delay(job)
+
+
+class MeasuredMachine(MachineOfCosts):
     """A machine on which a job is as fast as was measured on so many devices, wherever these are.
 
     Args:
@@ -65,15 +86,9 @@ class MeasuredMachine:
     def __init__(
         self, cluster: Cluster, rates: Rates | None, costs: Costs | None = None, guaranteed: int | None = None
     ) -> None:
-        self._cluster = cluster
-        self._rates = rates
-        self._costs, self._guaranteed = costs or Costs(), guaranteed
+        super().__init__(cluster, costs)
+        self._rates, self._guaranteed = rates, guaranteed
         self._curves: dict[tuple[object, ...], RateCurve] = {}
-
-    @property
-    def cluster(self) -> Cluster:
-        """As `Machine.cluster`."""
-        return self._cluster
 
     def arriving(self, job: TraceJob) -> JobState:
         """As `Machine.arriving`."""
@@ -82,12 +97,8 @@ class MeasuredMachine:
         return arrived(job, curve, max(1, limit), self._samples(job), self._costs, self._guaranteed)
 
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.pace`."""
-        return job.rate(len(devices))
-
-    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.delay`."""
-        return self._costs.delay(job)
+        """As `Machine.pace`, with the batch that the job has now."""
+        return job.rate(len(devices)) if job.scaling is None else job.scaling.rate(len(devices), job.batch)
 
     def _samples(self, job: TraceJob) -> float:
         if self._rates is None:

@@ -15,6 +15,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.goodput import Tuned
 from fleet.simulator.machines.arrivals import Costs, arrived
+from fleet.simulator.machines.machine import MachineOfCosts
 from fleet.simulator.rates.pollux_rates import Application, PolluxRates
 from fleet.simulator.rates.rates import unknown
 from fleet.simulator.traces.job import TraceJob
@@ -114,7 +115,7 @@ class PolluxScaling:
         return self.agent.tuned(_spread(devices, nodes), self.epoch)
 
 
-class PolluxMachine:
+class PolluxMachine(MachineOfCosts):
     """Jobs that get on as Pollux' measurements say; a `StagedMachine`, whose stages are epochs.
 
     A job's samples are counted at its application's smallest batch size, so that its pace is its goodput. It is done
@@ -127,15 +128,11 @@ class PolluxMachine:
     """
 
     def __init__(self, cluster: Cluster, rates: PolluxRates, costs: Costs | None = None) -> None:
-        self._cluster, self._rates, self._costs = cluster, rates, costs or Costs()
+        super().__init__(cluster, costs)
+        self._rates = rates
         self._agents: dict[tuple[str, int | None], Agent] = {}
         self._totals: dict[str, float] = {}
         self._curve = cache(self._computed_curve)
-
-    @property
-    def cluster(self) -> Cluster:
-        """As `Machine.cluster`."""
-        return self._cluster
 
     def arriving(self, job: TraceJob) -> JobState:
         """As `Machine.arriving`."""
@@ -161,10 +158,6 @@ class PolluxMachine:
         """As `Machine.pace`: the goodput of its batch size where it is, in the epoch in which it is."""
         scaling = _scaling(job)
         return scaling.agent.goodput(self._placement(devices), job.batch or scaling.batch, scaling.epoch)
-
-    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.delay`."""
-        return self._costs.delay(job)
 
     def lasts(self, job: JobState) -> float:
         """As `StagedMachine.lasts`: the samples that are left of its epoch."""

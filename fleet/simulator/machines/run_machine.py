@@ -50,10 +50,6 @@ class RunMachine(MeasuredMachine):
         scaling = self._of_spec.scalings.get(job.name)
         return state if scaling is None else state.changed(scaling=scaling, batches=scaling.range.ends)
 
-    def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
-        """As `Machine.pace`, with the batch that the job has now."""
-        return job.rate(len(devices)) if job.scaling is None else job.scaling.rate(len(devices), job.batch)
-
     def lasts(self, job: JobState) -> float:
         """As `StagedMachine.lasts`: the only stage has no end before the job's."""
         return math.inf
