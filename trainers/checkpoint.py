@@ -105,8 +105,7 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_hdf5(partial, structure, arrays, digest)
         size = partial.stat().st_size
-        os.replace(partial, path)
-        _sync_folder(path.parent)
+        put_in_place(partial, path)
     except TypeError as error:
         raise CheckpointError(
             path, str(error), "keep such values out of the optimizer's and the schedule's state"
@@ -226,6 +225,16 @@ def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
     return digest.hexdigest()
 
 
+def put_in_place(partial: Path, path: Path) -> None:
+    """Give a whole file its name, and make that last. OSError if it cannot be."""
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 def _is_whole(path: Path) -> bool:
     """Whether a file ends with the seal of all bytes before it."""
     size = path.stat().st_size - _SEALED
@@ -245,11 +254,3 @@ def _read_arrays(state: Any) -> dict[str, np.ndarray]:
 
     state.visititems(visit)
     return arrays
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

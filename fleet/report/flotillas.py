@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 
 from fleet.report.records import Round, RunHistory, Span
 
 
-@dataclass(frozen=True)
-class Flotilla:
+@dataclass(frozen=True, kw_only=True)
+class Flotilla(Round):
     """One row of the table; times in seconds; `deviation` is the population's standard deviation over its jobs.
 
     `lengths` says how long each job ran in this flotilla. Jobs that only were planned (the run was cut first) have
@@ -19,16 +19,9 @@ class Flotilla:
     """
 
     label: str
-    session: int
-    number: int
-    start: float
-    end: float
-    allocation: Mapping[str, tuple[int, ...]]
     lengths: Mapping[str, float]
     mean: float | None
     deviation: float | None
-    bound: float | None = None
-    expected: float | None = None
 
     @property
     def gap(self) -> float | None:
@@ -69,16 +62,11 @@ def _flotilla(flotilla: Round, spans: list[Span], repeated: bool) -> Flotilla:
         if span.device not in held[span.job]:
             held[span.job].append(span.device)
     label = f"{flotilla.number} (session {flotilla.session})" if repeated else str(flotilla.number)
+    allocation = {job: tuple(devices) for job, devices in held.items()} or flotilla.allocation
     return Flotilla(
+        **vars(replace(flotilla, allocation=allocation)),
         label=label,
-        session=flotilla.session,
-        number=flotilla.number,
-        start=flotilla.start,
-        end=flotilla.end,
-        allocation={job: tuple(devices) for job, devices in held.items()} or flotilla.allocation,
         lengths=lengths,
         mean=fmean(lengths.values()) if lengths else None,
         deviation=pstdev(lengths.values()) if lengths else None,
-        bound=flotilla.bound,
-        expected=flotilla.expected,
     )

@@ -14,6 +14,7 @@ import psutil
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import local_trainers
 from fleet.profiling.sizing import Size, assumed_rate, memory_problem, readable, size_of
+from fleet.run.input_checks import check_against_data
 from fleet.run.known_rates import KnownRates
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.mixed_kinds import mixes_kinds
@@ -28,7 +29,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound, Rounds
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.spec_trace import KnownJob, spec_trace
-from fleet.spec import EnsembleSpec, Job, SpecError, check, importable
+from fleet.spec import EnsembleSpec, Job, importable
 from preprocess import shared_memory_available
 
 
@@ -145,10 +146,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None) -> DryRun:
     device = _device(spec)
     with importable([spec.folder, Path.cwd()]):
         runtime = Runtime(spec, facts_of(open_datasets(spec)))
-        lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
-        problems = check(spec, lengths)
-        if problems:
-            raise SpecError(problems)
+        check_against_data(runtime)
         shape = shape or (spec.resources.trainers or local_trainers(spec.resources.device),)
         cluster = pretended(shape, spec.resources.preprocessors, device, socket.gethostname())
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}

@@ -19,15 +19,20 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
         SpecError, BadInput: with all that is wrong with the spec, or the first thing that the machine cannot carry.
     """
     spec = runtime.spec
-    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
-    problems = check(spec, lengths)
-    if problems:
-        raise SpecError(problems)
+    check_against_data(runtime)
     _check_trainers(spec, cluster)
     sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
     return sizes
+
+
+def check_against_data(runtime: Runtime) -> None:
+    """Check the spec with the lengths of its data; SpecError with all that is wrong."""
+    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
+    problems = check(runtime.spec, lengths)
+    if problems:
+        raise SpecError(problems)
 
 
 def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:

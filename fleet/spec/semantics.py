@@ -12,7 +12,6 @@ from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
-LENGTH_FREE_METRICS = ("loss", "test_loss")
 
 Lengths = Mapping[str, "tuple[int, int | None]"]
 

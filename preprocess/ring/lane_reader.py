@@ -7,14 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from preprocess.ring.control import LaneControl, RingControl, RingShape
 from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneError, RingTimeout, WriterLost
 from preprocess.samples.layout import Array, SampleLayout
-
-Positions = npt.NDArray[np.int64]
 
 #: Seconds after which a waiting reader looks whether it should stop and whether the writer lives.
 _TICK = 0.1

@@ -22,6 +22,7 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
+from trainers.checkpoint import put_in_place
 from trainers.task import Batch
 from trainers.trainer import Compute, Trainer
 from trainers.virtual_worker import VirtualWorker
@@ -224,12 +225,7 @@ class TraceFile:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
-            os.replace(self._partial, self._path)
-            folder = os.open(self._path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            put_in_place(self._partial, self._path)
         except OSError as error:
             raise self._error(error) from error
 

@@ -23,17 +23,6 @@ def _depthwise(width: int, stride: int) -> list[nn.Module]:
     return [nn.Conv2d(width, width, 3, stride, padding=1, groups=width, bias=False), nn.BatchNorm2d(width)]
 
 
-def _stem(kind: str, channels: int, width: int) -> nn.Sequential:
-    if kind != "imagenet":
-        return make_stem(kind, channels, width)
-    return nn.Sequential(
-        nn.Conv2d(channels, width, 3, stride=2, padding=1, bias=False),
-        nn.BatchNorm2d(width),
-        nn.ReLU(),
-        nn.MaxPool2d(3, stride=2, padding=1),
-    )
-
-
 class _Unit(nn.Module):
     """Figure 3 (c), and (d) where the image is halved: two branches, joined, their channels shuffled."""
 
@@ -73,7 +62,7 @@ class ShuffleNetV2(nn.Module):
             raise ValueError(f"{len(blocks)} blocks and {len(widths)} widths; give each stage its width")
         if any(width % 2 for width in widths):
             raise ValueError(f"widths {list(widths)} must be even: a unit has two branches of half the width")
-        self.stem = _stem(stem, channels, initial)
+        self.stem = make_stem(stem, channels, initial, 3)
         stages: list[nn.Module] = []
         before = initial
         for count, width in zip(blocks, widths):

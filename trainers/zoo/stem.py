@@ -1,19 +1,19 @@
-"""How ResNet and DenseNet take their input in, and how their convolutions begin."""
+"""How ResNet, DenseNet and ShuffleNet take their input in, and how their convolutions begin."""
 
 from __future__ import annotations
 
 from torch import nn
 
 
-def stem(kind: str, channels: int, width: int) -> nn.Sequential:
+def stem(kind: str, channels: int, width: int, size: int = 7) -> nn.Sequential:
     """Return the layers before the first block.
 
-    "imagenet": 7x7 convolution and max-pooling, each of stride 2, for images of some 224 pixels. "small": a 3x3
-    convolution of stride 1, for images of some 28 pixels.
+    "imagenet": a convolution of `size` pixels and max-pooling, each of stride 2, for images of some 224 pixels. "small":
+    a 3x3 convolution of stride 1, for images of some 28 pixels.
     """
     if kind == "imagenet":
         return nn.Sequential(
-            nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False),
+            nn.Conv2d(channels, width, size, stride=2, padding=size // 2, bias=False),
             nn.BatchNorm2d(width),
             nn.ReLU(),
             nn.MaxPool2d(3, stride=2, padding=1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, PlanDatabase
@@ -17,14 +17,14 @@ _NOISE = 1e-6  # speeds that differ by less, as a part, are the same
 
 @dataclass(frozen=True)
 class Rules:
-    """What the policy sets, see `EasyScale`; `growth` is infinite where it is not bounded."""
+    """What the policy sets, see `EasyScale`."""
 
     heterogeneous: bool = True
     min_share: float = 0.0
     top_k: int = 3
     waste: float = 0.3
-    growth: float = math.inf
-    executors: Mapping[str, int] = field(default_factory=dict)
+    growth: float = 0.0
+    executors: Mapping[str, int] | None = None
     interference: float = 1.0
 
 
@@ -95,13 +95,12 @@ class Companions:
             self.seen_anew[job.name] = {**before, held: job.pace}
 
     def _new(self, job: JobState) -> PlanDatabase:
-        rules = self._rules
+        rules, executors = self._rules, self._rules.executors or {}
         speeds = [self._speed(job, kind) for kind in self.kinds]
         workers = job.rate.workers or job.limit
         return PlanDatabase(
             tuple(
-                Capability(speed, rules.executors.get(kind, 1), rules.interference)
-                for kind, speed in zip(self.kinds, speeds)
+                Capability(speed, executors.get(kind, 1), rules.interference) for kind, speed in zip(self.kinds, speeds)
             ),
             workers,
             least=max(1, math.ceil(rules.min_share * job.gang)),

@@ -81,18 +81,18 @@ class ElasticRound:
         while accepted := approved(self._proposals(begun), self._left()):
             for proposal in accepted:
                 self._accept(proposal)
-            if self._rules.growth < math.inf:
+            if self._rules.growth:
                 return
 
     def _proposals(self, begun: set[str]) -> list[Proposal]:
-        left, bounded = self._left(), self._rules.growth < math.inf
+        left, growth = self._left(), self._rules.growth or math.inf
         found: list[Proposal] = []
         for name, devices in self._held.items():
             job = self._state.by_name[name]
-            if devices and not job.guaranteed and not (bounded and name in begun):
+            if devices and not job.guaranteed and not (growth < math.inf and name in begun):
                 database = self.companions.of(job)
                 held = self._counts(name)
-                found += database.proposals(name, held, left, self._rules.top_k, self._rules.growth)
+                found += database.proposals(name, held, left, self._rules.top_k, growth)
         return found
 
     def _accept(self, proposal: Proposal) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ _LOOK = 60.0  # seconds after which a change is looked at, where plans have no i
 
 
 @dataclass(frozen=True)
-class EasyScale(UsualPolicy):
+class EasyScale(Rules, UsualPolicy):
     """Waiting jobs get a device in turn; spare devices go to the proposals that bring most for each device.
 
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
@@ -46,14 +45,7 @@ class EasyScale(UsualPolicy):
 
     name: ClassVar[str] = "easyscale"
 
-    heterogeneous: bool = True
-    min_share: float = 0.0
-    top_k: int = 3
-    waste: float = 0.3
-    growth: float = 0.0
     interval: float = 0.0
-    executors: Mapping[str, int] | None = None
-    interference: float = 1.0
 
     def __post_init__(self) -> None:
         check_flag("heterogeneous", self.heterogeneous)
@@ -72,7 +64,7 @@ class EasyScale(UsualPolicy):
 
     def plan(self, state: State) -> Plan:
         """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""
-        one = ElasticRound(state, self._rules())
+        one = ElasticRound(state, self)
         one.place_guaranteed()
         one.fall_back()
         one.start()
@@ -81,12 +73,6 @@ class EasyScale(UsualPolicy):
         return Plan(
             placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
             wake=self._look(state.time) if placed else math.inf, promises=one.companions.seen_anew,
-        )  # fmt: skip
-
-    def _rules(self) -> Rules:
-        return Rules(
-            self.heterogeneous, self.min_share, self.top_k, self.waste, self.growth or math.inf,
-            dict(self.executors or {}), self.interference,
         )  # fmt: skip
 
     def _look(self, time: float) -> float:
