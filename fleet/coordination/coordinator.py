@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter, thread_time
 
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.event_lines import end_line, epoch_keys, plain_keys
+from fleet.coordination.event_lines import end_line, epoch_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
@@ -246,7 +246,7 @@ class Coordinator:
             if devices is not None:  # else a lost rank's last word
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
         elif isinstance(event, CheckpointWritten):
-            self.books.record("checkpoint", **plain_keys(event))
+            self.books.record("checkpoint", **asdict(event))
         elif isinstance(event, Formed):
             self.books.record("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:
@@ -258,7 +258,7 @@ class Coordinator:
             self.books.record("set_back", job=event.job, epoch=found.epoch, step=found.step)
             self._agenda.happened(self._now(), event.job)
         elif isinstance(event, Progress):
-            self.books.announce("progress", **plain_keys(event))
+            self.books.announce("progress", **asdict(event))
 
     @property
     def _round(self) -> int:

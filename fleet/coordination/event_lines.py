@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import JobRecord
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Progress
+from fleet.coordination.protocol import EpochEnded
 
 Keys = dict[str, Any]
-
-
-def plain_keys(event: CheckpointWritten | Progress) -> Keys:
-    """All that the event says."""
-    content = asdict(event)
-    del content["kind"]
-    return content
 
 
 def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys:

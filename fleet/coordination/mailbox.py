@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fleet.coordination.lost_ranks import acknowledge, is_loss
-from fleet.coordination.protocol import Message, decode, encode
+from fleet.coordination.protocol import MESSAGES, Message
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,7 +28,7 @@ class Mailbox:
         """Send without waiting; the bytes are kept until MPI has taken them."""
         from mpi4py import MPI
 
-        data = np.frombuffer(encode(message), dtype=np.uint8)
+        data = np.frombuffer(MESSAGES.encode(message), dtype=np.uint8)
         self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
         try:
             self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
@@ -53,7 +53,7 @@ class Mailbox:
         except MPI.Exception as error:
             acknowledge(self.comm, error)
             return None
-        return decode(data.tobytes())
+        return MESSAGES.decode(data.tobytes())
 
     def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
         """The next message; None after `timeout` seconds, or as soon as `until()` holds."""

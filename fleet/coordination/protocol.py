@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
-
-from pydantic import Discriminator, TypeAdapter
+from typing import Any, Literal, get_args
 
 from preprocess import LaneSpec, SkippedSample
+from preprocess.sharing.message_codec import MessageCodec
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.
 TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
@@ -31,7 +30,6 @@ class StartGroup:
     step: int
     fitted: tuple[float, ...] = ()  # r(m), samples/s at index m - 1: what a rehearsal waits by
     moved: bool = False  # the members hold the job already, see MoveGroup
-    kind: Literal["start"] = "start"
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,6 @@ class MoveGroup:
     old: tuple[int, ...]  # ranks, the master first
     new: tuple[int, ...]
     tag: int  # the next three are as fresh
-    kind: Literal["move"] = "move"
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,6 @@ class SaveJob:
     """To those who hold a job in memory: write its checkpoint and forget it."""
 
     job: str
-    kind: Literal["save"] = "save"
 
 
 @dataclass(frozen=True)
@@ -64,7 +60,6 @@ class ProfileGroup:
     timed: int
     budget_seconds: float
     batch_size: int = 0  # of a virtual worker; 0: the job's own
-    kind: Literal["profile"] = "profile"
 
 
 @dataclass(frozen=True)
@@ -76,7 +71,6 @@ class StopGroup:
 
     job: str
     why: Literal["policy", "signal"]
-    kind: Literal["stop"] = "stop"
 
 
 @dataclass(frozen=True)
@@ -84,7 +78,6 @@ class AddJob:
     """To trainers: the run has one job more. job: all its keys, as a spec's job has them."""
 
     job: dict[str, Any]
-    kind: Literal["add"] = "add"
 
 
 @dataclass(frozen=True)
@@ -93,14 +86,11 @@ class SetBatch:
 
     job: str
     batch_size: int
-    kind: Literal["batch"] = "batch"
 
 
 @dataclass(frozen=True)
 class Pulse:
     """To trainers, now and then: rank 0 still lives."""
-
-    kind: Literal["pulse"] = "pulse"
 
 
 @dataclass(frozen=True)
@@ -111,7 +101,6 @@ class MakeRing:
     lane_bytes: int
     slot_samples: int
     writers: int  # preprocessors that are used; further ones make nothing
-    kind: Literal["ring"] = "ring"
 
 
 @dataclass(frozen=True)
@@ -119,7 +108,6 @@ class Shutdown:
     """To everyone: the run is over; `code` is the exit code."""
 
     code: int
-    kind: Literal["shutdown"] = "shutdown"
 
 
 # coordinator -> preprocessor
@@ -131,7 +119,6 @@ class OpenLane:
     """To the keepers of the nodes' rings, who open the lane there, and to preprocessors, who fill it."""
 
     lane: LaneSpec
-    kind: Literal["open"] = "open"
 
 
 @dataclass(frozen=True)
@@ -139,7 +126,6 @@ class CloseLane:
     """To the same: all readers have left."""
 
     lane: int
-    kind: Literal["close"] = "close"
 
 
 @dataclass(frozen=True)
@@ -147,7 +133,6 @@ class DismissReader:
     """To a node's keeper: a reader, by its rank in the node's communicator, is lost; do not wait for it."""
 
     reader: int
-    kind: Literal["dismiss"] = "dismiss"
 
 
 @dataclass(frozen=True)
@@ -155,7 +140,6 @@ class DismissWriter:
     """To a node's keeper: a preprocessor, by its number, is lost; readers that wait for its samples shall give up."""
 
     writer: int
-    kind: Literal["dismiss_writer"] = "dismiss_writer"
 
 
 @dataclass(frozen=True)
@@ -166,7 +150,6 @@ class ReplaceWriter:
     """
 
     writer: int
-    kind: Literal["replace_writer"] = "replace_writer"
 
 
 @dataclass(frozen=True)
@@ -176,7 +159,6 @@ class SkipSamples:
     data: str
     train: tuple[int, ...]
     held_out: tuple[int, ...]
-    kind: Literal["skip"] = "skip"
 
 
 @dataclass(frozen=True)
@@ -185,7 +167,6 @@ class MeasureThroughput:
 
     data: str
     seconds: float
-    kind: Literal["measure"] = "measure"
 
 
 # everyone -> coordinator
@@ -197,14 +178,12 @@ class StopRequested:
     """From any rank: it got a signal."""
 
     rank: int
-    kind: Literal["stop_requested"] = "stop_requested"
 
 
 @dataclass(frozen=True)
 class Throughput:
     rank: int
     samples_per_second: float
-    kind: Literal["throughput"] = "throughput"
 
 
 @dataclass(frozen=True)
@@ -213,7 +192,6 @@ class SampleSkipped:
 
     rank: int
     sample: SkippedSample
-    kind: Literal["skipped"] = "skipped"
 
 
 @dataclass(frozen=True)
@@ -223,7 +201,6 @@ class Formed:
     job: str
     seconds: float
     warnings: tuple[str, ...] = ()
-    kind: Literal["formed"] = "formed"
 
 
 @dataclass(frozen=True)
@@ -235,7 +212,6 @@ class Progress:
     step: int
     steps: int
     rate: float
-    kind: Literal["progress"] = "progress"
 
 
 @dataclass(frozen=True)
@@ -253,7 +229,6 @@ class EpochEnded:
     waited_peers: tuple[float, ...]
     computed: tuple[float, ...]
     deaf: float = 0.0  # longest time, seconds, in which the group did not hear whether it was to stop
-    kind: Literal["epoch"] = "epoch"
 
 
 @dataclass(frozen=True)
@@ -265,7 +240,6 @@ class CheckpointWritten:
     bytes: int
     seconds: float
     digest: str
-    kind: Literal["checkpoint"] = "checkpoint"
 
 
 @dataclass(frozen=True)
@@ -278,7 +252,6 @@ class Profiled:
     batches: int
     seconds: float
     forming: float  # seconds until the group and its job were there
-    kind: Literal["profiled"] = "profiled"
 
 
 @dataclass(frozen=True)
@@ -298,26 +271,11 @@ class Left:
     waited_peers: float = 0.0
     computed: float = 0.0
     held: bool = False  # the member still has its part of the job, between two steps
-    kind: Literal["left"] = "left"
 
 
 ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
 ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
-Message = Annotated[Order | Word, Discriminator("kind")]
-_MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
-
-
-def encode(message: Message) -> bytes:
-    """The message as UTF-8 JSON."""
-    return _MESSAGES.dump_json(message)
-
-
-def decode(text: bytes) -> Message:
-    """The message that `text` holds.
-
-    Raises:
-        pydantic.ValidationError: if it is none of ours.
-    """
-    return _MESSAGES.validate_json(text)
+Message = Order | Word
+MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

@@ -6,14 +6,13 @@ import select
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import get_args
 
 from preprocess.ring.control import RingShape
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.layout import SampleLayout
 from preprocess.samples.stream import LaneSpec
+from preprocess.sharing.message_codec import MessageCodec
 
 
 @dataclass(frozen=True)
@@ -22,7 +21,6 @@ class Hello:
 
     digest: str
     expected: int
-    type: Literal["hello"] = "hello"
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,6 @@ class Welcome:
     layout: SampleLayout
     length: int
     held_out: int
-    type: Literal["welcome"] = "welcome"
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,6 @@ class Refused:
     """The service does not take a loader on."""
 
     reason: str
-    type: Literal["refused"] = "refused"
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,6 @@ class Read:
     epoch: int
     place: int
     tail: int
-    type: Literal["read"] = "read"
 
 
 @dataclass(frozen=True)
@@ -72,21 +67,16 @@ class Assigned:
     generation: int
     first_place: int
     readers: int
-    type: Literal["assigned"] = "assigned"
 
 
 @dataclass(frozen=True)
 class Left:
     """A loader has left its lane and wants no other now."""
 
-    type: Literal["left"] = "left"
-
 
 @dataclass(frozen=True)
 class Rested:
     """The service has heard that a loader left; it has said all that concerns what the loader read."""
-
-    type: Literal["rested"] = "rested"
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,6 @@ class Failed:
     """What the loader waits for will not come."""
 
     reason: str
-    type: Literal["failed"] = "failed"
 
 
 @dataclass(frozen=True)
@@ -102,7 +91,6 @@ class OpenLane:
     """A preprocessor of the service shall fill a lane."""
 
     lane: LaneSpec
-    type: Literal["open_lane"] = "open_lane"
 
 
 @dataclass(frozen=True)
@@ -110,7 +98,6 @@ class CloseLane:
     """A preprocessor of the service shall fill a lane no more."""
 
     lane: int
-    type: Literal["close_lane"] = "close_lane"
 
 
 @dataclass(frozen=True)
@@ -120,7 +107,6 @@ class LaneFailed:
     lane: int
     generation: int
     reason: str
-    type: Literal["lane_failed"] = "lane_failed"
 
 
 @dataclass(frozen=True)
@@ -128,13 +114,12 @@ class Skipped:
     """A sample could not be made and another was taken."""
 
     sample: SkippedSample
-    type: Literal["skipped"] = "skipped"
 
 
 Message = (
     Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed | Skipped | Rested
 )
-
+MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))
 _MOST_BYTES = 2**20
 
 
@@ -151,7 +136,6 @@ class Channel:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._adapter: TypeAdapter[Message] = TypeAdapter(Annotated[Message, Field(discriminator="type")])
 
     def fileno(self) -> int:
         """Return the socket's descriptor, for `select`."""
@@ -164,9 +148,9 @@ class Channel:
             ChannelClosed: nobody will receive it, or the other side has not received for so long that it is full.
         """
         try:
-            socket.send_fds(self._socket, [self._adapter.dump_json(message)], descriptors, socket.MSG_DONTWAIT)
+            socket.send_fds(self._socket, [MESSAGES.encode(message)], descriptors, socket.MSG_DONTWAIT)
         except OSError as cause:
-            raise ChannelClosed(f"the message {message.type!r} could not be sent: {cause}") from cause
+            raise ChannelClosed(f"the message {type(message).__name__} could not be sent: {cause}") from cause
 
     def receive(self, timeout: float, descriptors: int = 0) -> tuple[Message | None, list[int]]:
         """Return the next message, or None if none came within so many seconds, and what descriptors came with it.
@@ -183,7 +167,7 @@ class Channel:
             raise ChannelClosed(str(cause)) from cause
         if not content:
             raise ChannelClosed("the other side has closed the connection")
-        return self._adapter.validate_json(content), found
+        return MESSAGES.decode(content), found
 
     def is_readable(self, timeout: float = 0.0) -> bool:
         """Say whether something came within so many seconds: a message, or the end."""
