@@ -90,7 +90,7 @@ class Workload:
         """
         trace, rates = self._jobs(None if self.rates is None else read_rates(self.rates), seed)
         if not len(trace):
-            raise _useless(trace.file, "there is no job in it", "name a trace with jobs")
+            raise TraceError.of(trace.file, "there is no job in it", "name a trace with jobs")
         if self.batch_ranges:
             rates = BatchRates(_table(rates, "--batch-ranges"))
         if rates is None:
@@ -160,14 +160,14 @@ def cluster_of_run(run: Path) -> Cluster:
     """
     journal = run / JOURNAL if run.is_dir() else run
     if not journal.is_file():
-        raise _useless(str(run), f"there is no run: {JOURNAL} is missing", "name the --out of a `fleet run`")
+        raise TraceError.of(run, f"there is no run: {JOURNAL} is missing", "name the --out of a `fleet run`")
     for event in read_journal(journal):
         if event["event"] == "cluster":
             counts = [int(count) for count in event["devices_per_node"]]
             if min(counts, default=0) < 0 or not any(counts):
                 break
             return Cluster(tuple(count for count in counts if count))
-    raise _useless(str(journal), "it does not say on which nodes the run trained", "name them with --cluster")
+    raise TraceError.of(journal, "it does not say on which nodes the run trained", "name them with --cluster")
 
 
 def run_itself(run: Path) -> str | None:
@@ -241,7 +241,3 @@ def _raise(trace: Trace, rows: Any, column: str, rule: str, mend: str) -> None:
         raise TraceError(
             TraceProblem(trace.file or "trace", f"job {job.name}: {rule}", mend, job.line, column) for job in jobs
         )
-
-
-def _useless(file: str, rule: str, mend: str) -> TraceError:
-    return TraceError([TraceProblem(file, rule, mend)])

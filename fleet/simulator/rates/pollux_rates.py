@@ -253,7 +253,7 @@ def read_pollux_rates(folder: str | Path, per_node: int = PER_NODE) -> PolluxRat
         raise TraceError(problems)
     if not applications:
         rule = f"no folder in it holds a {PLACEMENTS}"
-        raise TraceError([TraceProblem(str(folder), rule, "name the folder above those of the applications")])
+        raise TraceError.of(folder, rule, "name the folder above those of the applications")
     return PolluxRates(applications, per_node)
 
 
@@ -263,7 +263,7 @@ def _read_application(folder: Path) -> Application:
     files = sorted(folder.glob(VALIDATION))
     if not files:
         rule = f"there is no {VALIDATION} in it: progress and gradient noise by batch size"
-        raise TraceError([TraceProblem(str(folder), rule, "add one for each batch size")])
+        raise TraceError.of(folder, rule, "add one for each batch size")
     validation = {_batch_of(file): _read_epochs(file) for file in files}
     by_place = {tuple(map(int, str(place))): times for (place,), times in placements.items()}
     by_spread: dict[tuple[int, int], StepTimes] = {(key[0], key[1]): times for key, times in scalability.items()}
@@ -307,7 +307,7 @@ def _batch_of(file: Path) -> int:
     text = file.stem.removeprefix("validation-")
     if not text.isdecimal() or int(text) < 1:
         rule = f"{text!r} is no batch size"
-        raise TraceError([TraceProblem(str(file), rule, "name the file validation-BATCHSIZE.csv")])
+        raise TraceError.of(file, rule, "name the file validation-BATCHSIZE.csv")
     return int(text)
 
 

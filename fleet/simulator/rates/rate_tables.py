@@ -118,7 +118,7 @@ def read_rate_table(folder: str | Path) -> RateTable:
     folder = Path(folder)
     files = sorted(folder.glob("*.csv")) if folder.is_dir() else [folder]
     if not files:
-        raise _useless(folder, "there is no .csv file in it", "name a folder of MODEL.csv files")
+        raise TraceError.of(folder, "there is no .csv file in it", "name a folder of MODEL.csv files")
     measured: dict[tuple[str, int], dict[int, float]] = {}
     problems: list[TraceProblem] = []
     for file in files:
@@ -142,7 +142,7 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
     """
     path = Path(path)
     if not path.exists():
-        raise _useless(path, "there is no such file or folder", "name a folder of measured rates")
+        raise TraceError.of(path, "there is no such file or folder", "name a folder of measured rates")
     if (path / KIND_FILE).is_file() or path.name == KIND_FILE:
         return read_kind_rates(path)
     if path.is_dir() and any(path.glob("*/placements.csv")):
@@ -208,7 +208,3 @@ def _tabulated(points: Mapping[int, float]) -> Floats:
     table[known - 1] = values
     table.flags.writeable = False
     return table
-
-
-def _useless(path: Path, rule: str, mend: str) -> TraceError:
-    return TraceError([TraceProblem(str(path), rule, mend)])

@@ -66,7 +66,9 @@ def read_philly_log(path: Path) -> Trace:
     if problems:
         raise TraceError(problems)
     if not rows:
-        raise _useless(path, "there is not one job with an attempt that began and ended", "name a log with such jobs")
+        raise TraceError.of(
+            path, "there is not one job with an attempt that began and ended", "name a log with such jobs"
+        )
     keys = ("name", "arrival", "devices", "duration", "tenant", "outcome")
     jobs = JobColumns.of(**{key: [row[key] for row in rows] for key in keys})
     left = len(entries) - len(rows)
@@ -82,16 +84,12 @@ def _entries(path: Path) -> list[Any]:
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _useless(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
+        raise TraceError.of(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
     except (ValueError, RecursionError) as error:
-        raise _useless(path, f"this is no JSON: {error}", "name a cluster_job_log, or a .csv file") from error
+        raise TraceError.of(path, f"this is no JSON: {error}", "name a cluster_job_log, or a .csv file") from error
     if not isinstance(entries, list) or not entries:
-        raise _useless(path, "a cluster_job_log is a JSON list of jobs, and this is none", "name one")
+        raise TraceError.of(path, "a cluster_job_log is a JSON list of jobs, and this is none", "name one")
     return entries
-
-
-def _useless(path: Path, rule: str, mend: str) -> TraceError:
-    return TraceError([TraceProblem(str(path), rule, mend)])
 
 
 def _row(file: str, number: int, entry: Any, problems: list[TraceProblem]) -> dict[str, Any] | None:

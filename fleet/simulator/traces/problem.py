@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from fleet.spec.problem import nearest, shown
 
@@ -49,6 +50,11 @@ class TraceError(ValueError):
         found = dict.fromkeys(problems)
         self.problems = tuple(sorted(found, key=lambda problem: (problem.file, problem.line or 0)))
         super().__init__(self._report())
+
+    @classmethod
+    def of(cls, file: str | Path, rule: str, mend: str) -> TraceError:
+        """The error of a file that is of no use as a whole."""
+        return cls([TraceProblem(str(file), rule, mend)])
 
     def _report(self) -> str:
         count = len(self.problems)

@@ -12,7 +12,7 @@ from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "journal"
@@ -40,14 +40,14 @@ def read_run(path: Path) -> Trace:
         except (KeyError, TypeError, ValueError) as error:
             kind = event.get("event")
             rule = f"an event {kind!r} of it cannot be understood: {type(error).__name__}: {error}"
-            raise _useless(journal, rule, "name the journal of a run that this version of fleet wrote") from error
+            raise TraceError.of(journal, rule, "name the journal of a run that this version of fleet wrote") from error
     if not run.jobs:
         there = "there is no job in it" if journal.is_file() else "there is no such file"
-        raise _useless(journal, there, f"name the directory of a run: it holds {JOURNAL}")
+        raise TraceError.of(journal, there, f"name the directory of a run: it holds {JOURNAL}")
     curves = {name: job.curve(run.per_node) for name, job in run.jobs.items() if job.measured}
     jobs = [made for name, job in run.jobs.items() if (made := job.made(name, curves.get(name)))]
     if not jobs:
-        raise _useless(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
+        raise TraceError.of(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
     notes = tuple(f"{name}: no rates or no epochs are known; it was left out" for name in _left_out(run, jobs))
     losses = {name: found for name, job in run.jobs.items() if (found := job.loss_curve())}
     return Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves).with_losses(losses)
@@ -160,7 +160,3 @@ class _Run:
 def _left_out(run: _Run, jobs: list[TraceJob]) -> list[str]:
     kept = {job.name for job in jobs}
     return [name for name in run.jobs if name not in kept]
-
-
-def _useless(path: Path, rule: str, mend: str) -> TraceError:
-    return TraceError([TraceProblem(str(path), rule, mend)])

@@ -163,16 +163,16 @@ def read_table(path: Path) -> Table:
         with open(path, newline="", encoding="utf-8-sig") as file:
             table = _read(str(path), csv.reader(file))
     except OSError as error:
-        raise _useless(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
+        raise TraceError.of(path, f"it cannot be read: {error.strerror}", "name a file that can") from error
     except (UnicodeDecodeError, csv.Error) as error:
-        raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8") from error
+        raise TraceError.of(path, "this is no comma-separated text", "name a .csv file in UTF-8") from error
     if not table.columns:
-        raise _useless(path, "the file is empty", "name a file with jobs")
+        raise TraceError.of(path, "the file is empty", "name a file with jobs")
     if any("\0" in name for name in table.columns):
-        raise _useless(path, "this is no comma-separated text", "name a .csv file in UTF-8")
+        raise TraceError.of(path, "this is no comma-separated text", "name a .csv file in UTF-8")
     table.finish()
     if not table.lines:
-        raise _useless(path, "there is a header, but nothing below it", "name a file with lines below its header")
+        raise TraceError.of(path, "there is a header, but nothing below it", "name a file with lines below its header")
     return table
 
 
@@ -208,10 +208,6 @@ def _padded(table: Table, line: int, row: list[str], width: int) -> list[str]:
         rule = f"this line has {len(row)} cells, but the header names {width} columns"
         table.problems.append(TraceProblem(table.file, rule, "quote cells that hold a comma", line))
     return row if len(row) == width else (row + [""] * width)[:width]
-
-
-def _useless(path: Path, rule: str, mend: str) -> TraceError:
-    return TraceError([TraceProblem(str(path), rule, mend)])
 
 
 def _repeated(file: str, name: str) -> TraceProblem:
