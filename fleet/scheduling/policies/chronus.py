@@ -18,6 +18,7 @@ from fleet.scheduling.placing.resizing import resized
 from fleet.scheduling.policies.checks import check_seconds
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.queues.earliest_deadline import MARGIN, by_deadline
+from fleet.scheduling.queues.gang import too_large
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Chronus(UsualPolicy):
                 refused[job.name] = None
             else:
                 dropped[job.name] = "there are not enough leases for it before its deadline"
-        dropped |= _too_large(others, state)
+        dropped |= too_large(others, state.cluster)
         counts = leases.leased | _filled([job for job in others if job.name not in dropped], leases.left)
         return Plan(resized(counts, state), admitted=tuple(admitted), dropped=dropped, promises=refused)
 
@@ -119,11 +120,6 @@ class _Leases:
         """The numbers of the first leases with so many free devices."""
         self._taken = np.concatenate((self._taken, np.zeros(needed, np.int64)))
         return np.flatnonzero(self._taken <= self._devices - gang)[:needed]
-
-
-def _too_large(jobs: Sequence[JobState], state: State) -> dict[str, str]:
-    size = state.cluster.size
-    return {job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in jobs if job.gang > size}
 
 
 def _filled(jobs: Sequence[JobState], left: int) -> dict[str, int]:

@@ -12,6 +12,7 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.node_sets import NodeSet, NodeSets
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.queues.gang import too_large
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,7 @@ class Gandiva(UsualPolicy):
         size, sets = state.cluster.size, NodeSets(state)
         line = state.waiting
         waiting = [job for job in line if job.gang <= size]
-        dropped = {
-            job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in line if job.gang > size
-        }
+        dropped = too_large(line, state.cluster)
         waiting += sets.astray + self._adjust(state, sets, waiting)
         for job in sorted(waiting, key=lambda job: (job.since, job.name)):
             self._enter(job, sets)

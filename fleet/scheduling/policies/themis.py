@@ -14,6 +14,7 @@ from fleet.scheduling.model.trigger import last_multiple
 from fleet.scheduling.placing.staying import staying
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.queues.gang import too_large
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,8 @@ class Themis(UsualPolicy):
 
     def plan(self, state: State) -> Plan:
         """The gangs that are lent from now on, and when their leases end."""
-        size = state.cluster.size
-        dropped = {
-            job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in state.jobs if job.gang > size
-        }
-        asking = [job for job in state.jobs if job.gang <= size]
+        dropped = too_large(state.jobs, state.cluster)
+        asking = [job for job in state.jobs if job.name not in dropped]
         ended = last_multiple(self.lease, state.time)
         line = _worst_first(asking, state)
         due = state.time - ended <= 1e-6 * self.lease

@@ -10,6 +10,7 @@ from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.queues.gang import too_large
 from fleet.scheduling.queues.service_queues import ServiceQueues
 
 
@@ -56,12 +57,11 @@ class Tiresias(UsualPolicy):
             placed,
             others_go_on=True,
             stopped=tuple(stopped),
-            dropped={name: f"it asks for {state.by_name[name].gang} devices; the cluster has {state.cluster.size}"
-                     for name in sorted(queues.too_large)},
+            dropped=too_large((state.by_name[name] for name in sorted(queues.too_large)), state.cluster),
             promoted=tuple(queues.promoted),
             wake=queues.wake(),
             memo=queues,
-        )  # fmt: skip
+        )
 
     def _preempt(
         self, state: State, queues: ServiceQueues, placed: dict[str, tuple[int, ...]], stopped: dict[str, None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
@@ -18,11 +20,17 @@ def take_gang(job: JobState, cluster: Cluster, free: FreeDevices) -> tuple[int, 
 def hopeless_gang(job: JobState, cluster: Cluster) -> str | None:
     """Why the job's gang can never be free; None if it can."""
     if job.gang > cluster.size:
-        return f"it asks for {job.gang} devices; the cluster has {cluster.size}"
+        return too_large([job], cluster)[job.name]
     if cluster.kinds and not _kinds(job, cluster):
         there = ", ".join(f"{count} {kind}" for kind, count in cluster.counts().items())
         return f"it asks for {job.gang} devices of one kind{f', {job.kind}' * bool(job.kind)}; the cluster has {there}"
     return None
+
+
+def too_large(jobs: Iterable[JobState], cluster: Cluster) -> dict[str, str]:
+    """The jobs whose gang is larger than the cluster, and what to say of them."""
+    size = cluster.size
+    return {job.name: f"it asks for {job.gang} devices; the cluster has {size}" for job in jobs if job.gang > size}
 
 
 def _kinds(job: JobState, cluster: Cluster) -> list[str]:
