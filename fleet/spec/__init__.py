@@ -12,24 +12,13 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from fleet.spec.digest import Difference, difference, results_mapping, spec_hash
+from fleet.spec.digest import difference, results_mapping, spec_hash
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job, Stop
 from fleet.spec.loading import load, load_jobs, loads
 from fleet.spec.problem import ABSENT, Problem, SpecError
 from fleet.spec.references import ReferenceProblem, importable, resolve
-from fleet.spec.sections import (
-    Checkpoints,
-    Data,
-    Determinism,
-    Normalise,
-    Policy,
-    Profile,
-    Rehearse,
-    Resources,
-    Source,
-    Transform,
-)
+from fleet.spec.sections import Data, Normalise, Source
 from fleet.spec.semantics import check
 from fleet.spec.values import Named
 
@@ -39,26 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ABSENT",
-    "Checkpoints",
     "Data",
-    "Determinism",
-    "Difference",
     "EnsembleSpec",
     "InputPreparation",
     "Job",
     "Named",
     "Normalise",
-    "Policy",
     "Problem",
-    "Profile",
     "ReferenceProblem",
-    "Rehearse",
-    "Resources",
     "Source",
     "SpecError",
     "SpecTask",
     "Stop",
-    "Transform",
     "check",
     "difference",
     "importable",
