@@ -9,7 +9,6 @@ this module starts MPI.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -20,10 +19,8 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
+from trainers.messages.transport import LONGEST_NAP, Interrupted, PeerFailed, PeerSilent, Pending, nap
 
-_EAGER_SECONDS = 50e-6
-_LONGEST_NAP = 200e-6
 _DRAIN_SECONDS = 1.0
 """How long a member that gives up lets transfers that are already under way finish."""
 _LARGEST_MESSAGE = 1 << 29
@@ -121,10 +118,7 @@ class MpiTransport:
             while transfers := [transfer for transfer in transfers if not transfer.done]:
                 elapsed = time.perf_counter() - begin
                 self._look_around(elapsed, transfers)
-                if elapsed > _EAGER_SECONDS:
-                    time.sleep(min(elapsed / 4, _LONGEST_NAP))
-                else:
-                    os.sched_yield()
+                nap(elapsed)
         except (PeerFailed, PeerSilent, Interrupted):
             self._give_up(transfers)
             raise
@@ -184,7 +178,7 @@ class MpiTransport:
         while (transfers := [transfer for transfer in transfers if not transfer.settled]) and (
             time.perf_counter() - begin < _DRAIN_SECONDS
         ):
-            time.sleep(_LONGEST_NAP)
+            time.sleep(LONGEST_NAP)
         if transfers:
             self._keep_alive += transfers
             self._comm.Set_attr(MPI.Comm.Create_keyval(), self._keep_alive)

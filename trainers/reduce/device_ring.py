@@ -11,7 +11,6 @@ connect theirs in the same order, so somebody can always go on.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,8 @@ from torch import Tensor
 
 from trainers.group import Beside
 from trainers.messages.torch_backend import TorchTransport
-from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending, nap
 
-_EAGER_SECONDS = 0.0002
-_LONGEST_NAP = 0.001
 _SECONDS_BETWEEN_CHECKS = 0.5
 
 
@@ -152,10 +149,7 @@ class DeviceRing(Beside):
             if now - checked > _SECONDS_BETWEEN_CHECKS:
                 self._torch.check()
                 checked = now
-            if now - begin > _EAGER_SECONDS:
-                time.sleep(min((now - begin) / 4, _LONGEST_NAP))
-            else:
-                os.sched_yield()
+            nap(now - begin, eager=0.0002, longest=0.001)
 
     @contextmanager
     def _on(self, stream: Any) -> Iterator[None]:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from trainers.group import Group
-from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
+from trainers.messages.transport import LONGEST_NAP, Interrupted, PeerFailed, PeerSilent, nap
 from trainers.reduce.adder import Adder, InOrder
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ END_SECONDS = 30.0
 _REASON_SECONDS = 5.0
 """How long a member that gave up may take to tell its peers why, once its Horovod has ended."""
 _SECONDS_BETWEEN_CHECKS = 0.1
-_EAGER_SECONDS = 50e-6
-_LONGEST_NAP = 200e-6
 _FIXED_FOR_GOOD = ("HOROVOD_FUSION_THRESHOLD", "HOROVOD_AUTOTUNE")
 """Variables that are taken from Horovod: what they fix outlives its end, and together with HOROVOD_CYCLE_TIME makes the
 next start crash (horovod/common/parameter_manager.cc). Buckets are fused gradients already."""
@@ -160,10 +158,7 @@ class HorovodSum:
                 checked = now
             if now - begin > self._timeout:
                 raise PeerSilent(self._others, self._timeout)
-            if now - begin > _EAGER_SECONDS:
-                time.sleep(min((now - begin) / 4, _LONGEST_NAP))
-            else:
-                os.sched_yield()
+            nap(now - begin)
         try:
             self._hvd.synchronize(handle)
         except RuntimeError as error:
@@ -179,7 +174,7 @@ class HorovodSum:
                 self._group.check()
             except PeerFailed as told:
                 return told
-            time.sleep(_LONGEST_NAP)
+            time.sleep(LONGEST_NAP)
         return RuntimeError(f"Horovod: {error}")
 
     def _within(self, seconds: float, what: str, work: Callable[[], object]) -> None:

@@ -8,8 +8,8 @@ from torch import nn
 def stem(kind: str, channels: int, width: int, size: int = 7) -> nn.Sequential:
     """Return the layers before the first block.
 
-    "imagenet": a convolution of `size` pixels and max-pooling, each of stride 2, for images of some 224 pixels. "small":
-    a 3x3 convolution of stride 1, for images of some 28 pixels.
+    "imagenet": a convolution of `size` x `size` and max-pooling, each of stride 2, for images of some 224 pixels.
+    "small": a 3x3 convolution of stride 1, for images of some 28 pixels.
     """
     if kind == "imagenet":
         return nn.Sequential(
