@@ -229,16 +229,15 @@ class _Rank:
         return digest.hexdigest()
 
     def _gather(self, digest: str, seconds: float) -> Outcome | None:
-        statistics = self.receiver.statistics
         made = [preprocessor.statistics for preprocessor in self.preprocessors]
-        sent = [*statistics.sent.values(), *(traffic for one in made for traffic in one.sent.values())]
+        sent = [*self.receiver.sent.totals.values(), *(traffic for one in made for traffic in one.sent.values())]
         mine = {
             "node": self.node,
             "digest": digest,
             "seconds": seconds,
             "made": sum(one.samples for one in made),
             "decoded": list(self.dataset.decoded.items()),
-            "received": asdict(sum(statistics.received.values(), Traffic())),
+            "received": asdict(sum(self.receiver.received.totals.values(), Traffic())),
             "sent": asdict(sum(sent, Traffic())),
         }
         everybody = gather(self.world, mine)

@@ -10,7 +10,7 @@ from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.making.dataset import Dataset
 from preprocess.making.nodes import NodeMap
 from preprocess.making.preprocessor import Preprocessor, PreprocessorStatistics
-from preprocess.making.slot_receiver import ReceiverStatistics, SlotReceiver
+from preprocess.making.slot_receiver import SlotReceiver
 from preprocess.making.throughput import throughput
 from preprocess.making.traffic import Traffic
 from preprocess.ring.control import RingShape, bytes_needed, lane_bytes
@@ -64,7 +64,6 @@ __all__ = [
     "Pipeline",
     "Preprocessor",
     "PreprocessorStatistics",
-    "ReceiverStatistics",
     "Ring",
     "RingShape",
     "RingTimeout",

@@ -28,15 +28,11 @@ class PreprocessorStatistics:
 
     Attributes:
         samples: samples made.
-        seconds_busy: time spent making them.
-        seconds_waited: time spent in `wait`.
         samples_of_lane: samples made, by lane.
         sent: slots that were sent to other nodes, by (lane, node).
     """
 
     samples: int
-    seconds_busy: float
-    seconds_waited: float
     samples_of_lane: Mapping[int, int]
     sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
 
@@ -73,16 +69,13 @@ class Preprocessor:
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
         self._sent = TrafficCounter()
-        self._seconds_busy = self._seconds_waited = 0.0
         self._back_off = BackOff()
 
     @property
     def statistics(self) -> PreprocessorStatistics:
         """The work so far."""
         by_lane = dict(self._samples_of_lane)
-        return PreprocessorStatistics(
-            sum(by_lane.values()), self._seconds_busy, self._seconds_waited, by_lane, self._sent.totals
-        )
+        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -126,21 +119,17 @@ class Preprocessor:
         filled = self._choose()
         if filled is None:
             return False
-        start = time.monotonic()
         made = filled.make_slot()
         self._back_off.reset()
-        self._seconds_busy += time.monotonic() - start
         self._samples_of_lane[filled.spec.lane] = self._samples_of_lane.get(filled.spec.lane, 0) + made
         return True
 
     def wait(self, timeout: float) -> None:
         """Sleep until a lane may have room, for at most so many seconds; only shortly while MPI has work to do."""
-        start = time.monotonic()
         if any(filled.needs_attention for waiting in self._lanes.values() for filled in waiting):
             timeout = min(timeout, self._back_off.next())
         self._ring.control.bells.wait(self._index, seconds=timeout)
         self._ring.control.bells.drain(self._index)
-        self._seconds_waited += time.monotonic() - start
 
     def close(self, timeout: float) -> None:
         """Close all lanes and wait until both sides of each have said so.

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import Inlet, RemoteNode
 from preprocess.making.nodes import NodeMap
-from preprocess.making.traffic import Traffic, TrafficCounter
+from preprocess.making.traffic import TrafficCounter
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.stream import LaneSpec
 
 if TYPE_CHECKING:
     from mpi4py import MPI
-
-
-@dataclass(frozen=True)
-class ReceiverStatistics:
-    """What a node's receiver has done so far.
-
-    Attributes:
-        received: what came in, by (lane, preprocessor that made it).
-        sent: slots that were passed on, by (lane, node).
-    """
-
-    received: Mapping[tuple[int, int], Traffic]
-    sent: Mapping[tuple[int, int], Traffic]
 
 
 class SlotReceiver:
@@ -46,21 +31,20 @@ class SlotReceiver:
         comm: communicator for slots and nothing else, the same as the preprocessors'; MPI_THREAD_MULTIPLE is needed
             if another thread of this process uses MPI.
         patience: seconds that an opening may take.
+
+    Attributes:
+        received: what came in, by (lane, preprocessor that made it).
+        sent: slots that were passed on, by (lane, node).
     """
 
     def __init__(self, ring: Ring, node: int, nodes: NodeMap, comm: MPI.Comm | None, patience: float = 60.0) -> None:
         self._ring, self._node, self._nodes, self._comm = ring, node, nodes, comm
         self._patience = patience
         self._lanes: dict[int, list[_Received]] = {}
-        self._received, self._sent = TrafficCounter(), TrafficCounter()
+        self.received, self.sent = TrafficCounter(), TrafficCounter()
         self._back_off = BackOff()
         self._lost: set[int] = set()  # readers that will never come
         self._lost_writers: set[int] = set()
-
-    @property
-    def statistics(self) -> ReceiverStatistics:
-        """The work so far."""
-        return ReceiverStatistics(self._received.totals, self._sent.totals)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Open a lane on this node, as soon as the users of its last opening have gone."""
@@ -175,7 +159,7 @@ class SlotReceiver:
             nodes.channel(maker, lane),
             self._ring.lanes[lane].writer(maker, spec.layout, spec.generation),
             self._next_node(spec, maker),
-            partial(self._received.count, lane, maker),
+            partial(self.received.count, lane, maker),
         )
 
     def _next_node(self, spec: LaneSpec, maker: int) -> RemoteNode | None:
@@ -184,7 +168,7 @@ class SlotReceiver:
         if node is None:
             return None
         channel = self._nodes.channel(maker, spec.lane)
-        on_sent = partial(self._sent.count, spec.lane, node)
+        on_sent = partial(self.sent.count, spec.lane, node)
         return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent)
 
 

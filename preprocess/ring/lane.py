@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from preprocess.ring.control import LaneControl, RingControl, RingShape, each, slots_that_fit
 from preprocess.ring.lane_reader import LaneReader
 from preprocess.ring.lane_writer import LaneWriter
-from preprocess.ring.semaphore import SemaphoreArray, fence
+from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneError, RingTimeout
 from preprocess.samples.layout import SampleLayout
 
@@ -115,9 +116,7 @@ class Lane:
             RingTimeout: the lane was not opened in time.
             LaneError: this opening does not name the reader, or the lane has gone on to a later one.
         """
-        self._await_opening(self._control.opened_readers, reader, generation, timeout)
-        if not self._control.active[reader]:
-            raise LaneError(f"reader {reader} is not among the readers of lane {self.number}, generation {generation}")
+        self._await_opening("reader", reader, generation, timeout)
         self._ring.register_reader(reader)
         return LaneReader(self.number, reader, layout, self._shape, self._ring, self._control)
 
@@ -128,9 +127,7 @@ class Lane:
             RingTimeout: the lane was not opened in time.
             LaneError: this opening does not name the writer, or the lane has gone on to a later one.
         """
-        self._await_opening(self._control.opened_writers, writer, generation, timeout)
-        if not self._control.writing[writer]:
-            raise LaneError(f"writer {writer} is not among the writers of lane {self.number}, generation {generation}")
+        self._await_opening("writer", writer, generation, timeout)
         self._ring.register_writer(writer)
         return LaneWriter(self.number, writer, layout, self._shape, self._ring, self._control)
 
@@ -169,16 +166,20 @@ class Lane:
         for writer in writers:
             self._control.opened_writers.post(writer)
 
-    def _await_opening(self, opened: SemaphoreArray, who: int, generation: int, timeout: float) -> None:
-        """Take tokens of openings until this generation's token came."""
+    def _await_opening(self, what: Literal["reader", "writer"], who: int, generation: int, timeout: float) -> None:
+        """Take tokens of openings until this generation's token came, and see that it names who takes it."""
+        control = self._control
+        opened = control.opened_readers if what == "reader" else control.opened_writers
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
             if opened.wait(who, seconds=max(left, 0.0)):
                 found = self.generation
                 fence()
-                if found == generation:
+                if found == generation and (control.active if what == "reader" else control.writing)[who]:
                     return
+                if found == generation:
+                    raise LaneError(f"{what} {who} is not among the {what}s of lane {self.number}, generation {found}")
                 if found > generation:
                     raise LaneError(f"lane {self.number} has gone on to generation {found}, {generation} is over")
             elif left <= 0:

@@ -127,7 +127,7 @@ def test_lanes_take_turns(dataset: Dataset) -> None:
     while preprocessor.step():
         pass
     made = preprocessor.statistics
-    assert made.samples_of_lane == {0: 64, 1: 64} and made.samples == 128 and made.seconds_busy > 0
+    assert made.samples_of_lane == {0: 64, 1: 64} and made.samples == 128
     readers[1].wait(SLOT, timeout=1)
     readers[1].release(SLOT)
     preprocessor.wait(timeout=3600)  # the release rang; else the test's own limit ends it

@@ -109,8 +109,8 @@ class Rank:
         """Wait for the end of all conversations; returns each node's (slots received, slots sent)."""
         for thread in self.threads:
             thread.join()
-        received = sum(self.receiver.statistics.received.values(), Traffic())
-        sent = sum(self.receiver.statistics.sent.values(), Traffic())
+        received = sum(self.receiver.received.totals.values(), Traffic())
+        sent = sum(self.receiver.sent.totals.values(), Traffic())
         sent += sum(self.preprocessor.statistics.sent.values(), Traffic())
         slot_bytes = SLOT * (INPUT_BYTES + 8)
         assert (received.bytes, sent.bytes) == (received.slots * slot_bytes, sent.slots * slot_bytes)
