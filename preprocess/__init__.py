@@ -22,6 +22,7 @@ from preprocess.ring.shared_memory import shared_memory_available, window_bytes
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import (
     CorruptLimitError,
+    DataSpecError,
     DecodeError,
     LaneClosed,
     LaneError,
@@ -30,7 +31,6 @@ from preprocess.samples.errors import (
     ServiceError,
     SharedMemoryError,
     SourceError,
-    SpecError,
     TransformError,
     WriterLost,
 )
@@ -80,7 +80,7 @@ __all__ = [
     "SourceError",
     "SourceSpec",
     "Span",
-    "SpecError",
+    "DataSpecError",
     "StreamKey",
     "Traffic",
     "Transform",

@@ -76,12 +76,12 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
     from fleet.spec.references import importable
     from preprocess.conversion.convert import convert as convert_data
     from preprocess.conversion.errors import ConversionFailure
-    from preprocess.samples.errors import SpecError
+    from preprocess.samples.errors import DataSpecError
 
     stop = StopFlag()
     stop.install()
     try:
-        with mendable(SpecError), importable([Path.cwd()]), _progress(stop) as progress:
+        with mendable(DataSpecError), importable([Path.cwd()]), _progress(stop) as progress:
             return convert_data(source, destination, progress=progress, **options)
     except ConversionFailure as error:
         end(FAILED, str(error))
@@ -91,7 +91,7 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
 
 def _verify(path: Path) -> None:
     from preprocess.conversion.verify import verify
-    from preprocess.samples.errors import SpecError
+    from preprocess.samples.errors import DataSpecError
     from preprocess.sources.hdf5_layout import DamageError
 
     try:
@@ -99,7 +99,7 @@ def _verify(path: Path) -> None:
             found = verify(path, lambda done, total: show(done, total, ""))
     except DamageError as error:  # a SpecError, too
         end(FAILED, str(error))
-    except SpecError as error:
+    except DataSpecError as error:
         end(BAD_INPUT, str(error))
     for line in found.damage:
         print(line)

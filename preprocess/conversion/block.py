@@ -28,7 +28,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailedSample:
     """A sample that could not be made.
 
     Attributes:
@@ -56,7 +56,7 @@ class MadeBlock:
 
     content: bytes
     rows: Array
-    failures: tuple[Failure, ...]
+    failures: tuple[FailedSample, ...]
 
 
 def row_dtype(target_shape: tuple[int, ...], target_dtype: str) -> np.dtype[Any]:
@@ -127,8 +127,8 @@ class BlockMaker:
         content = packed.content
         return content, (len(content), zlib.crc32(content), packed.height, packed.width, value)
 
-    def _failure(self, split: int, index: int, cause: Exception) -> Failure:
+    def _failure(self, split: int, index: int, cause: Exception) -> FailedSample:
         source, name = self.source(split), self._splits[split].name
         describe = getattr(source, "describe", None)
         called = describe(index) if describe else f"{self._splits[split].source}, {name} sample {index}"
-        return Failure(name, index, called, f"{type(cause).__name__}: {cause}")
+        return FailedSample(name, index, called, f"{type(cause).__name__}: {cause}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preprocess.conversion.block import SKIPPED, Block, Failure, MadeBlock
+from preprocess.conversion.block import SKIPPED, Block, FailedSample, MadeBlock
 from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.conversion.hdf5_file import SplitContent, write_around
 from preprocess.conversion.packing import Encoding
@@ -71,7 +71,7 @@ class Conversion:
 
     path: Path
     splits: tuple[ConvertedSplit, ...]
-    skipped: tuple[Failure, ...]
+    skipped: tuple[FailedSample, ...]
 
 
 def convert(
@@ -202,13 +202,13 @@ class _Run:
         if self._progress is not None:
             self._progress(ConversionProgress(self._done, self._plan.total, self.written, self._skipped))
 
-    def _refuse(self, failure: Failure) -> None:
+    def _refuse(self, failure: FailedSample) -> None:
         rule = f"cannot be read ({failure.reason})"
         raise ConversionError(failure.name, rule, "mend or remove it, or leave such samples out: --skip-corrupt")
 
-    def _left_out(self, rows: Array) -> tuple[Failure, ...]:
+    def _left_out(self, rows: Array) -> tuple[FailedSample, ...]:
         """The samples that were left out, by this start or an earlier one; each is tried once more, to say why."""
-        found: list[Failure] = []
+        found: list[FailedSample] = []
         for split, part in enumerate(self._plan.split_rows(rows)):
             for sample in (part["length"] == SKIPPED).nonzero()[0].tolist():
                 found += self._maker(Block(split, sample, sample + 1)).failures

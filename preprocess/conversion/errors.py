@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from preprocess.samples.errors import SpecError
+from preprocess.samples.errors import DataSpecError
 
 
-class ConversionError(SpecError):
+class ConversionError(DataSpecError):
     """A conversion that was asked for wrongly, or of data that cannot be converted so."""
 
 

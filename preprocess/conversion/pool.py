@@ -33,7 +33,7 @@ def made_blocks(
 
     Raises:
         ConversionFailure: a worker died.
-        SpecError, OSError: what a worker raised.
+        DataSpecError, OSError: what a worker raised.
     """
     if workers <= 1:
         yield from ((block, maker(block)) for block in blocks)

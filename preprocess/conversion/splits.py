@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from preprocess.conversion.errors import ConversionError
-from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.names import load_object
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.image_folder import SPLIT_FOLDERS
@@ -159,7 +159,7 @@ def _map_style(name: str, arguments: dict[str, Any]) -> list[Split]:
         known = {}
     for key in arguments:
         if known and key not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            raise ConversionError(key, f"{name} has no such argument", nearest(key, known))
+            raise ConversionError(key, f"{name} has no such argument", spelling_advice(key, known))
     if "train" not in known or "train" in arguments:
         return [Split(TRAIN, name, arguments)]
     return [Split(TRAIN, name, {**arguments, "train": True}), Split(HELD_OUT, name, {**arguments, "train": False})]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
-class SpecError(ValueError):
+class DataSpecError(ValueError):
     """Something that a person wrote is not usable.
 
     Attributes:
@@ -20,11 +20,11 @@ class SpecError(ValueError):
         self.value, self.rule, self.mend = value, rule, mend
 
 
-class SourceError(SpecError):
+class SourceError(DataSpecError):
     """A source of samples that cannot be opened."""
 
 
-class TransformError(SpecError):
+class TransformError(DataSpecError):
     """A transform, or a parameter of one, that does not exist or does not fit."""
 
 
@@ -98,7 +98,7 @@ class CorruptLimitError(RuntimeError):
         )
 
 
-def nearest(value: str, names: Iterable[str]) -> str:
+def spelling_advice(value: str, names: Iterable[str]) -> str:
     """Return advice on `value`, which is none of `names`: the nearest of them, if one is near, and all of them."""
     known = sorted(names)
     close = get_close_matches(value, known, n=1)

@@ -6,10 +6,10 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from preprocess.samples.errors import SpecError, nearest
+from preprocess.samples.errors import DataSpecError, spelling_advice
 
 
-def load_object(name: str, error: type[SpecError]) -> Any:
+def load_object(name: str, error: type[DataSpecError]) -> Any:
     """Import `module:Name` and return the object; dots in Name reach into it.
 
     Raises:
@@ -22,12 +22,12 @@ def load_object(name: str, error: type[SpecError]) -> Any:
     for part in path.split("."):
         if not hasattr(found, part):
             public = (key for key in dir(found) if not key.startswith("_"))
-            raise error(name, f"{module_name!r} imports, but has no {part!r}", nearest(part, public))
+            raise error(name, f"{module_name!r} imports, but has no {part!r}", spelling_advice(part, public))
         found = getattr(found, part)
     return found
 
 
-def _import(module_name: str, name: str, error: type[SpecError]) -> ModuleType:
+def _import(module_name: str, name: str, error: type[DataSpecError]) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except Exception as cause:  # a user's module may raise anything while it is imported

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from preprocess.samples.errors import SpecError, nearest
+from preprocess.samples.errors import DataSpecError, spelling_advice
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.layout import SampleLayout
 
@@ -31,7 +31,7 @@ class SourceSpec:
         """Return the source that a spec, or `to_json`, describes.
 
         Raises:
-            SpecError: a key is missing or unknown.
+            DataSpecError: a key is missing or unknown.
         """
         _check_keys(values, ("source", "arguments", "subset"), ("source",), "a source")
         return cls(values["source"], values.get("arguments") or {}, values.get("subset"))
@@ -46,7 +46,7 @@ class DatasetSpec:
         corrupt_limit: how many different samples may be skipped.
 
     Raises:
-        SpecError: one of these two is none of what it can be.
+        DataSpecError: one of these two is none of what it can be.
     """
 
     name: str
@@ -60,10 +60,12 @@ class DatasetSpec:
     def __post_init__(self) -> None:
         known = get_args(OnCorrupt)
         if self.on_corrupt not in known:
-            raise SpecError(self.on_corrupt, "on_corrupt is raise or skip", nearest(str(self.on_corrupt), known))
+            raise DataSpecError(
+                self.on_corrupt, "on_corrupt is raise or skip", spelling_advice(str(self.on_corrupt), known)
+            )
         if type(self.corrupt_limit) is not int or self.corrupt_limit < 1:
             rule = "corrupt_limit is a whole number of samples, at least 1"
-            raise SpecError(self.corrupt_limit, rule, "write on_corrupt: raise to allow none")
+            raise DataSpecError(self.corrupt_limit, rule, "write on_corrupt: raise to allow none")
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of plain JSON values."""
@@ -75,7 +77,7 @@ class DatasetSpec:
         """Return the data set that `to_json` described.
 
         Raises:
-            SpecError: a key is missing or unknown.
+            DataSpecError: a key is missing or unknown.
         """
         known = tuple(field.name for field in fields(cls))
         _check_keys(values, known, ("name", "train"), "a data set")
@@ -129,7 +131,7 @@ class LaneSpec:
 def _check_keys(values: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], what: str) -> None:
     for key in values:
         if key not in known:
-            raise SpecError(key, f"{what} has no such key", nearest(str(key), known))
+            raise DataSpecError(key, f"{what} has no such key", spelling_advice(str(key), known))
     for key in needed:
         if key not in values:
-            raise SpecError(dict(values), f"{what} needs the key {key!r}", f"add {key}: ...")
+            raise DataSpecError(dict(values), f"{what} needs the key {key!r}", f"add {key}: ...")

@@ -11,7 +11,7 @@ from typing import Any
 
 from preprocess.making.dataset import Dataset
 from preprocess.samples.corrupt import SkippedSample
-from preprocess.samples.errors import RingTimeout, SpecError
+from preprocess.samples.errors import DataSpecError, RingTimeout
 from preprocess.samples.layout import Array
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.stream import DatasetSpec, SourceSpec
@@ -69,7 +69,7 @@ class SharedLoader:
             a warning tells of each.
 
     Raises:
-        SpecError: something of the above is not usable.
+        DataSpecError: something of the above is not usable.
         ServiceError: the service could not start; the text says why.
     """
 
@@ -94,7 +94,7 @@ class SharedLoader:
     ) -> None:
         _check(batch_size=batch_size, replicas=replicas, workers=workers, buffer=buffer, readers=readers)
         if not ranks or not all(0 <= rank < replicas for rank in ranks):
-            raise SpecError(list(ranks), f"ranks are among 0 to {replicas - 1}", "mend ranks or replicas")
+            raise DataSpecError(list(ranks), f"ranks are among 0 to {replicas - 1}", "mend ranks or replicas")
         self.batch_size, self.replicas, self.ranks, self.seed = batch_size, replicas, tuple(ranks), seed
         self.drop_last = drop_last
         self._kind = HELD_OUT if held_out else TRAIN
@@ -111,7 +111,7 @@ class SharedLoader:
         self.skipped: list[SkippedSample] = []
         self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
         if held_out and not self._stream.held_out:
-            raise SpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
+            raise DataSpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
@@ -166,12 +166,12 @@ class SharedLoader:
         """Let the next iteration go on where `state_dict` was taken.
 
         Raises:
-            SpecError: it is of a loader with other batches.
+            DataSpecError: it is of a loader with other batches.
         """
         for key in ("batch_size", "replicas", "seed"):
             if state[key] != getattr(self, key):
                 rule = f"the state is of a loader with {key} {state[key]}, this one has {getattr(self, key)}"
-                raise SpecError(state[key], rule, f"make the loader with {key}={state[key]}")
+                raise DataSpecError(state[key], rule, f"make the loader with {key}={state[key]}")
         self._next = self._now = (state["epoch"], state["batches"])
 
     def close(self) -> None:
@@ -261,4 +261,4 @@ def _opened(data: Any) -> Dataset:
 def _check(**numbers: int) -> None:
     for name, value in numbers.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise SpecError(value, f"{name} is a whole number of at least 1", f"mend {name}")
+            raise DataSpecError(value, f"{name} is a whole number of at least 1", f"mend {name}")

@@ -70,7 +70,7 @@ class Assigned:
 
 
 @dataclass(frozen=True)
-class Left:
+class LaneLeft:
     """A loader has left its lane and wants no other now."""
 
 
@@ -87,14 +87,14 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class OpenLane:
+class FillLane:
     """A preprocessor of the service shall fill a lane."""
 
     lane: LaneSpec
 
 
 @dataclass(frozen=True)
-class CloseLane:
+class StopFilling:
     """A preprocessor of the service shall fill a lane no more."""
 
     lane: int
@@ -116,10 +116,11 @@ class Skipped:
     sample: SkippedSample
 
 
-Message = (
-    Hello | Welcome | Refused | Read | Assigned | Left | Failed | OpenLane | CloseLane | LaneFailed | Skipped | Rested
-)
-MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))
+ToService = Hello | Read | LaneLeft | LaneFailed | Skipped
+ToLoader = Welcome | Refused | Assigned | Rested | Failed | Skipped
+ToStaff = FillLane | StopFilling
+LoaderMessage = ToService | ToLoader | ToStaff
+LOADER_MESSAGES: MessageCodec[LoaderMessage] = MessageCodec(get_args(LoaderMessage))
 _MOST_BYTES = 2**20
 
 
@@ -141,18 +142,18 @@ class Channel:
         """Return the socket's descriptor, for `select`."""
         return self._socket.fileno()
 
-    def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: LoaderMessage, descriptors: Sequence[int] = ()) -> None:
         """Send a message.
 
         Raises:
             ChannelClosed: nobody will receive it, or the other side has not received for so long that it is full.
         """
         try:
-            socket.send_fds(self._socket, [MESSAGES.encode(message)], descriptors, socket.MSG_DONTWAIT)
+            socket.send_fds(self._socket, [LOADER_MESSAGES.encode(message)], descriptors, socket.MSG_DONTWAIT)
         except OSError as cause:
             raise ChannelClosed(f"the message {type(message).__name__} could not be sent: {cause}") from cause
 
-    def receive(self, timeout: float, descriptors: int = 0) -> tuple[Message | None, list[int]]:
+    def receive(self, timeout: float, descriptors: int = 0) -> tuple[LoaderMessage | None, list[int]]:
         """Return the next message, or None if none came within so many seconds, and what descriptors came with it.
 
         Raises:
@@ -167,7 +168,7 @@ class Channel:
             raise ChannelClosed(str(cause)) from cause
         if not content:
             raise ChannelClosed("the other side has closed the connection")
-        return MESSAGES.decode(content), found
+        return LOADER_MESSAGES.decode(content), found
 
     def is_readable(self, timeout: float = 0.0) -> bool:
         """Say whether something came within so many seconds: a message, or the end."""

@@ -9,7 +9,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.order import HELD_OUT
 from preprocess.samples.stream import LaneSpec, StreamKey
-from preprocess.sharing.reading_groups import Group
+from preprocess.sharing.reading_groups import ReadingGroup
 
 
 class Openings:
@@ -26,7 +26,7 @@ class Openings:
         self._generation = 0
         self._specs: dict[int, LaneSpec] = {}
 
-    def open(self, group: Group) -> LaneSpec | None:
+    def open(self, group: ReadingGroup) -> LaneSpec | None:
         """Open an idle lane for a group from its rearmost place on, or return None if there is none."""
         lane = next((lane for lane in self._ring.lanes if lane.is_idle), None)
         if lane is None:
@@ -37,7 +37,7 @@ class Openings:
         self._specs[group.number] = spec
         return spec
 
-    def of(self, group: Group) -> LaneSpec | None:
+    def of(self, group: ReadingGroup) -> LaneSpec | None:
         """Return the opening of a group."""
         return self._specs.get(group.number)
 
@@ -46,7 +46,7 @@ class Openings:
         found = (spec for spec in self._specs.values() if (spec.lane, spec.generation) == (lane, generation))
         return next((spec.readers[0] for spec in found), ())
 
-    def keep(self, groups: Iterable[Group]) -> None:
+    def keep(self, groups: Iterable[ReadingGroup]) -> None:
         """Forget the openings of all other groups."""
         numbers = {group.number for group in groups}
         self._specs = {number: spec for number, spec in self._specs.items() if number in numbers}
@@ -59,7 +59,7 @@ class Openings:
             for reader in spec.readers[0]
         }
 
-    def _spec(self, lane: int, group: Group) -> LaneSpec:
+    def _spec(self, lane: int, group: ReadingGroup) -> LaneSpec:
         stream, dataset = group.stream, self._dataset
         held_out = stream.kind == HELD_OUT
         itinerary = Itinerary(

@@ -28,7 +28,7 @@ class StreamName:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReadingGroup:
     """Loaders that shall read together, from the rearmost place of them on.
 
     Attributes:
@@ -68,7 +68,7 @@ class ReadingGroups:
 
     patience: float
     length: Callable[[StreamName, int], int]
-    groups: list[Group] = field(default_factory=list)
+    groups: list[ReadingGroup] = field(default_factory=list)
     _formed: int = 0
     _expected: dict[int, int] = field(default_factory=dict)
     _begun: dict[str, int] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class ReadingGroups:
             self._companions[loader] = frozenset()
         self._wishes[loader] = _Wish(stream, place, tail, now)
 
-    def form(self, now: float, places: Mapping[int, int]) -> list[Group]:
+    def form(self, now: float, places: Mapping[int, int]) -> list[ReadingGroup]:
         """Return the groups to form now; they are then among `groups`.
 
         Args:
@@ -109,21 +109,21 @@ class ReadingGroups:
         """
         return [group for stream in self._streams_wanted() for group in self._form(stream, now, places)]
 
-    def form_anew(self, places: Mapping[int, int]) -> list[Group]:
+    def form_anew(self, places: Mapping[int, int]) -> list[ReadingGroup]:
         """Form every group again from the present places of its members."""
         for number, group in enumerate(self.groups):
             present = {member: places.get(member, place) for member, place in group.places.items()}
             self.groups[number] = replace(group, places=present)
         return list(self.groups)
 
-    def group_of(self, loader: int) -> Group | None:
+    def group_of(self, loader: int) -> ReadingGroup | None:
         """Return the group in which a loader reads."""
         return next((group for group in self.groups if loader in group.places), None)
 
     def _streams_wanted(self) -> list[StreamName]:
         return sorted({wish.stream for wish in self._wishes.values()})
 
-    def _form(self, stream: StreamName, now: float, places: Mapping[int, int]) -> Iterable[Group]:
+    def _form(self, stream: StreamName, now: float, places: Mapping[int, int]) -> Iterable[ReadingGroup]:
         waiting = {loader: wish for loader, wish in self._wishes.items() if wish.stream == stream}
         must_wait = self._must_wait(stream, waiting, now)
         for loader, wish in sorted(waiting.items(), key=lambda item: (item[1].place, item[0])):
@@ -134,12 +134,12 @@ class ReadingGroups:
             del self._wishes[loader]
         return [group for group in self.groups if group.places.keys() & waiting.keys() - self._wishes.keys()]
 
-    def _new_group(self, stream: StreamName) -> Group:
+    def _new_group(self, stream: StreamName) -> ReadingGroup:
         self._formed += 1
-        self.groups.append(Group(self._formed, stream, {}, 0))
+        self.groups.append(ReadingGroup(self._formed, stream, {}, 0))
         return self.groups[-1]
 
-    def _group_to_join(self, stream: StreamName, wish: _Wish, places: Mapping[int, int]) -> Group | None:
+    def _group_to_join(self, stream: StreamName, wish: _Wish, places: Mapping[int, int]) -> ReadingGroup | None:
         for group in self.groups:
             if group.stream != stream or not group.places:
                 continue
@@ -164,14 +164,14 @@ class ReadingGroups:
         at = wish.stream if wish else group.stream if group else None
         return at is None or ((at.kind, at.seed) == (stream.kind, stream.seed) and at.epoch < stream.epoch)
 
-    def _add(self, group: Group, loader: int, wish: _Wish, places: Mapping[int, int]) -> None:
+    def _add(self, group: ReadingGroup, loader: int, wish: _Wish, places: Mapping[int, int]) -> None:
         members = {member: places.get(member, place) for member, place in group.places.items()}
         joined = replace(group, places=members | {loader: wish.place}, tail=max(group.tail, wish.tail))
         self.groups[self.groups.index(group)] = joined
         for member in joined.places:
             self._companions[member] = frozenset(joined.places)
 
-    def _remove(self, group: Group, loader: int) -> None:
+    def _remove(self, group: ReadingGroup, loader: int) -> None:
         left = {member: place for member, place in group.places.items() if member != loader}
         self.groups.remove(group)
         if left:

@@ -16,22 +16,22 @@ from preprocess.sharing.messages import (
     Assigned,
     Channel,
     ChannelClosed,
-    CloseLane,
     Failed,
+    FillLane,
     Hello,
     LaneFailed,
-    Left,
-    Message,
-    OpenLane,
+    LaneLeft,
+    LoaderMessage,
     Read,
     Refused,
     Rested,
     Skipped,
+    StopFilling,
     Welcome,
 )
 from preprocess.sharing.openings import Openings, first_place
 from preprocess.sharing.place import ServicePlace
-from preprocess.sharing.reading_groups import Group, ReadingGroups, StreamName
+from preprocess.sharing.reading_groups import ReadingGroup, ReadingGroups, StreamName
 from preprocess.sharing.settings import ServiceSettings
 from preprocess.sharing.staff import Staff
 
@@ -120,7 +120,7 @@ class Service:
         self._groups.arrive(reader, hello.expected)
         self._selector.register(channel, EVENT_READ, lambda: self._hear(reader))
 
-    def _refusal(self, hello: Message | None) -> str:
+    def _refusal(self, hello: LoaderMessage | None) -> str:
         if not isinstance(hello, Hello):
             return "the first message was no greeting"
         if hello.digest != self._settings.digest:
@@ -139,7 +139,7 @@ class Service:
         if isinstance(message, Read):
             stream = StreamName(message.kind, message.seed, message.epoch)
             self._groups.want(reader, stream, message.place, message.tail, time.monotonic())
-        elif isinstance(message, Left):
+        elif isinstance(message, LaneLeft):
             self._groups.rest(reader)
             self._hear_staff()  # a preprocessor speaks of a sample before it hands it over
             self._tell([reader], Rested())
@@ -156,7 +156,7 @@ class Service:
         self._openings.keep(self._groups.groups)
         self._idle_since = time.monotonic()
 
-    def _open(self, group: Group) -> None:
+    def _open(self, group: ReadingGroup) -> None:
         """Give a group a lane from its rearmost place on; those that read together already move there."""
         before = self._openings.of(group)
         spec = self._openings.open(group)
@@ -165,14 +165,14 @@ class Service:
             self._tell(group.places, Failed(reason))
             return
         if before is not None:
-            self._staff.order(CloseLane(before.lane))
-        self._staff.order(OpenLane(spec))
+            self._staff.order(StopFilling(before.lane))
+        self._staff.order(FillLane(spec))
         readers = spec.readers[0]
         self._tell(readers, Assigned(spec.lane, spec.generation, first_place(spec), len(readers)))
 
     def _fail(self, failure: LaneFailed) -> None:
         readers = self._openings.readers_of(failure.lane, failure.generation)
-        self._staff.order(CloseLane(failure.lane))
+        self._staff.order(StopFilling(failure.lane))
         self._tell(readers, Failed(failure.reason))
 
     def _hear_staff(self) -> None:
@@ -186,7 +186,7 @@ class Service:
         except CorruptLimitError as error:
             self._tell(self._loaders, Failed(str(error)))
 
-    def _tell(self, readers: Iterable[int], message: Message) -> None:
+    def _tell(self, readers: Iterable[int], message: LoaderMessage) -> None:
         for reader in readers:
             try:
                 self._loaders[reader].send(message)

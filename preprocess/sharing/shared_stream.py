@@ -20,8 +20,8 @@ from preprocess.sharing.messages import (
     ChannelClosed,
     Failed,
     Hello,
-    Left,
-    Message,
+    LaneLeft,
+    LoaderMessage,
     Read,
     Refused,
     Rested,
@@ -76,7 +76,7 @@ class SharedStream:
         """Read no more for now, and hear the last words on the samples that were read."""
         self._leave_lane()
         self._read = None
-        self._send(Left())
+        self._send(LaneLeft())
         deadline = time.monotonic() + _REST_SECONDS
         with suppress(ChannelClosed):
             while not isinstance(message := self._channel.receive(self._left(deadline))[0], Rested | None):
@@ -150,7 +150,7 @@ class SharedStream:
             self._return()
         self.check()
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: LoaderMessage) -> None:
         if isinstance(message, Failed):
             self._failure = message.reason
         elif isinstance(message, Skipped):
@@ -200,7 +200,7 @@ class SharedStream:
             self._reader.leave()
             self._reader = None
 
-    def _send(self, message: Hello | Read | Left) -> None:
+    def _send(self, message: Hello | Read | LaneLeft) -> None:
         try:
             self._channel.send(message)
         except ChannelClosed:

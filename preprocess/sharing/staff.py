@@ -15,7 +15,7 @@ import psutil
 
 from preprocess.making.dataset import Dataset
 from preprocess.ring.ring import Ring
-from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, Message, Skipped
+from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, LoaderMessage, Skipped
 from preprocess.sharing.worker import Worker
 
 #: Deaths in a row, without a sample order in between, after which the service gives up.
@@ -55,7 +55,7 @@ class Staff:
             if index not in self._members:
                 self._members[index] = self._fork(index)
 
-    def order(self, message: Message) -> None:
+    def order(self, message: LoaderMessage) -> None:
         """Tell all preprocessors something, and wake them."""
         for index, member in self._members.items():
             try:

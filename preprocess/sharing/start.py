@@ -9,7 +9,7 @@ from select import POLLIN, poll
 from typing import Any, BinaryIO
 
 from preprocess.making.dataset import Dataset
-from preprocess.samples.errors import ServiceError, SpecError
+from preprocess.samples.errors import DataSpecError, ServiceError
 from preprocess.sharing.launch import COPY_ADVICE, end_launched, execute, fork
 from preprocess.sharing.messages import Channel
 from preprocess.sharing.place import ServicePlace
@@ -57,7 +57,7 @@ def serve(place: ServicePlace, settings: ServiceSettings, dataset: Dataset | Non
             dataset = Dataset(settings.data)
         service = Service(place, settings, dataset, place.listen())
     except Exception as cause:
-        told = str(cause) if isinstance(cause, SpecError) else f"{type(cause).__name__}: {cause}"
+        told = str(cause) if isinstance(cause, DataSpecError) else f"{type(cause).__name__}: {cause}"
         _say(ready, {"error": told})
         traceback.print_exc()
         return

@@ -9,7 +9,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.errors import CorruptLimitError, SampleError
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.stream import LaneSpec
-from preprocess.sharing.messages import Channel, ChannelClosed, CloseLane, LaneFailed, OpenLane, Skipped
+from preprocess.sharing.messages import Channel, ChannelClosed, FillLane, LaneFailed, Skipped, StopFilling
 
 #: Longest sleep between two looks at the channel; orders also ring the bell.
 _SLEEP_SECONDS = 1.0
@@ -45,10 +45,10 @@ class Worker:
 
     def _obey(self) -> None:
         while (message := self._channel.receive(0.0)[0]) is not None:
-            if isinstance(message, OpenLane):
+            if isinstance(message, FillLane):
                 self._lanes[message.lane.lane] = message.lane
                 self._preprocessor.open_lane(message.lane)
-            elif isinstance(message, CloseLane):
+            elif isinstance(message, StopFilling):
                 self._close(message.lane)
 
     def _step(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 
 
@@ -69,7 +69,7 @@ def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "
     with archive:
         for name in (inputs, targets):
             if name not in archive.files:
-                raise SourceError(name, f"{path} holds no such array", nearest(name, archive.files))
+                raise SourceError(name, f"{path} holds no such array", spelling_advice(name, archive.files))
         return ArraySource(archive[inputs], archive[targets], path)
 
 

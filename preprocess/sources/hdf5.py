@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import ArraySource, existing
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
 
@@ -54,5 +54,5 @@ def _open_foreign(path: str, file: Any, inputs: str, targets: str) -> ArraySourc
 
     for name in (inputs, targets):
         if not isinstance(file.get(name), h5py.Dataset):
-            raise SourceError(name, f"{path} holds no such data set", nearest(name, file.keys()))
+            raise SourceError(name, f"{path} holds no such data set", spelling_advice(name, file.keys()))
     return ArraySource(file[inputs], file[targets][()], path)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 
 #: The attributes `format` and `version` of the file.
@@ -135,7 +135,7 @@ def read_index(path: str, file: Any, split: str) -> SplitIndex:
     if version != VERSION:
         raise SourceError(path, f"has version {version} of the layout, this program reads {VERSION}", "convert anew")
     if split not in file:
-        raise SourceError(split, f"{path} has no such split", nearest(str(split), file.keys()))
+        raise SourceError(split, f"{path} has no such split", spelling_advice(str(split), file.keys()))
     with damage_named(path, f"its split {split!r}"):
         return _read_index(path, file[split], split)
 

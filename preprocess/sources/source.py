@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
-from preprocess.samples.errors import SourceError, nearest
+from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
 from preprocess.sources.hdf5 import open_hdf5
@@ -91,12 +91,12 @@ def _open(name: str | Any, arguments: dict[str, Any], looks: int) -> Source:
 def _open_built_in(name: str, arguments: dict[str, Any]) -> Source:
     built_in = built_in_sources()
     if name not in built_in:
-        advice = f"{nearest(name, built_in)}; or module:Name of a map-style data set"
+        advice = f"{spelling_advice(name, built_in)}; or module:Name of a map-style data set"
         raise SourceError(name, "no source has this name", advice)
     parameters = signature(built_in[name]).parameters
     for key in arguments:
         if key not in parameters:
-            raise SourceError(key, f"source {name!r} has no such argument", nearest(key, parameters))
+            raise SourceError(key, f"source {name!r} has no such argument", spelling_advice(key, parameters))
     for key, parameter in parameters.items():
         if parameter.default is parameter.empty and key not in arguments:
             raise SourceError(arguments, f"source {name!r} needs the argument {key!r}", f"add {key}: ...")

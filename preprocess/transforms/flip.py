@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from preprocess.samples.errors import TransformError, nearest
+from preprocess.samples.errors import TransformError, spelling_advice
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import check_number, destination, image_shape
 
@@ -31,7 +31,7 @@ class Flip:
     def __post_init__(self) -> None:
         check_number(self.probability, "probability", 0, 1)
         if self.direction not in ("horizontal", "vertical"):
-            advice = nearest(str(self.direction), ("horizontal", "vertical"))
+            advice = spelling_advice(str(self.direction), ("horizontal", "vertical"))
             raise TransformError(self.direction, "flip knows no such direction", advice)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:

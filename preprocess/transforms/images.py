@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import TransformError, nearest
+from preprocess.samples.errors import TransformError, spelling_advice
 from preprocess.samples.layout import Array
 
 #: OpenCV's names. It promises the same bits on every processor of `linear_exact` alone, which takes twice as long as
@@ -81,7 +81,7 @@ def interpolation_flag(name: str, what: str) -> int:
     import cv2
 
     if name not in _INTERPOLATIONS:
-        raise TransformError(name, f"{what} knows no such interpolation", nearest(str(name), _INTERPOLATIONS))
+        raise TransformError(name, f"{what} knows no such interpolation", spelling_advice(str(name), _INTERPOLATIONS))
     return int(getattr(cv2, _INTERPOLATIONS[name]))
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from preprocess.samples.decode import Scratch, decode
-from preprocess.samples.errors import TransformError, nearest
+from preprocess.samples.errors import TransformError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
 from preprocess.transforms.colour_jitter import ColourJitter
@@ -208,12 +208,12 @@ def _build(name: str, parameters: dict[str, Any]) -> Transform | UserTransform:
     built_in: dict[str, Any] = built_in_transforms()
     if name not in built_in:
         hint = "normalisation happens in the trainer, see normalise; " if name.startswith("normali") else ""
-        advice = f"{hint}{nearest(name, built_in)}; or module:Name of a callable"
+        advice = f"{hint}{spelling_advice(name, built_in)}; or module:Name of a callable"
         raise TransformError(name, "no transform has this name", advice)
     known = {field.name: field for field in fields(built_in[name])}
     for key in parameters:
         if key not in known:
-            raise TransformError(key, f"transform {name!r} has no such parameter", nearest(key, known))
+            raise TransformError(key, f"transform {name!r} has no such parameter", spelling_advice(key, known))
     try:
         transform: Transform = built_in[name](**parameters)
     except TypeError as cause:

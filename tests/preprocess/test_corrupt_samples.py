@@ -17,6 +17,7 @@ from preprocess import (
     CorruptLimitError,
     Dataset,
     DatasetSpec,
+    DataSpecError,
     Itinerary,
     LaneSpec,
     Preprocessor,
@@ -25,7 +26,6 @@ from preprocess import (
     SampleError,
     SkippedSample,
     SourceSpec,
-    SpecError,
     StreamKey,
     lane_bytes,
 )
@@ -221,10 +221,10 @@ def test_policies_travel_as_json_and_are_checked() -> None:
     spec = DatasetSpec("pictures", SourceSpec("idx"), on_corrupt="skip", corrupt_limit=7)
     assert DatasetSpec.from_json(spec.to_json()) == spec
     assert DatasetSpec.from_json({"name": "pictures", "train": {"source": "idx"}}).on_corrupt == "raise"
-    with pytest.raises(SpecError, match="'skipp': on_corrupt is raise or skip; did you mean 'skip'"):
+    with pytest.raises(DataSpecError, match="'skipp': on_corrupt is raise or skip; did you mean 'skip'"):
         DatasetSpec.from_json(spec.to_json() | {"on_corrupt": "skipp"})
     for limit in (0, True, 1.5, "many"):
-        with pytest.raises(SpecError, match="corrupt_limit is a whole number"):
+        with pytest.raises(DataSpecError, match="corrupt_limit is a whole number"):
             DatasetSpec.from_json(spec.to_json() | {"corrupt_limit": limit})
 
 

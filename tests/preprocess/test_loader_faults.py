@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from preprocess import RingTimeout, ServiceError, SharedLoader, SpecError
+from preprocess import DataSpecError, RingTimeout, ServiceError, SharedLoader
 from tests.preprocess.support.commanded import CommandedLoader, service_of
 from tests.preprocess.support.counting import counted
 
@@ -168,12 +168,12 @@ def test_loader_of_other_data_is_refused(loader_folder: Path, data_values: dict[
     ],
 )
 def test_unusable_arguments_are_told(loader_folder: Path, arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError, match=words):
+    with pytest.raises(DataSpecError, match=words):
         SharedLoader(counted(loader_folder), linger=0.0, **arguments)
 
 
 def test_state_of_another_loader_is_refused(loader_folder: Path, data_values: dict[str, Any]) -> None:
-    with SharedLoader(data_values, 8, linger=0.0) as loader, pytest.raises(SpecError, match="batch_size=4"):
+    with SharedLoader(data_values, 8, linger=0.0) as loader, pytest.raises(DataSpecError, match="batch_size=4"):
         loader.load_state_dict(loader.state_dict() | {"batch_size": 4})
 
 

@@ -17,6 +17,7 @@ from preprocess import (
     TRAIN,
     Dataset,
     DatasetSpec,
+    DataSpecError,
     Itinerary,
     LaneError,
     LaneReader,
@@ -28,7 +29,6 @@ from preprocess import (
     SampleError,
     SampleLayout,
     SourceSpec,
-    SpecError,
     StreamKey,
     TransformError,
     epoch_order,
@@ -250,9 +250,9 @@ def test_specs_travel_as_json(dataset: Dataset, data_values: dict[str, Any]) -> 
     values = DatasetSpec.from_json(data_values)
     assert DatasetSpec.from_json(json.loads(json.dumps(values.to_json()))) == values
     assert str(spec.stream) == "digits/seed 3/epoch 4"
-    with pytest.raises(SpecError, match="'transform': a data set has no such key; did you mean 'transforms'"):
+    with pytest.raises(DataSpecError, match="'transform': a data set has no such key; did you mean 'transforms'"):
         DatasetSpec.from_json(data_values | {"transform": []})
-    with pytest.raises(SpecError, match="a source needs the key 'source'"):
+    with pytest.raises(DataSpecError, match="a source needs the key 'source'"):
         SourceSpec.from_json({"arguments": {}})
 
 

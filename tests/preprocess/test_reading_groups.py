@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from preprocess.sharing.reading_groups import Group, ReadingGroups, StreamName
+from preprocess.sharing.reading_groups import ReadingGroup, ReadingGroups, StreamName
 
 LENGTH = 100
 PATIENCE = 30.0
@@ -22,7 +22,7 @@ def empty() -> ReadingGroups:
     return ReadingGroups(PATIENCE, lambda stream, tail: LENGTH + tail)
 
 
-def members(formed: list[Group]) -> list[set[int]]:
+def members(formed: list[ReadingGroup]) -> list[set[int]]:
     return [set(group.places) for group in formed]
 
 
