@@ -97,7 +97,7 @@ def _verify(path: Path) -> None:
     try:
         with _bar("checking") as show:
             found = verify(path, lambda done, total: show(done, total, ""))
-    except DamageError as error:  # a SpecError, too
+    except DamageError as error:  # a DataSpecError, too
         end(FAILED, str(error))
     except DataSpecError as error:
         end(BAD_INPUT, str(error))

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
 
-from fleet.report.records import Round, RunHistory, Span
+from fleet.report.records import DeviceSpan, RecordedRound, RunHistory
 
 
 @dataclass(frozen=True, kw_only=True)
-class Flotilla(Round):
+class FlotillaRow(RecordedRound):
     """One row of the table; times in seconds; `deviation` is the population's standard deviation over its jobs.
 
     `lengths` says how long each job ran in this flotilla. Jobs that only were planned (the run was cut first) have
@@ -34,9 +34,9 @@ class Flotilla(Round):
         return tuple(sorted({device for devices in self.allocation.values() for device in devices}))
 
 
-def flotillas(history: RunHistory) -> tuple[Flotilla, ...]:
+def flotillas(history: RunHistory) -> tuple[FlotillaRow, ...]:
     """The flotillas of the run, in order; a number that came back in a later session is labelled with its session."""
-    spans: dict[tuple[int, int], list[Span]] = defaultdict(list)
+    spans: dict[tuple[int, int], list[DeviceSpan]] = defaultdict(list)
     for span in history.spans:
         spans[span.session, span.round].append(span)
     uses = Counter(flotilla.number for flotilla in history.rounds)
@@ -46,7 +46,7 @@ def flotillas(history: RunHistory) -> tuple[Flotilla, ...]:
     return tuple(_flotilla(r, spans[r.session, r.number], uses[r.number] > 1) for r in history.rounds)
 
 
-def running_lengths(spans: list[Span] | tuple[Span, ...]) -> dict[str, float]:
+def running_lengths(spans: list[DeviceSpan] | tuple[DeviceSpan, ...]) -> dict[str, float]:
     """Seconds that each job ran in `spans`; the devices of one group run at the same time and count once."""
     groups = {(span.job, span.start): span.seconds for span in spans}
     lengths: dict[str, float] = defaultdict(float)
@@ -55,7 +55,7 @@ def running_lengths(spans: list[Span] | tuple[Span, ...]) -> dict[str, float]:
     return dict(lengths)
 
 
-def _flotilla(flotilla: Round, spans: list[Span], repeated: bool) -> Flotilla:
+def _flotilla(flotilla: RecordedRound, spans: list[DeviceSpan], repeated: bool) -> FlotillaRow:
     lengths = running_lengths(spans)
     held: dict[str, list[int]] = defaultdict(list)
     for span in spans:
@@ -63,7 +63,7 @@ def _flotilla(flotilla: Round, spans: list[Span], repeated: bool) -> Flotilla:
             held[span.job].append(span.device)
     label = f"{flotilla.number} (session {flotilla.session})" if repeated else str(flotilla.number)
     allocation = {job: tuple(devices) for job, devices in held.items()} or flotilla.allocation
-    return Flotilla(
+    return FlotillaRow(
         **vars(replace(flotilla, allocation=allocation)),
         label=label,
         lengths=lengths,

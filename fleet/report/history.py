@@ -10,20 +10,20 @@ from typing import Any
 
 from fleet.report.records import (
     CheckpointFile,
+    DeviceSpan,
     Epoch,
-    Failure,
     FittedRates,
-    Job,
-    Measurement,
-    Outcome,
     Preprocessing,
-    Rank,
-    Round,
+    RecordedFailure,
+    RecordedJob,
+    RecordedMeasurement,
+    RecordedOutcome,
+    RecordedRank,
+    RecordedRound,
+    RecordedSession,
+    RecordedSkip,
     RunHistory,
-    Session,
     SessionCluster,
-    Skipped,
-    Span,
     Waited,
     Warned,
 )
@@ -73,21 +73,21 @@ class _Reader:
 
     def __init__(self) -> None:
         self._now = 0.0
-        self._sessions: list[Session] = []
-        self._jobs: dict[str, Job] = {}
+        self._sessions: list[RecordedSession] = []
+        self._jobs: dict[str, RecordedJob] = {}
         self._rounds: dict[tuple[int, int], _OpenRound] = {}
         self._groups: dict[str, _OpenGroup] = {}
-        self._spans: list[Span] = []
+        self._spans: list[DeviceSpan] = []
         self._epochs: dict[tuple[str, int], Epoch] = {}
         self._superseded: list[Epoch] = []
         self._checkpoints: list[CheckpointFile] = []
         self._rates: list[FittedRates] = []
-        self._measurements: list[Measurement] = []
+        self._measurements: list[RecordedMeasurement] = []
         self._preprocessing: Preprocessing | None = None
-        self._outcomes: dict[str, Outcome] = {}
-        self._failures: list[Failure] = []
+        self._outcomes: dict[str, RecordedOutcome] = {}
+        self._failures: list[RecordedFailure] = []
         self._warnings: list[Warned] = []
-        self._skipped_samples: list[Skipped] = []
+        self._skipped_samples: list[RecordedSkip] = []
         self._kinds = {
             "cluster": self._cluster,
             "job": self._job,
@@ -144,7 +144,7 @@ class _Reader:
         self._stop_running()
         rehearsal = event.get("rehearsal") or {}
         self._sessions.append(
-            Session(
+            RecordedSession(
                 index=len(self._sessions),
                 start=start,
                 end=start,
@@ -167,7 +167,7 @@ class _Reader:
 
     def _job(self, event: JournalLine) -> None:
         whole = ("parameters", "parameter_bytes", "virtual_workers", "batch_size", "seed", "samples", "max_epochs")
-        self._jobs[str(event["job"])] = Job(
+        self._jobs[str(event["job"])] = RecordedJob(
             name=str(event["job"]),
             model=str(event.get("model", "")),
             data=str(event.get("data", "")),
@@ -177,7 +177,7 @@ class _Reader:
     def _profile(self, event: JournalLine) -> None:
         job, devices = self._named(event), _integers(event.get("devices", ()))
         count, rate = int(event.get("count", len(devices))), _number(event.get("rate")) or 0.0
-        self._measurements.append(Measurement(job, devices, count, rate, _seconds(event), self._now))
+        self._measurements.append(RecordedMeasurement(job, devices, count, rate, _seconds(event), self._now))
 
     def _preprocessors(self, event: JournalLine) -> None:
         chosen = event.get("chosen")
@@ -204,7 +204,7 @@ class _Reader:
         self._close_group(job, self._now - seconds, "cut")
         devices, number = _integers(event.get("devices", ())), self._round(event).number
         self._groups[job] = _OpenGroup(job, devices, self._now, number, seconds)
-        self._outcomes[job] = Outcome(job, "running", self._now)
+        self._outcomes[job] = RecordedOutcome(job, "running", self._now)
 
     def _epoch(self, event: JournalLine) -> None:
         epoch = self._read_epoch(event)
@@ -250,12 +250,12 @@ class _Reader:
         self._leave(event, "failed", why=error)
         epoch = event.get("epoch")
         job = self._named(event)
-        self._failures.append(Failure(job, self._now, None if epoch is None else int(epoch), error, traceback))
+        self._failures.append(RecordedFailure(job, self._now, None if epoch is None else int(epoch), error, traceback))
 
     def _leave(self, event: JournalLine, status: str, **keys: Any) -> None:
         job = self._named(event)
         self._close_group(job, self._now, status)
-        self._outcomes[job] = Outcome(job, status, self._now, **keys)
+        self._outcomes[job] = RecordedOutcome(job, status, self._now, **keys)
 
     def _round_end(self, event: JournalLine) -> None:
         start, end = _number(event.get("start")), _number(event.get("end"))
@@ -273,7 +273,7 @@ class _Reader:
     def _skipped(self, event: JournalLine) -> None:
         sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))
         data, kind, reason = (str(event.get(key, "")) for key in ("data", "kind", "reason"))
-        self._skipped_samples.append(Skipped(data, kind, sample, substitute, epoch, reason, self._now))
+        self._skipped_samples.append(RecordedSkip(data, kind, sample, substitute, epoch, reason, self._now))
 
     def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
@@ -285,7 +285,7 @@ class _Reader:
     def _named(self, event: JournalLine) -> str:
         """The event's job, made known if no job event came before."""
         name = str(event.get("job", ""))
-        return self._jobs.setdefault(name, Job(name)).name
+        return self._jobs.setdefault(name, RecordedJob(name)).name
 
     def _round(self, event: JournalLine) -> _OpenRound:
         key = (self._sessions[-1].index, int(event.get("round") or 0))
@@ -297,7 +297,7 @@ class _Reader:
             return
         session, epochs, end = self._sessions[-1].index, tuple(group.epochs), max(end, group.start)
         self._spans.extend(
-            Span(device, job, group.start, end, group.round, session, epochs, group.reforming, outcome)
+            DeviceSpan(device, job, group.start, end, group.round, session, epochs, group.reforming, outcome)
             for device in group.devices
         )
 
@@ -310,18 +310,18 @@ class _Reader:
             if outcome.status == "running":
                 self._outcomes[job] = replace(outcome, status="stopped", time=self._now)
 
-    def _close_round(self, key: tuple[int, int]) -> Round:
+    def _close_round(self, key: tuple[int, int]) -> RecordedRound:
         flotilla = self._rounds[key]
         ends = [span.end for span in self._spans if (span.session, span.round) == key]
         start, end = flotilla.bounds or (flotilla.start, max(ends, default=flotilla.start))
-        return Round(
+        return RecordedRound(
             *key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning, flotilla.bound, flotilla.expected
         )
 
 
-def _rank(event: JournalLine) -> Rank:
+def _rank(event: JournalLine) -> RecordedRank:
     device, name = event.get("device"), event.get("device_name")
-    return Rank(
+    return RecordedRank(
         rank=int(event.get("rank", 0)),
         node=int(event.get("node", 0)),
         host=str(event.get("host", "")),

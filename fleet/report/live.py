@@ -16,7 +16,7 @@ from fleet.machine.terminal import plain_table
 from fleet.report import wording
 from fleet.report.colours import network_colours
 from fleet.report.messages import epochs_text, message
-from fleet.report.progress import FINISHED, NetworkProgress, Progress
+from fleet.report.progress import FINISHED, NetworkProgress, RunProgress
 
 STATUS_STYLES = {"done": "green", "failed": "bold red", "running": "cyan", "stopped": "yellow", "pending": "dim"}
 _MESSAGES, _AROUND = 5, 9
@@ -28,7 +28,7 @@ class PlainView:
 
     def __init__(self, console: Console, total: int = 0) -> None:
         self._console = console
-        self._progress = Progress(total)
+        self._progress = RunProgress(total)
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Take one journal event."""
@@ -52,7 +52,7 @@ class LiveView:
     def __init__(self, console: Console, total: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._progress = Progress(total)
+        self._progress = RunProgress(total)
         self._heard = clock()
         self._lock = threading.Lock()  # the refreshing thread reads what events change
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.report import wording
-from fleet.report.progress import NetworkProgress, Progress
+from fleet.report.progress import NetworkProgress, RunProgress
 from fleet.run_directory.journal import JournalLine
 
 
-def message(event: JournalLine, progress: Progress) -> str | None:
+def message(event: JournalLine, progress: RunProgress) -> str | None:
     """One line for `event`, which `progress` has taken already; None for events that are only written down."""
     writer = _WRITERS.get(str(event.get("event")))
     text = writer(event, progress) if writer else None
@@ -32,71 +32,71 @@ def epochs_text(network: NetworkProgress) -> str:
     return f"{network.epochs}/{network.max_epochs}" if network.max_epochs else str(network.epochs)
 
 
-def _session(event: JournalLine, progress: Progress) -> str:
+def _session(event: JournalLine, progress: RunProgress) -> str:
     number, policy = int(event.get("session") or 0), event.get("policy", "")
     return f"policy {policy}" if number == 0 else f"goes on, session {number}, policy {policy}"
 
 
-def _cluster(event: JournalLine, progress: Progress) -> str:
+def _cluster(event: JournalLine, progress: RunProgress) -> str:
     nodes = len(event.get("devices_per_node", ()))
     return f"{wording.plural(progress.devices, 'device')} on {wording.plural(nodes, 'node')}"
 
 
-def _preprocessors(event: JournalLine, progress: Progress) -> str:
+def _preprocessors(event: JournalLine, progress: RunProgress) -> str:
     demand, chosen = wording.rate(event.get("demand")), int(event.get("chosen") or 0)
     return f"{wording.plural(chosen, 'preprocessor')} for a demand of {demand} samples/s"
 
 
-def _planned(event: JournalLine, progress: Progress) -> str:
+def _planned(event: JournalLine, progress: RunProgress) -> str:
     allocation = event.get("allocation") or {}
     shares = "; ".join(f"{job} on {wording.devices(map(int, devices))}" for job, devices in allocation.items())
     return f"flotilla {event.get('round')}: {shares or 'nothing'}"
 
 
-def _epoch(event: JournalLine, progress: Progress) -> str:
+def _epoch(event: JournalLine, progress: RunProgress) -> str:
     network = progress.network(event)
     devices = wording.plural(len(event.get("devices", ())), "device")
     rate = f"{wording.rate(event.get('rate'))} samples/s on {devices}"
     return f"{network.name} epoch {epochs_text(network)}: {metrics_text(event.get('metrics') or {})}, {rate}"
 
 
-def _stopped(event: JournalLine, progress: Progress) -> str:
+def _stopped(event: JournalLine, progress: RunProgress) -> str:
     why = str(event.get("why", ""))
     return f"{event.get('job')} stopped: {wording.WHY.get(why, why)}"
 
 
-def _done(event: JournalLine, progress: Progress) -> str:
+def _done(event: JournalLine, progress: RunProgress) -> str:
     why = str(event.get("why", ""))
     network = progress.network(event)
     return f"{network.name} done, {wording.WHY.get(why, why)}: {metrics_text(network.metrics)}"
 
 
-def _failed(event: JournalLine, progress: Progress) -> str:
+def _failed(event: JournalLine, progress: RunProgress) -> str:
     return f"{event.get('job')} FAILED: {event.get('error')}"
 
 
-def _stopping(event: JournalLine, progress: Progress) -> str:
+def _stopping(event: JournalLine, progress: RunProgress) -> str:
     jobs = ", ".join(map(str, event.get("jobs") or ()))
     return f"asked to stop: {jobs} finish their step and are saved" if jobs else "asked to stop: nothing trains"
 
 
-def _warning(event: JournalLine, progress: Progress) -> str:
+def _warning(event: JournalLine, progress: RunProgress) -> str:
     job = event.get("job")
     return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
 
 
-def _lost(event: JournalLine, progress: Progress) -> str:
+def _lost(event: JournalLine, progress: RunProgress) -> str:
     ranks, hosts = ", ".join(map(str, event.get("ranks") or ())), ", ".join(map(str, event.get("hosts") or ()))
     devices = wording.devices(map(int, event.get("devices") or ()))
     return f"rank {ranks} on {hosts} was lost, and {devices} with it; the others go on"
 
 
-def _skipped(event: JournalLine, progress: Progress) -> str:
+def _skipped(event: JournalLine, progress: RunProgress) -> str:
     sample = f"{event.get('data')}: {str(event.get('kind')).replace('_', '-')} sample {event.get('sample')}"
     return f"{sample} skipped, sample {event.get('substitute')} taken in its place: {event.get('reason')}"
 
 
-def _ended(event: JournalLine, progress: Progress) -> str:
+def _ended(event: JournalLine, progress: RunProgress) -> str:
     wall = wording.duration(float(event.get("wall_seconds") or progress.seconds))
     return (
         f"{event.get('status', 'done')} after {wall}: {progress.count('done')} done, {progress.count('failed')} failed"

@@ -23,7 +23,7 @@ class NetworkProgress:
     rate: float | None = None
 
 
-class Progress:
+class RunProgress:
     """The state that the events so far add up to. `total`: how many networks the run has, as far as is known yet."""
 
     def __init__(self, total: int = 0) -> None:

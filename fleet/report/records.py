@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Rank:
+class RecordedRank:
     """One MPI rank and what it does."""
 
     rank: int
@@ -24,7 +24,7 @@ class Rank:
 class SessionCluster:
     """The machine of one session."""
 
-    ranks: tuple[Rank, ...]
+    ranks: tuple[RecordedRank, ...]
     devices_per_node: tuple[int, ...]
 
     @property
@@ -39,7 +39,7 @@ class SessionCluster:
 
 
 @dataclass(frozen=True)
-class Session:
+class RecordedSession:
     """One start of the run; `start` and `end` in seconds of the run."""
 
     index: int
@@ -60,7 +60,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Job:
+class RecordedJob:
     """One network as the spec asked for it."""
 
     name: str
@@ -76,7 +76,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Round:
+class RecordedRound:
     """One flotilla: its allocation, and when it began and ended (seconds of the run).
 
     `bound` and `expected` are the policy's, if it computed them: no schedule ends all jobs before the first, and the
@@ -95,7 +95,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Span:
+class DeviceSpan:
     """One device under one job, from the forming of the group until it left the device.
 
     `reforming` is the cost of forming the group (seconds before `start`); `outcome` is done, stopped, failed or cut
@@ -169,7 +169,7 @@ class FittedRates:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class RecordedMeasurement:
     """One measurement of the profiler; it ended at `time` and took `seconds`."""
 
     job: str
@@ -190,7 +190,7 @@ class Preprocessing:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecordedOutcome:
     """Where a job stands: running, stopped (goes on later), done or failed."""
 
     job: str
@@ -202,7 +202,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RecordedFailure:
     """One failure of a job: its error in a line, and the traceback."""
 
     job: str
@@ -222,7 +222,7 @@ class Warned:
 
 
 @dataclass(frozen=True)
-class Skipped:
+class RecordedSkip:
     """One sample that could not be made, and the one that was taken in its place; `kind` is train or held_out."""
 
     data: str
@@ -241,20 +241,20 @@ class RunHistory:
     `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again.
     """
 
-    sessions: tuple[Session, ...] = ()
-    jobs: Mapping[str, Job] = field(default_factory=dict)
-    rounds: tuple[Round, ...] = ()
-    spans: tuple[Span, ...] = ()
+    sessions: tuple[RecordedSession, ...] = ()
+    jobs: Mapping[str, RecordedJob] = field(default_factory=dict)
+    rounds: tuple[RecordedRound, ...] = ()
+    spans: tuple[DeviceSpan, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     superseded: tuple[Epoch, ...] = ()
     checkpoints: tuple[CheckpointFile, ...] = ()
     rates: tuple[FittedRates, ...] = ()
-    measurements: tuple[Measurement, ...] = ()
+    measurements: tuple[RecordedMeasurement, ...] = ()
     preprocessing: Preprocessing | None = None
-    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
-    failures: tuple[Failure, ...] = ()
+    outcomes: Mapping[str, RecordedOutcome] = field(default_factory=dict)
+    failures: tuple[RecordedFailure, ...] = ()
     warnings: tuple[Warned, ...] = ()
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[RecordedSkip, ...] = ()
 
     @property
     def wall(self) -> float:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fleet.report.records import Failure, Job, RunHistory
+from fleet.report.records import RecordedFailure, RecordedJob, RunHistory
 
 _HIGHER, _LOWER = ("accuracy",), ("test_loss", "loss")
 
@@ -16,14 +16,14 @@ _HIGHER, _LOWER = ("accuracy",), ("test_loss", "loss")
 class JobResult:
     """One network; `status` is done, failed, running (its last word was that it trains), stopped or pending."""
 
-    job: Job
+    job: RecordedJob
     status: str
     epochs: int
     metrics: Mapping[str, float]
     device_seconds: float
     why: str
     checkpoint: str
-    failure: Failure | None
+    failure: RecordedFailure | None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def metric_names(results: tuple[JobResult, ...]) -> tuple[str, ...]:
     return (*first, *(name for name in names if name not in first))
 
 
-def _result(history: RunHistory, job: Job, device_seconds: float) -> JobResult:
+def _result(history: RunHistory, job: RecordedJob, device_seconds: float) -> JobResult:
     outcome = history.outcomes.get(job.name)
     epochs = history.epochs_of(job.name)
     last = dict(epochs[-1].metrics) if epochs else {}
@@ -84,5 +84,5 @@ def _last_checkpoint(history: RunHistory, job: str) -> str:
     return next((file.path for file in reversed(history.checkpoints) if file.job == job), "")
 
 
-def _failure(history: RunHistory, job: str) -> Failure | None:
+def _failure(history: RunHistory, job: str) -> RecordedFailure | None:
     return next((failure for failure in reversed(history.failures) if failure.job == job), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from fleet.report.records import Epoch, RunHistory, Span
+from fleet.report.records import DeviceSpan, Epoch, RunHistory
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DeviceTime:
 
 def device_times(history: RunHistory) -> tuple[DeviceTime, ...]:
     """One row a device, in order; epochs that were trained again count with both their times."""
-    spans: dict[int, list[Span]] = defaultdict(list)
+    spans: dict[int, list[DeviceSpan]] = defaultdict(list)
     for span in history.spans:
         spans[span.device].append(span)
     epochs = (*history.epochs, *history.superseded)
@@ -47,7 +47,7 @@ def mean_waiting(times: tuple[DeviceTime, ...]) -> float:
     return sum(time.waiting for time in times) / len(times) if times else 0.0
 
 
-def _device(history: RunHistory, device: int, spans: list[Span], epochs: tuple[Epoch, ...]) -> DeviceTime:
+def _device(history: RunHistory, device: int, spans: list[DeviceSpan], epochs: tuple[Epoch, ...]) -> DeviceTime:
     reserved = _reserved(history, device)
     held = sum(span.seconds for span in spans)
     reforming = _reforming(history, spans)
@@ -74,7 +74,7 @@ def _reserved(history: RunHistory, device: int) -> float:
     return sum(session.end - session.start for session in sessions)
 
 
-def _reforming(history: RunHistory, spans: list[Span]) -> float:
+def _reforming(history: RunHistory, spans: list[DeviceSpan]) -> float:
     """Seconds of forming groups; forming that overlapped the job before it (or the session's start) costs nothing."""
     seconds, session, free = 0.0, -1, 0.0
     for span in sorted(spans, key=lambda span: span.start):

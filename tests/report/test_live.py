@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fleet.report.history import build_history
 from fleet.report.live import LiveView, PlainView, view_for
-from fleet.report.progress import Progress
+from fleet.report.progress import RunProgress
 from fleet.report.result_table import result_table
 
 Event = dict[str, Any]
@@ -111,7 +111,7 @@ def test_a_hundred_networks_fit_on_a_screen(simulated: Callable[..., list[Event]
 
 
 def test_epochs_are_counted_from_where_a_session_goes_on() -> None:
-    progress = Progress()
+    progress = RunProgress()
     progress.apply({"t": 1, "event": "started", "job": "a", "devices": [1], "epoch": 3, "step": 30})
     progress.apply({"t": 2, "event": "epoch", "job": "a", "epoch": 3, "metrics": {}, "rate": None, "devices": [1]})
     assert progress.networks["a"].epochs == 4

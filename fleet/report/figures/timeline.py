@@ -8,19 +8,19 @@ from typing import Any
 
 from fleet.report.colours import ink_on
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
-from fleet.report.flotillas import Flotilla
-from fleet.report.records import RunHistory, Span
+from fleet.report.flotillas import FlotillaRow
+from fleet.report.records import DeviceSpan, RunHistory
 from fleet.report.wording import duration, rate
 
 _ROW, _LEAST, _MOST = 30, 150, 1200
 _HATCH = {"fgcolor": "@surface", "size": 7, "solidity": 0.35}
 
 
-def timeline(history: RunHistory, rows: Sequence[Flotilla], colours: Mapping[str, str]) -> Figure | None:
+def timeline(history: RunHistory, rows: Sequence[FlotillaRow], colours: Mapping[str, str]) -> Figure | None:
     """Horizontal bars, one row a device; None if no device ever had a job."""
     if not history.spans and not history.measurements:
         return None
-    groups: dict[str, list[Span]] = defaultdict(list)
+    groups: dict[str, list[DeviceSpan]] = defaultdict(list)
     for span in history.spans:
         groups[span.job].append(span)
     unit, word = time_unit(history.wall)
@@ -35,7 +35,7 @@ def timeline(history: RunHistory, rows: Sequence[Flotilla], colours: Mapping[str
     return {"data": traces, "layout": layout(height, x, y, hovermode="closest", **bars, **_marks(history, rows, unit))}
 
 
-def _network(job: str, spans: Sequence[Span], colour: str, unit: float) -> FigureTrace:
+def _network(job: str, spans: Sequence[DeviceSpan], colour: str, unit: float) -> FigureTrace:
     return {
         "type": "bar",
         "orientation": "h",
@@ -84,7 +84,7 @@ def _profiling(history: RunHistory, unit: float) -> FigureTrace:
     }
 
 
-def _hover(span: Span) -> str:
+def _hover(span: DeviceSpan) -> str:
     first, last = (span.epochs[0], span.epochs[-1]) if span.epochs else (0, 0)
     lines = (
         f"<b>{escaped(span.job)}</b> on device {span.device}",
@@ -101,7 +101,7 @@ def _ticks(devices: Sequence[int]) -> dict[str, Any]:
     return {"tickvals": list(devices[::step]), "ticktext": [str(device) for device in devices[::step]]}
 
 
-def _marks(history: RunHistory, rows: Sequence[Flotilla], unit: float) -> dict[str, Any]:
+def _marks(history: RunHistory, rows: Sequence[FlotillaRow], unit: float) -> dict[str, Any]:
     """Lines where flotillas begin, dashed ones where a session went on, thin ones between nodes."""
     shapes = [_line(row.start / unit, dash="solid", colour="@muted") for row in rows]
     shapes += [_line(session.start / unit, dash="dash", colour="@ink") for session in history.sessions[1:]]
