@@ -55,7 +55,7 @@ class EpochDone:
 News = StepsDone | EpochDone
 
 
-class TaskData:
+class TaskDatasets:
     """The data sets of a task.
 
     train: map-style data set; held_out: another, or None.
@@ -98,7 +98,7 @@ class SingleJob:
     def __init__(
         self,
         trainer: Trainer,
-        data: TaskData,
+        data: TaskDatasets,
         tell: Callable[[News], None],
         is_asked_to_stop: Callable[[], bool],
         after_step: Callable[[], None] = lambda: None,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from trainers import Checkpoint
-    from trainers.proof.comparison import Comparison, TraceDifference
+    from trainers.proof.comparison import StateComparison, TraceDifference
 
 EQUAL, DIFFERENT = DONE, FAILED
 _MOST_DIFFERENCES = 1000  # of a JSON object's
@@ -149,7 +149,7 @@ def _shown(left: _State, right: _State) -> Iterator[str]:
         yield f"history: differs ({lengths[0]} and {lengths[1]} epochs)"
 
 
-def _print_states(result: Comparison, missing: list[str], shown: list[str]) -> None:
+def _print_states(result: StateComparison, missing: list[str], shown: list[str]) -> None:
     from rich.console import Console
 
     console = Console()
@@ -174,7 +174,7 @@ def _say(console: Console, text: str) -> None:
     console.print(text, soft_wrap=True, markup=False, highlight=False)
 
 
-def _table(result: Comparison) -> Any:
+def _table(result: StateComparison) -> Any:
     table = plain_table()
     table.add_column("")
     for title in ("tensors", "differ", "elements", "differ", "largest ULPs"):
@@ -186,7 +186,7 @@ def _table(result: Comparison) -> Any:
     return table
 
 
-def _print_json(result: Comparison, missing: list[str], shown: list[str]) -> None:
+def _print_json(result: StateComparison, missing: list[str], shown: list[str]) -> None:
     first = result.differences[0] if result.differences else None
     content = {
         "equal": result.is_equal and not missing,

@@ -6,11 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.coordination.ledger import Ledger
-from fleet.run_directory.journal import Journal
+from fleet.run_directory.journal import Journal, JournalLine
 from fleet.scheduling.model.rates import RateCurve
-
-Line = Mapping[str, Any]
-"""A line of the journal; "t" is the second of the run, "event" what happened."""
 
 
 class Bookkeeper:
@@ -41,14 +38,14 @@ class Bookkeeper:
         change(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
 
 
-def recall(ledger: Ledger, lines: Iterable[Line]) -> None:
+def recall(ledger: Ledger, lines: Iterable[JournalLine]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
     for line in lines:
         change(ledger, line)
     ledger.reopened()
 
 
-def change(ledger: Ledger, line: Line) -> None:
+def change(ledger: Ledger, line: JournalLine) -> None:
     """Change the books by one line; what it says of a job that they do not have is passed over."""
     job = line.get("job")
     if job is None:
@@ -57,7 +54,7 @@ def change(ledger: Ledger, line: Line) -> None:
         _change_job(ledger, job, line)
 
 
-def _change_run(ledger: Ledger, line: Line) -> None:
+def _change_run(ledger: Ledger, line: JournalLine) -> None:
     match line["event"]:
         case "session":
             ledger.reopened()
@@ -73,7 +70,7 @@ def _change_run(ledger: Ledger, line: Line) -> None:
             ledger.overhead.update(line["overhead_seconds"])
 
 
-def _change_job(ledger: Ledger, job: str, line: Line) -> None:
+def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))
@@ -100,7 +97,7 @@ def _change_job(ledger: Ledger, job: str, line: Line) -> None:
             _change_running(ledger, job, line)
 
 
-def _change_running(ledger: Ledger, job: str, line: Line) -> None:
+def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
     match line["event"]:
         case "formed":
             ledger.charged("reforming", line["seconds"] * ledger.share(job))

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fleet.coordination.errors import RunError
+from fleet.machine.cluster_map import COORDINATOR
 from fleet.machine.launch.exit_codes import FAILED, LOST
 from fleet.machine.launch.launched import ABORTED, leave_first
 from fleet.machine.standard_error import tell
@@ -22,7 +23,6 @@ from fleet.machine.standard_error import tell
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-COORDINATOR = 0
 ENABLED = "OMPI_MCA_mpi_ft_enable"  # set for each rank by mpiexec --with-ft ulfm
 
 

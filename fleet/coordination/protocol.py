@@ -181,7 +181,7 @@ class StopRequested:
 
 
 @dataclass(frozen=True)
-class Throughput:
+class SampleRate:
     rank: int
     samples_per_second: float
 
@@ -276,6 +276,6 @@ class Left:
 ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
 ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
-Word = StopRequested | Throughput | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+Word = StopRequested | SampleRate | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
 Message = Order | Word
 MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

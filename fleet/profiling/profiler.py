@@ -16,9 +16,9 @@ from fleet.coordination.protocol import (
     Message,
     Profiled,
     ProfileGroup,
+    SampleRate,
     SampleSkipped,
     StopRequested,
-    Throughput,
 )
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
@@ -144,7 +144,7 @@ class Profiler:
         total, silence = 0.0, self._waiting.silence
         while ranks:
             message = self._receive()
-            if not isinstance(message, Throughput):
+            if not isinstance(message, SampleRate):
                 raise RunError(
                     f"no word for {silence:g} s from the preprocessors of rank {', '.join(map(str, ranks))}, "
                     "whose speed is measured: a source of data may be stuck there; if one sample really takes so "

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
 from fleet.profiling.profiler import Profiler, Result
-from fleet.profiling.store import Profile
+from fleet.profiling.store import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 
 THROUGHPUT_SECONDS = 0.5
@@ -105,9 +105,9 @@ class Rating:
             )  # fmt: skip
         return chosen or available
 
-    def profile(self, fingerprints: Mapping[str, str]) -> Profile:
+    def profile(self, fingerprints: Mapping[str, str]) -> RateProfile:
         """All that is known now, to be stored and used again."""
         rates = {fingerprints[job]: rates for job, rates in self.measured.items() if rates}
         names = {fingerprints[job]: job for job in self.measured}
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        return Profile(platform.node(), now, rates, names, self.throughput)
+        return RateProfile(platform.node(), now, rates, names, self.throughput)

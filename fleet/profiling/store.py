@@ -17,7 +17,7 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True)
-class Profile:
+class RateProfile:
     """Rates in samples/s by job fingerprint and device count, with where and when they were measured.
 
     A fingerprint stands for all that a rate depends on: model, optimizer, batch size, virtual workers, sample layout,
@@ -33,11 +33,11 @@ class Profile:
     def measured(self, fingerprint: str) -> dict[int, float]:
         return dict(self.rates.get(fingerprint, {}))
 
-    def updated(self, later: Profile) -> Profile:
+    def updated(self, later: RateProfile) -> RateProfile:
         """This profile with the curves of `later` in place of, or beside, its own."""
         if not later.rates:
             return self
-        return Profile(
+        return RateProfile(
             later.where,
             later.when,
             {**self.rates, **later.rates},
@@ -45,7 +45,7 @@ class Profile:
             later.preprocessors or self.preprocessors,
         )
 
-    def with_rates(self, more: Mapping[str, Mapping[int, float]]) -> Profile:
+    def with_rates(self, more: Mapping[str, Mapping[int, float]]) -> RateProfile:
         """This profile with further rates by fingerprint, of jobs that nobody looks for by name."""
         return replace(self, rates={**self.rates, **more})
 
@@ -60,7 +60,7 @@ class Profile:
         write_whole(path, json.dumps(asdict(self), indent=1))
 
     @classmethod
-    def read(cls, path: Path) -> Profile:
+    def read(cls, path: Path) -> RateProfile:
         """Read a profile, or all the parts of it that are there, see `fleet.run_directory.profile_parts`.
 
         Raises:
@@ -73,7 +73,7 @@ class Profile:
         return whole
 
     @classmethod
-    def _read(cls, path: Path) -> Profile:
+    def _read(cls, path: Path) -> RateProfile:
         try:
             content = json.loads(path.read_text())
             return cls._of(content)
@@ -85,7 +85,7 @@ class Profile:
             ) from error
 
     @classmethod
-    def _of(cls, content: Mapping[str, Any]) -> Profile:
+    def _of(cls, content: Mapping[str, Any]) -> RateProfile:
         rates = {key: _rates(curve) for key, curve in content["rates"].items()}
         made = _rates(content.get("preprocessors", {}))
         return cls(content.get("where", ""), content.get("when", ""), rates, dict(content.get("names", {})), made)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fleet.profiling.store import Profile
+from fleet.profiling.store import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 
-Rates = Mapping[str, Mapping[int, float]]
+RatesByJob = Mapping[str, Mapping[int, float]]
 """Job -> number of devices -> samples/s."""
 
 
@@ -33,7 +33,7 @@ class KnownRates:
     device: str
     again: bool = False
 
-    def of_all(self) -> Rates:
+    def of_all(self) -> RatesByJob:
         """Rates by job; jobs that nobody knows are left out.
 
         Raises:
@@ -59,7 +59,7 @@ class KnownRates:
                 return dict(rates)
         return self._guessed.get(job, {})
 
-    def begun(self) -> Rates:
+    def begun(self) -> RatesByJob:
         """Rates that earlier sessions measured on such devices, of jobs with which they did not come to an end."""
         found: dict[str, dict[int, float]] = {}
         alike = False
@@ -83,11 +83,11 @@ class KnownRates:
         return spec.rehearse.rates if spec.rehearse and self.runtime.rehearsal else None
 
     @cached_property
-    def _profiles(self) -> list[Profile]:
+    def _profiles(self) -> list[RateProfile]:
         spec = self.runtime.spec
         files: list[Path] = [spec.file(name) for name in (self._table, spec.profile.file) if isinstance(name, str)]
         files += [self.directory.profile] if self.directory.profile.exists() and not self.again else []
-        return [Profile.read(file) for file in files]
+        return [RateProfile.read(file) for file in files]
 
     @cached_property
     def _guessed(self) -> dict[str, dict[int, float]]:

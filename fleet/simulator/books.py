@@ -20,7 +20,7 @@ class BadPlan(RuntimeError):
     """A policy gave what cannot be given; the text says what."""
 
 
-class Books:
+class SimulatedBooks:
     """Mutable, but only by what happens: each method is named after it.
 
     Args:

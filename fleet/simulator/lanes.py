@@ -27,14 +27,14 @@ class Reader(NamedTuple):
     ahead: float = 0.0
 
 
-class Reading(NamedTuple):
+class ReaderPosition(NamedTuple):
     """Where a job stands: samples that it has still to read, and when it will have, seconds."""
 
     samples: float
     end: float
 
 
-class Lane:
+class SimulatedLane:
     """Jobs that began together to read the same samples.
 
     A sample stays in the buffer until everybody has read it. So a job goes at its own rate until it is `slack` samples
@@ -62,10 +62,10 @@ class Lane:
     def __len__(self) -> int:
         return len(self.jobs)
 
-    def readings(self) -> dict[str, Reading]:
+    def readings(self) -> dict[str, ReaderPosition]:
         """Where each job stands at `since`."""
         left, ends = self._targets - self._read, self.since + self._seconds()
-        return {job: Reading(*found) for job, found in zip(self.jobs, zip(left.tolist(), ends.tolist()))}
+        return {job: ReaderPosition(*found) for job, found in zip(self.jobs, zip(left.tolist(), ends.tolist()))}
 
     def leave(self, jobs: Collection[str], now: float) -> dict[str, float]:
         """These jobs read no more; return what each had still to read. The others stand where they are."""
@@ -126,30 +126,30 @@ class Lanes:
 
     def __init__(self, slack: float = 0.0) -> None:
         self._slack = slack
-        self._of: dict[str, Lane] = {}
+        self._of: dict[str, SimulatedLane] = {}
 
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def start(self, readers: Mapping[str, Reader], now: float) -> dict[str, Reading]:
+    def start(self, readers: Mapping[str, Reader], now: float) -> dict[str, ReaderPosition]:
         """These jobs begin to read the same samples; return where each stands. One alone needs no lane."""
-        lane = Lane(readers, now, self._slack)
+        lane = SimulatedLane(readers, now, self._slack)
         if len(lane) > 1:
             self._of |= dict.fromkeys(readers, lane)
         return lane.readings()
 
-    def leave(self, jobs: Iterable[str], now: float) -> tuple[dict[str, float], dict[str, Reading]]:
+    def leave(self, jobs: Iterable[str], now: float) -> tuple[dict[str, float], dict[str, ReaderPosition]]:
         """These jobs read no more.
 
         Returns:
             What each that was in a lane had still to read, and where those stand that are left in these lanes.
         """
-        leaving: dict[Lane, list[str]] = {}
+        leaving: dict[SimulatedLane, list[str]] = {}
         for job in jobs:
             if job in self._of:
                 leaving.setdefault(self._of.pop(job), []).append(job)
         gone: dict[str, float] = {}
-        staying: dict[str, Reading] = {}
+        staying: dict[str, ReaderPosition] = {}
         for lane, names in leaving.items():
             gone |= lane.leave(set(names), now)
             staying |= lane.readings() if len(lane) else {}

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
-from fleet.simulator.books import Books
+from fleet.simulator.books import SimulatedBooks
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.traces.trace import Trace
 
@@ -101,7 +101,7 @@ class Outcome:
     seconds: float
 
     @classmethod
-    def of(cls, policy: str, trace: Trace, books: Books, timeline: Timeline, seconds: float) -> Outcome:
+    def of(cls, policy: str, trace: Trace, books: SimulatedBooks, timeline: Timeline, seconds: float) -> Outcome:
         """What the books say at the end."""
         jobs = trace.jobs
         admitted = books.admitted if books.admitted.any() else ~books.dropped

@@ -12,9 +12,9 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
-from fleet.simulator.books import BadPlan, Books
+from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
-from fleet.simulator.lanes import Lanes, Reader, Reading
+from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
 from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machines.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
@@ -28,7 +28,7 @@ AT_ONCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Failure:
+class NodeFailure:
     """A node that fails at `time` and works again at `until`, seconds since the first arrival."""
 
     time: float
@@ -69,7 +69,7 @@ class Simulation:
         trace: Trace,
         machine: Machine,
         policy: Policy,
-        failures: Sequence[Failure] = (),
+        failures: Sequence[NodeFailure] = (),
         premises: Premises = Premises(),
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
@@ -77,7 +77,7 @@ class Simulation:
         self._trace, self._machine, self._policy, self._premises = trace, machine, policy, premises
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
-        self._books = Books(machine.cluster, len(trace))
+        self._books = SimulatedBooks(machine.cluster, len(trace))
         self._calendar = Calendar()
         self._timeline = Timeline()
         self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
@@ -232,7 +232,7 @@ class Simulation:
                 readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
                 self._repace(self._lanes.start(readers, since), since, jobs[0].since)
 
-    def _repace(self, readings: Mapping[str, Reading], since: float, now: float) -> None:
+    def _repace(self, readings: Mapping[str, ReaderPosition], since: float, now: float) -> None:
         """What the others of a lane let its jobs do from `since` on."""
         books = self._books
         for job, (samples, end) in readings.items():

@@ -46,7 +46,7 @@ _Loader.add_implicit_resolver(
 
 
 @dataclass(frozen=True)
-class Place:
+class Origin:
     """Where a value was written: a line of the file, or a ``--set``."""
 
     line: int | None = None
@@ -59,7 +59,7 @@ class Document:
     """Plain values and their places."""
 
     value: Any
-    places: dict[Path, Place]
+    places: dict[Path, Origin]
 
 
 def parse(text: str, file: str | None = None) -> Document:
@@ -106,7 +106,7 @@ class _Refused(ValueError):
 class _Reading:
     """One pass over the nodes of a document."""
 
-    places: dict[Path, Place] = field(default_factory=dict)
+    places: dict[Path, Origin] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     seen: int = 0
     above: list[int] = field(default_factory=list)
@@ -218,7 +218,7 @@ class _Reading:
         return None
 
     def place(self, path: Path, node: yaml.Node) -> None:
-        self.places[path] = Place(node.start_mark.line + 1, node.start_mark.column + 1)
+        self.places[path] = Origin(node.start_mark.line + 1, node.start_mark.column + 1)
 
 
 def _scalar(kind: str, text: str) -> Any:
@@ -238,7 +238,7 @@ def _scalar(kind: str, text: str) -> Any:
         ) from None
 
 
-def places_of(value: Any, path: Path, place: Place) -> Iterator[tuple[Path, Place]]:
+def places_of(value: Any, path: Path, place: Origin) -> Iterator[tuple[Path, Origin]]:
     """The same place for a value and all that it holds."""
     yield path, place
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()

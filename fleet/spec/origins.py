@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.spec.document import Place
+from fleet.spec.document import Origin
 from fleet.spec.problem import Path, Problem, written
 
 
@@ -32,7 +32,7 @@ class Origins:
 
     file: str | None = field(default=None, compare=False)
     folder: pathlib.Path = field(default=pathlib.Path("."), compare=False)
-    places: Mapping[Path, Place] = field(default_factory=dict, compare=False)
+    places: Mapping[Path, Origin] = field(default_factory=dict, compare=False)
     jobs: tuple[JobOrigin, ...] = field(default=(), compare=False)
 
     def problem(self, path: Path, value: Any, rule: str, suggestion: str | None = None, mend: str = "") -> Problem:
@@ -40,7 +40,7 @@ class Origins:
         at, place = self.locate(path)
         return Problem(written(at), value, rule, suggestion, mend, place.line, place.column, place.override)
 
-    def locate(self, path: Path) -> tuple[Path, Place]:
+    def locate(self, path: Path) -> tuple[Path, Origin]:
         """The path in the file, and the place, of a path in the expanded spec."""
         if len(path) < 2 or path[0] != "jobs" or not isinstance(path[1], int) or path[1] >= len(self.jobs):
             return path, self.place(path)
@@ -49,7 +49,7 @@ class Origins:
             if inside[: len(start)] == start or (
                 start[: len(inside)] == inside and self.depth(origin.base, inside) < len(inside)
             ):
-                return origin.base + inside, Place(override=text)
+                return origin.base + inside, Origin(override=text)
         for start, source in origin.over.items():
             if inside[: len(start)] == start:
                 return source + inside[len(start) :], self.place(source)
@@ -66,6 +66,6 @@ class Origins:
         """How many parts of ``inside`` were written under ``base``."""
         return next((count for count in range(len(inside), 0, -1) if base + inside[:count] in self.places), 0)
 
-    def place(self, path: Path) -> Place:
+    def place(self, path: Path) -> Origin:
         """The place of a path in the file, or of the nearest thing around it."""
-        return next((self.places[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.places), Place())
+        return next((self.places[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.places), Origin())

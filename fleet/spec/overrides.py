@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.spec.document import Document, Place, parse, places_of
+from fleet.spec.document import Document, Origin, parse, places_of
 from fleet.spec.job import NAMED_KEYS
 from fleet.spec.problem import ABSENT, Path, Problem, SpecError, nearest
 
@@ -152,10 +152,10 @@ def _inside(container: Container, key: str | int, at: Path) -> Container:
     return child
 
 
-def _note(places: dict[Path, Place], path: Path, override: Override) -> None:
+def _note(places: dict[Path, Origin], path: Path, override: Override) -> None:
     for old in [old for old in places if old[: len(path)] == path]:
         del places[old]
-    place = Place(override=override.origin)
+    place = Origin(override=override.origin)
     places.update(places_of(override.value, path, place))
     for end in range(1, len(path)):
         places.setdefault(path[:end], place)

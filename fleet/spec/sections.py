@@ -21,13 +21,13 @@ from fleet.spec.values import (
     MOST_PROFILED,
     MOST_TIMED,
     Arguments,
+    Batches,
     Count,
     Integer,
     Name,
     Named,
     NotNegative,
     Positive,
-    Profiled,
     Real,
     Section,
     Text,
@@ -273,7 +273,7 @@ class Checkpoints(Section):
 class Profile(Section):
     """How training rates are measured before the first round (FLEET, MLSys'20, 6.1)."""
 
-    batches: Profiled = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
+    batches: Batches = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
     timed: Timed = Field(
         default=MOST_TIMED,
         description="How many of them, the last ones, are timed; not given: 20, or all if they are fewer.",

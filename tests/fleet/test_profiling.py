@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fleet.profiling import Measurement, Profile, ProfileError, first_pass, second_pass
+from fleet.profiling import Measurement, ProfileError, RateProfile, first_pass, second_pass
 from fleet.profiling.measure import made_up_batch, measure
 from fleet.profiling.plan import demand, largest_count, preprocessors_needed
 from preprocess import SampleLayout
@@ -52,29 +52,29 @@ def test_demand_of_shared_and_of_own_streams() -> None:
 
 
 def test_a_profile_comes_back(tmp_path: Path) -> None:
-    profile = Profile("here", "now", {"f": {1: 10.0, 2: 19.0}}, {"f": "net"}, {1: 500.0})
+    profile = RateProfile("here", "now", {"f": {1: 10.0, 2: 19.0}}, {"f": "net"}, {1: 500.0})
     profile.write(tmp_path / "deep" / "profile.json")
-    back = Profile.read(tmp_path / "deep" / "profile.json")
+    back = RateProfile.read(tmp_path / "deep" / "profile.json")
     assert back == profile
     assert back.measured("f") == back.named("net") == {1: 10.0, 2: 19.0}
     assert back.measured("other") == back.named("other") == {}
 
 
 def test_a_later_profile_adds_to_an_earlier_one_and_an_empty_one_takes_nothing_away() -> None:
-    earlier = Profile("here", "now", {"f": {1: 10.0}, "g": {1: 5.0}}, {"f": "net", "g": "other"}, {1: 500.0})
-    later = Profile("there", "then", {"f": {1: 12.0}}, {"f": "net"})
+    earlier = RateProfile("here", "now", {"f": {1: 10.0}, "g": {1: 5.0}}, {"f": "net", "g": "other"}, {1: 500.0})
+    later = RateProfile("there", "then", {"f": {1: 12.0}}, {"f": "net"})
     both = earlier.updated(later)
     assert both.rates == {"f": {1: 12.0}, "g": {1: 5.0}} and both.preprocessors == {1: 500.0}
-    assert both.where == "there" and earlier.updated(Profile("there", "then")) == earlier
+    assert both.where == "there" and earlier.updated(RateProfile("there", "then")) == earlier
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"rates": {"f": 3}}', '{"rates": {"f": {"x": 1}}}'])
 def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "p.json").write_text(content)
     with pytest.raises(ProfileError, match="p.json"):
-        Profile.read(tmp_path / "p.json")
+        RateProfile.read(tmp_path / "p.json")
     with pytest.raises(ProfileError, match="fleet profile SPEC"):
-        Profile.read(tmp_path / "none.json")
+        RateProfile.read(tmp_path / "none.json")
 
 
 class _Task:

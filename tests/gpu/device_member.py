@@ -18,7 +18,7 @@ from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing
-from trainers.single_job import SingleJob, TaskData
+from trainers.single_job import SingleJob, TaskDatasets
 
 
 def main(
@@ -34,7 +34,7 @@ def main(
         trainer = Trainer(made, workers, group, device)
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)
-        SingleJob(trainer, TaskData(made), lambda news: None, lambda: False).run(steps)
+        SingleJob(trainer, TaskDatasets(made), lambda news: None, lambda: False).run(steps)
         checkpoint = trainer.snapshot()
         if checkpoint is not None:
             write(folder / "state.h5", checkpoint)

@@ -19,7 +19,7 @@ from tests.trainers.support.side_by_side import run_side_by_side
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.proof.comparison import compare_checkpoints
 from trainers.proof.ddp_processes import DdpJob, train_with_ddp
-from trainers.single_job import SingleJob, TaskData
+from trainers.single_job import SingleJob, TaskDatasets
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -72,7 +72,7 @@ def alone(task: str, workers: int, kind: str) -> Checkpoint:
 
     made = getattr(device_tasks, task)()
     trainer = Trainer(made, workers, Group.alone(), kind)
-    SingleJob(trainer, TaskData(made), lambda news: None, lambda: False).run(STEPS)
+    SingleJob(trainer, TaskDatasets(made), lambda news: None, lambda: False).run(STEPS)
     state = trainer.snapshot()
     assert state is not None
     return state

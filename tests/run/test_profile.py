@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.profiling import Profile, ProfileError
+from fleet.profiling import ProfileError, RateProfile
 from fleet.run_directory.journal import read_journal
 from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run, started
@@ -64,8 +64,8 @@ def test_parts_that_were_measured_apart_are_one_profile(unmeasured: Ensemble, tm
         ended = run(command, tmp_path)
         assert ended.code == 0, ended.output
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["sweep.1-of-2.json", "sweep.2-of-2.json"]
-    assert sorted(Profile.read(out).names.values()) == sorted(JOBS)
-    assert list(Profile.read(tmp_path / "sweep.2-of-2.json").names.values()) == ["cnn"]
+    assert sorted(RateProfile.read(out).names.values()) == sorted(JOBS)
+    assert list(RateProfile.read(tmp_path / "sweep.2-of-2.json").names.values()) == ["cnn"]
     ended = run(unmeasured.plain("parts", "--trainers", "1", "--set", f"profile.file={out}"), tmp_path)
     assert ended.code == 0, ended.output
     assert not unmeasured.left("parts").events("profile"), "nothing was measured again"
@@ -125,4 +125,4 @@ def test_file_that_is_no_profile_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rates.json"
     path.write_text(text)
     with pytest.raises(ProfileError, match="rates.json is not a profile"):
-        Profile.read(path)
+        RateProfile.read(path)

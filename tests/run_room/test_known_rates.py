@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fleet.profiling.store import Profile
+from fleet.profiling.store import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.known_rates import KnownRates
 from fleet.run.ranks.runtime import Rehearsal, Runtime
@@ -34,7 +34,7 @@ def write_journal(directory: RunDirectory, *events: dict[str, Any]) -> None:
 def measured(runtime: Runtime, job: str, rates: dict[int, float], path: Path) -> None:
     """Write down what an earlier session measured."""
     fingerprint = runtime.fingerprint(job, "cpu")
-    Profile("here", "now", {fingerprint: rates}, {fingerprint: job}).write(path)
+    RateProfile("here", "now", {fingerprint: rates}, {fingerprint: job}).write(path)
 
 
 def test_what_the_run_measured_before_is_known_again(runtime: Runtimes, directory: RunDirectory) -> None:

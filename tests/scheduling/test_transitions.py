@@ -14,7 +14,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
-from fleet.simulator.books import Books
+from fleet.simulator.books import SimulatedBooks
 
 CURVE = RateCurve({1: 10.0, 2: 16.0, 4: 24.0}, per_node=4)
 EPOCH, STEP = 1000.0, 10
@@ -40,7 +40,7 @@ SPELLS = st.builds(Spell, st.integers(0, 50), st.integers(1, 4), st.integers(0, 
 @given(st.lists(SPELLS, max_size=8))
 def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[Spell]) -> None:
     cluster = Cluster((4,))
-    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), Books(cluster, 1)
+    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
     simulated.arrived(0, job())
     now, steps = 0.0, 0
     for spell in spells:
@@ -63,7 +63,7 @@ def test_service_work_and_restarts_are_the_same_live_and_simulated(spells: list[
 
 def test_a_running_job_is_the_same_to_policies_live_and_simulated() -> None:
     cluster = Cluster((4,))
-    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), Books(cluster, 1)
+    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
     simulated.arrived(0, job())
     live.started("a", (0, 1), 5.0)
     simulated.given("a", (0, 1), 5.0, 0.0, CURVE(2))

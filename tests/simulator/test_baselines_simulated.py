@@ -13,7 +13,7 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import Synthetic, read_trace, synthetic_trace
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched
@@ -40,7 +40,7 @@ def stressed(name: str, forgetful: bool = False, **parameters: Any) -> Outcome:
     """More jobs than the cluster can train, in bursts, moves that cost something, and a node that fails."""
     trace = synthetic_trace(Synthetic(jobs=120, gap=400, arrivals="bursty", burst=20), RATES, seed=3)
     machine = MeasuredMachine(Cluster((8,) * 4), RATES, Costs(5.0, 20.0))
-    failing = [Failure(5_000.0, 1, until=9_000.0)]
+    failing = [NodeFailure(5_000.0, 1, until=9_000.0)]
     return Simulation(trace, machine, Watched(policy(name, **parameters), forgetful), failing).run()
 
 

@@ -15,13 +15,13 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rate_tables import read_rates
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.simulator.support.deadline_traces import Case, cases
 from tests.simulator.support.published import published
 
 
-def play(case: Case, name: str, failures: tuple[Failure, ...] = (), **parameters: object) -> Outcome:
+def play(case: Case, name: str, failures: tuple[NodeFailure, ...] = (), **parameters: object) -> Outcome:
     return Simulation(case.trace, case.machine, policy(name, **parameters), failures=failures).run()
 
 
@@ -49,7 +49,7 @@ def test_earliest_deadline_first_keeps_the_promises_of_its_admission(parameters:
 @given(cases(most=6), st.floats(0, 40))
 @settings(max_examples=40)
 def test_a_node_that_fails_stops_nothing_else(case: Case, time: float) -> None:
-    outcome = play(case, "deadline", failures=(Failure(time, 0, until=time + 10.0),))
+    outcome = play(case, "deadline", failures=(NodeFailure(time, 0, until=time + 10.0),))
     assert (outcome.finished | outcome.dropped).all()
 
 

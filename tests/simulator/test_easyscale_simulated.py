@@ -30,7 +30,7 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.kind_machine import KindMachine
 from fleet.simulator.machines.machine_for import machine_for
 from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.published import published
 from tests.simulator.support.small_traces import Watched
@@ -214,7 +214,7 @@ def test_a_day_of_preemptions_fails_no_job() -> None:
 
 def test_a_failed_node_stops_nobody_for_good() -> None:
     trace = of(training("a", 300), training("b", 300, mixed=False))
-    failures = [Failure(100.0, 0, until=400.0)]
+    failures = [NodeFailure(100.0, 0, until=400.0)]
     outcome = Simulation(trace, KindMachine(TWO_KINDS, seconds(1.0, 2.0)), EasyScale(), failures).run()
     assert outcome.finished.all()
 

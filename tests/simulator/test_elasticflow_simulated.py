@@ -16,7 +16,7 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rate_tables import read_rates
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
 from tests.scheduling.support.blocks import is_block
 from tests.simulator.support.published import published
@@ -27,7 +27,12 @@ SLOTS = st.sampled_from([1.0, 7.0, 10.0, 60.0])
 
 
 def simulate(
-    trace: Trace, cluster: Cluster, costs: Costs, *failures: Failure, name: str = "elasticflow", **parameters: object
+    trace: Trace,
+    cluster: Cluster,
+    costs: Costs,
+    *failures: NodeFailure,
+    name: str = "elasticflow",
+    **parameters: object,
 ) -> tuple[Outcome, Watched]:
     watched = Watched(policy(name, **parameters))
     return Simulation(trace, MeasuredMachine(cluster, RATES, costs), watched, failures).run(), watched
@@ -88,7 +93,7 @@ def test_the_same_again_and_without_the_memo(trace: Trace, cluster: Cluster, res
 def test_a_reserve_of_a_node_keeps_all_promises_while_a_node_fails(
     trace: Trace, each: int, begin: float, lasts: float, node: int
 ) -> None:
-    failure = Failure(begin, node, begin + lasts)
+    failure = NodeFailure(begin, node, begin + lasts)
     outcome, _ = simulate(trace, Cluster((each,) * 3), Costs(), failure, slot=10.0, reserve=each)
     assert outcome.late_admitted == 0 and outcome.finished[~outcome.dropped].all()
 
@@ -97,7 +102,7 @@ def test_a_reserve_of_a_node_keeps_all_promises_while_a_node_fails(
 @settings(max_examples=5)
 def test_without_a_reserve_a_failure_may_cost_deadlines_but_no_job(trace: Trace, begin: float, lasts: float) -> None:
     for restart in (0.0, 3.0):
-        failures = Failure(begin, 0, begin + lasts), Failure(begin + 5, 1, begin + 5 + lasts)
+        failures = NodeFailure(begin, 0, begin + lasts), NodeFailure(begin + 5, 1, begin + 5 + lasts)
         outcome, _ = simulate(trace, Cluster((4, 4)), Costs(0, restart), *failures, slot=10.0)
         assert outcome.finished[~outcome.dropped].all()
 

@@ -7,7 +7,7 @@ import pytest
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.failures import DrawnFailures, failures_of, read_failures
-from fleet.simulator.simulation import Failure
+from fleet.simulator.simulation import NodeFailure
 from fleet.simulator.traces import JobColumns, Trace, TraceError
 from tests.simulator.support.trace_files import written
 
@@ -17,7 +17,7 @@ TRACE = Trace.of(JobColumns.of(["a", "b"], [0.0, 100.0], [1, 1], duration=[1.0, 
 
 def test_failures_are_read_by_time(tmp_path: Path) -> None:
     file = written(tmp_path, "node,time,until\n3,50,60\n0,7.5,\n")
-    assert read_failures(file, CLUSTER) == (Failure(7.5, 0, math.inf), Failure(50, 3, 60))
+    assert read_failures(file, CLUSTER) == (NodeFailure(7.5, 0, math.inf), NodeFailure(50, 3, 60))
 
 
 def test_every_bad_failure_is_in_one_report(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.rates.rates import Rates
 from fleet.simulator.results.figures import time_means
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import clusters, traces
 
@@ -70,7 +70,9 @@ def test_a_dropped_job_keeps_its_service_and_counts() -> None:
 
 
 def test_restarts_are_counted_by_job() -> None:
-    outcome = simulate([job("a", 0, 1, 10), job("b", 0, 1, 10)], Cluster((1, 1)), failures=[Failure(4.0, 0, until=5.0)])
+    outcome = simulate(
+        [job("a", 0, 1, 10), job("b", 0, 1, 10)], Cluster((1, 1)), failures=[NodeFailure(4.0, 0, until=5.0)]
+    )
     assert sorted(outcome.restarts.tolist()) == [0, 1] and outcome.summary()["restarts_per_job"] == 0.5
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, KindRates
-from fleet.simulator.rates.pollux_rates import PolluxRates, Step
+from fleet.simulator.rates.pollux_rates import PolluxRates, StepTime
 from fleet.simulator.rates.rate_tables import RateTable, read_rate_table, read_rates
 from fleet.simulator.rates.rates import RunRates, UnknownRate
 from fleet.simulator.traces import TraceError, TraceJob
@@ -173,8 +173,8 @@ def pollux(tmp_path: Path) -> PolluxRates:
 
 def test_a_measured_placement_counts_in_any_rotation(pollux: PolluxRates) -> None:
     net = pollux.application("net")
-    assert net.step((1, 0, 2), 8) == net.step((2, 1), 8) == Step(1.6, 0.6)
-    assert net.step((2, 1, 1), 8) == net.step((1, 1, 2), 8) == Step(2.4, 1.4)
+    assert net.step((1, 0, 2), 8) == net.step((2, 1), 8) == StepTime(1.6, 0.6)
+    assert net.step((2, 1, 1), 8) == net.step((1, 1, 2), 8) == StepTime(2.4, 1.4)
 
 
 def test_placements_that_were_not_measured_lie_between(pollux: PolluxRates) -> None:

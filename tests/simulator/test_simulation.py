@@ -16,7 +16,7 @@ from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched, clusters, traces
 
@@ -97,7 +97,7 @@ def test_fifo_by_hand() -> None:
 
 
 def test_moving_costs_what_it_was_said_to_cost() -> None:
-    failing = [Failure(4.0, 0, until=5.0)]
+    failing = [NodeFailure(4.0, 0, until=5.0)]
     trace = of(TraceJob("a", 0, 1, duration=10))
     outcome = simulate(trace, Cluster((1,)), policy("fifo"), Costs(start=1, restart=3), failures=failing)
     assert outcome.end.tolist() == [pytest.approx(5 + 3 + 7)]  # 3 s trained before the failure
@@ -105,7 +105,9 @@ def test_moving_costs_what_it_was_said_to_cost() -> None:
 
 
 def test_a_node_that_never_comes_back_leaves_the_job_undone() -> None:
-    outcome = simulate(of(TraceJob("a", 0, 1, duration=10)), Cluster((1,)), policy("fifo"), failures=[Failure(4.0, 0)])
+    outcome = simulate(
+        of(TraceJob("a", 0, 1, duration=10)), Cluster((1,)), policy("fifo"), failures=[NodeFailure(4.0, 0)]
+    )
     assert outcome.finished.tolist() == [False] and outcome.summary()["finished"] == 0
 
 

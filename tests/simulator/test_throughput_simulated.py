@@ -13,7 +13,7 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rates import UnknownRate
-from fleet.simulator.simulation import Failure, Simulation
+from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched
 
@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 def simulate(
-    trace: Trace, size: int, costs: Costs | None = None, failures: tuple[Failure, ...] = (), **more: object
+    trace: Trace, size: int, costs: Costs | None = None, failures: tuple[NodeFailure, ...] = (), **more: object
 ) -> Outcome:
     machine = ProfiledMachine(Cluster((2,) * (size // 2)), PROFILES, costs)
     return Simulation(trace, machine, policy("throughput", **more), failures).run()
@@ -96,7 +96,7 @@ def test_an_interval_spares_moves() -> None:
 
 def test_a_failed_node_takes_no_job_out_of_the_line() -> None:
     trace = batch_trace(BatchJobs(HOUR, 8), PROFILES, 2)
-    outcome = simulate(trace, 8, failures=(Failure(1000.0, 0, until=3000.0), Failure(1500.0, 2, until=2000.0)))
+    outcome = simulate(trace, 8, failures=(NodeFailure(1000.0, 0, until=3000.0), NodeFailure(1500.0, 2, until=2000.0)))
     assert outcome.finished.all()
     assert outcome.alone == pytest.approx(
         (trace.jobs.samples / [PROFILES[m].scaling.single for m in trace.jobs.model]).sum()

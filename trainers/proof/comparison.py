@@ -57,7 +57,7 @@ class TensorDifference:
 
 
 @dataclass(frozen=True)
-class Section:
+class ComparedPart:
     """A part of two states: how much of it there is, and how much differs."""
 
     name: str
@@ -69,10 +69,10 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class StateComparison:
     """What came out. differences: all, in order; sections: with their counts."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[ComparedPart, ...]
     differences: tuple[TensorDifference, ...]
 
     @property
@@ -80,10 +80,10 @@ class Comparison:
         """Whether every bit agrees."""
         return not self.differences
 
-    def joined(self, others: Iterable[Comparison]) -> Comparison:
+    def joined(self, others: Iterable[StateComparison]) -> StateComparison:
         """Return this comparison and others as one."""
         everything = [self, *others]
-        return Comparison(
+        return StateComparison(
             tuple(section for each in everything for section in each.sections),
             tuple(difference for each in everything for difference in each.differences),
         )
@@ -103,14 +103,14 @@ class TraceDifference:
         return self.left is not None and self.right is not None and self.left.place == self.right.place
 
 
-def compare_checkpoints(left: Checkpoint, right: Checkpoint, prefix: str = "") -> Comparison:
+def compare_checkpoints(left: Checkpoint, right: Checkpoint, prefix: str = "") -> StateComparison:
     """Compare two states of a job: `SECTIONS`, not `NOT_COMPARED`. `prefix` begins all names."""
     ours, theirs = _by_section(left), _by_section(right)
     parts = [compare_trees(ours[name], theirs[name], name, prefix) for name in SECTIONS]
     return parts[0].joined(parts[1:])
 
 
-def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: str, prefix: str = "") -> Comparison:
+def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: str, prefix: str = "") -> StateComparison:
     """Compare nested plain data with tensors in it; an entry on one side alone is a difference."""
     ours, theirs = dict(_leaves(left, f"{prefix}{section}")), dict(_leaves(right, f"{prefix}{section}"))
     names = [*ours, *(name for name in theirs if name not in ours)]
@@ -124,8 +124,8 @@ def compare_trees(left: Mapping[str, Any], right: Mapping[str, Any], section: st
     distances = [found.largest_ulps for found in differences if found.largest_ulps is not None]
     differing = sum(found.differing for found in differences)
     largest = max(distances, default=None)
-    counts = Section(f"{prefix}{section}", len(names), len(differences), elements, differing, largest)
-    return Comparison((counts,), tuple(differences))
+    counts = ComparedPart(f"{prefix}{section}", len(names), len(differences), elements, differing, largest)
+    return StateComparison((counts,), tuple(differences))
 
 
 def compare_traces(left: Iterable[TensorHash], right: Iterable[TensorHash]) -> tuple[int, TraceDifference | None]:

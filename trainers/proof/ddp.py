@@ -22,7 +22,7 @@ from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskData
+from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -42,7 +42,7 @@ class DdpRank:
         """
         self._task, self._rank, self._ranks, self._device, self._tell = task, rank, ranks, device, tell
         self._options = StepOptions.of(task)
-        self._data = TaskData(task)
+        self._data = TaskDatasets(task)
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)

@@ -40,7 +40,7 @@ from trainers.reduce.device_ring import DeviceRing
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
-from trainers.single_job import News, NoSamples, SingleJob, TaskData
+from trainers.single_job import News, NoSamples, SingleJob, TaskDatasets
 from trainers.step_options import StepOptions
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
         _agreed(group, load_horovod)
     adder = horovod_sum if over_horovod else InOrder
     trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder)
-    data = _agreed(group, lambda: TaskData(task))
+    data = _agreed(group, lambda: TaskDatasets(task))
     if options.resume is not None:
         trainer.restore(_saved(options, trainer) if group.is_master else None)
     trace = _trace(options, trainer, compute)

@@ -13,10 +13,10 @@ from fleet.coordination.protocol import (
     Message,
     OpenLane,
     ReplaceWriter,
+    SampleRate,
     SampleSkipped,
     Shutdown,
     SkipSamples,
-    Throughput,
 )
 from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, throughput
@@ -86,7 +86,7 @@ class PreprocessorRank:
             self._making.append(self._made(message.writer))
         elif isinstance(message, MeasureThroughput):
             made = throughput(self._rank.datasets[message.data], message.seconds)
-            self._mailbox.send(0, TO_COORDINATOR, Throughput(self._rank.number, made))
+            self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made))
         elif isinstance(message, OpenLane):
             for each in self._making:
                 each.open_lane(message.lane)

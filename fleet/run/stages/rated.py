@@ -10,7 +10,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Effort, Profiler, Waiting
 from fleet.profiling.rating import Rating
-from fleet.profiling.store import Profile
+from fleet.profiling.store import RateProfile
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
@@ -63,7 +63,7 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
         )  # fmt: skip
 
 
-def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> Profile:
+def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
     """All that is known now, under fingerprints by which other runs find it."""
     rank = opened.rank
     device = rank.cluster.device_name
@@ -72,10 +72,10 @@ def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> Profile:
     return rating.profile(own).with_rates(others)
 
 
-def _store(profile: Profile, directory: RunDirectory, rank: Rank) -> None:
+def _store(profile: RateProfile, directory: RunDirectory, rank: Rank) -> None:
     """Add what was measured to what the run knew, and write it where the user asked for it."""
     if directory.profile.exists():
-        profile = Profile.read(directory.profile).updated(profile)
+        profile = RateProfile.read(directory.profile).updated(profile)
     profile.write(directory.profile)
     if rank.options.rates is not None:
         profile.write(rank.options.rates)

@@ -18,7 +18,7 @@ MAX_PERMUTATIONS = 1024  # of Algorithm 3
 _PERMUTED = 7  # 1,024 permutations in lexicographic order change the last 7 places only, as 6! < 1024 < 7!
 _EQUAL = 1e-9  # scores that differ by less are equal
 
-Order = list[tuple[str, int]]
+PlacingOrder = list[tuple[str, int]]
 
 
 class _Attempt(NamedTuple):
@@ -52,7 +52,7 @@ def place(
     needed, there = sum(counts.values()), sum(map(len, nodes))
     if needed > there:
         raise ValueError(f"{len(counts)} jobs need {needed} devices together, but {there} are free")
-    jobs: Order = list(counts.items())
+    jobs: PlacingOrder = list(counts.items())
     if not jobs:
         return {}
     equal = len(set(map(len, nodes))) == 1
@@ -98,7 +98,7 @@ def _free_nodes(cluster: Cluster, free: Collection[int]) -> list[list[int]]:
     return list(nodes.values())
 
 
-def _least(jobs: Order, per_node: int) -> float:
+def _least(jobs: PlacingOrder, per_node: int) -> float:
     """What Eq. 4 is at least: each job on no more nodes than it must."""
     return sum(-(-count // per_node) / count for _, count in jobs)
 
@@ -109,7 +109,7 @@ def _best(attempts: Sequence[_Attempt]) -> _Attempt:
     return next(attempt for attempt in attempts if attempt.score <= least + _EQUAL)
 
 
-def _pruned(jobs: Order, nodes: list[list[int]]) -> _Attempt:
+def _pruned(jobs: PlacingOrder, nodes: list[list[int]]) -> _Attempt:
     """Algorithm 3, on nodes with equally many free devices."""
     per_node = len(nodes[0])
     filling, rest = _filling(jobs, per_node)
@@ -124,11 +124,11 @@ def _pruned(jobs: Order, nodes: list[list[int]]) -> _Attempt:
     return _Attempt(placed, total)
 
 
-def _filling(jobs: Order, per_node: int) -> tuple[Order, Order]:
+def _filling(jobs: PlacingOrder, per_node: int) -> tuple[PlacingOrder, PlacingOrder]:
     """Lines 3-24: the jobs that fill nodes to the last device, alone or in pairs, in their order; and the others."""
     alone = [(job, count) for job, count in jobs if count % per_node == 0]
-    pairs: Order = []
-    memo: dict[int, Order] = {}  # remainder -> jobs that wait for their complement, the first one first
+    pairs: PlacingOrder = []
+    memo: dict[int, PlacingOrder] = {}  # remainder -> jobs that wait for their complement, the first one first
     for job, count in jobs:
         if count % per_node == 0:
             continue
@@ -141,7 +141,7 @@ def _filling(jobs: Order, per_node: int) -> tuple[Order, Order]:
     return alone + pairs, [(job, count) for job, count in jobs if job in waiting]
 
 
-def _in_a_row(jobs: Order, nodes: list[list[int]]) -> dict[str, tuple[int, ...]]:
+def _in_a_row(jobs: PlacingOrder, nodes: list[list[int]]) -> dict[str, tuple[int, ...]]:
     """Algorithm 4 for one job after the other."""
     line = list(chain.from_iterable(nodes))
     placed, start = {}, 0
@@ -151,7 +151,7 @@ def _in_a_row(jobs: Order, nodes: list[list[int]]) -> dict[str, tuple[int, ...]]
     return placed
 
 
-def _searched(jobs: Order, nodes: list[list[int]]) -> _Attempt:
+def _searched(jobs: PlacingOrder, nodes: list[list[int]]) -> _Attempt:
     """Lines 25-41, or best fit where that is better."""
     largest_first = sorted(jobs, key=lambda job: -job[1])
     nodes = sorted(nodes, key=lambda node: -len(node))
@@ -159,7 +159,7 @@ def _searched(jobs: Order, nodes: list[list[int]]) -> _Attempt:
     return _best((_Attempt(_in_a_row(order, nodes), total), _best_fit(largest_first, nodes)))
 
 
-def _best_order(jobs: Order, sizes: list[int]) -> tuple[Order, float]:
+def _best_order(jobs: PlacingOrder, sizes: list[int]) -> tuple[PlacingOrder, float]:
     """The first of the best orders of `jobs` on nodes of these sizes, placed in a row; and its Eq. 4 score."""
     node_at = np.repeat(np.arange(len(sizes)), sizes)
     counts = np.array([count for _, count in jobs])
@@ -194,7 +194,7 @@ def _row_scores(counts: Counts, node_at: Counts, start: int) -> npt.NDArray[np.f
     return scores
 
 
-def _best_fit(jobs: Order, nodes: list[list[int]]) -> _Attempt:
+def _best_fit(jobs: PlacingOrder, nodes: list[list[int]]) -> _Attempt:
     """Each job on the node that it fills best, else on the emptiest nodes."""
     left = [list(node) for node in nodes]
     sizes = sorted((len(node), index) for index, node in enumerate(nodes))

@@ -23,7 +23,7 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import Machine
 from fleet.simulator.machines.machine_for import machine_for
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.simulation import Failure, Premises, Simulation
+from fleet.simulator.simulation import NodeFailure, Premises, Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
 
@@ -64,7 +64,7 @@ class Comparison:
         if not self.slack >= 0:
             raise ValueError(f"slack is {self.slack} samples; it must be 0 or more")
 
-    def load(self, seed: int) -> tuple[Trace, Machine, tuple[Failure, ...]]:
+    def load(self, seed: int) -> tuple[Trace, Machine, tuple[NodeFailure, ...]]:
         """The workload of that seed.
 
         Raises:

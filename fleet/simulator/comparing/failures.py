@@ -10,7 +10,7 @@ import numpy as np
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.settings import number, read_settings
-from fleet.simulator.simulation import Failure
+from fleet.simulator.simulation import NodeFailure
 from fleet.simulator.traces.draws import generator
 from fleet.simulator.traces.table import read_table
 from fleet.simulator.traces.trace import Trace
@@ -46,7 +46,7 @@ class DrawnFailures:
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"failures: {name} is {value} s; it must be above 0, and finite")
 
-    def draw(self, cluster: Cluster, trace: Trace, seed: int) -> tuple[Failure, ...]:
+    def draw(self, cluster: Cluster, trace: Trace, seed: int) -> tuple[NodeFailure, ...]:
         """The failures by time; seed path (seed, "failure").
 
         Raises:
@@ -61,7 +61,7 @@ class DrawnFailures:
         gaps = generator(seed, "failure").standard_exponential((cluster.nodes, 4 * each + 16)) * self.mean
         times = np.cumsum(gaps + self.repair, axis=1) - self.repair
         found = [
-            Failure(time, node, time + self.repair)
+            NodeFailure(time, node, time + self.repair)
             for node, row in enumerate(times.tolist())
             for time in row
             if time < until
@@ -89,7 +89,7 @@ def failures_of(text: str) -> DrawnFailures | Path:
     return DrawnFailures(**{name: number(f"failures: {name}", value) for name, value in given.items()})
 
 
-def read_failures(path: Path, cluster: Cluster) -> tuple[Failure, ...]:
+def read_failures(path: Path, cluster: Cluster) -> tuple[NodeFailure, ...]:
     """Read the columns time, node (from 0) and until; an empty `until` is never. Seconds since the first arrival.
 
     Raises:
@@ -106,5 +106,5 @@ def read_failures(path: Path, cluster: Cluster) -> tuple[Failure, ...]:
     table.finish()
     ends = np.where(np.isnan(until), math.inf, until)
     return tuple(
-        Failure(at, int(where), end) for at, where, end in sorted(zip(time.tolist(), node.tolist(), ends.tolist()))
+        NodeFailure(at, int(where), end) for at, where, end in sorted(zip(time.tolist(), node.tolist(), ends.tolist()))
     )

@@ -26,7 +26,7 @@ MANY_NODES = 16
 """Beyond these nodes a step takes as long as on so many."""
 
 
-class Step(NamedTuple):
+class StepTime(NamedTuple):
     """Seconds of one step, and of the part of it in which gradients are exchanged."""
 
     seconds: float
@@ -47,12 +47,12 @@ class StepTimes(NamedTuple):
     seconds: Floats
     sync: Floats
 
-    def at(self, local: float) -> Step:
+    def at(self, local: float) -> StepTime:
         """Between two sizes the straight line; beyond the last, computing takes as much longer as there are samples."""
         sync = float(np.interp(local, self.local, self.sync))
         seconds = float(np.interp(local, self.local, self.seconds))
         more = max(1.0, local / float(self.local[-1]))
-        return Step(sync + (seconds - sync) * more, sync)
+        return StepTime(sync + (seconds - sync) * more, sync)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Application:
         """The smallest global batch size, whose steps `progress` counts."""
         return min(self.validation)
 
-    def step(self, placement: Sequence[int], local: float) -> Step:
+    def step(self, placement: Sequence[int], local: float) -> StepTime:
         """One step on so many devices of each node, with `local` samples on each device.
 
         A placement that was not measured lies on straight lines between those that were: first in devices for each
@@ -153,7 +153,7 @@ class Application:
         values = [getattr(epochs, what)[epoch] for epochs in self.validation.values()]
         return float(np.interp(batch, sizes, values))
 
-    def _between(self, nodes: int, devices: int, local: float) -> Step:
+    def _between(self, nodes: int, devices: int, local: float) -> StepTime:
         share = devices / nodes
         nodes = min(nodes, MANY_NODES)
         measured = sorted(self._spread)
@@ -161,14 +161,14 @@ class Application:
         below = max((count for count in measured if count <= nodes), default=above)
         low, high = self._on_nodes(below, share, local), self._on_nodes(above, share, local)
         weight = 0.0 if above == below else (nodes - below) / (above - below)
-        return Step(*(a + weight * (b - a) for a, b in zip(low, high)))
+        return StepTime(*(a + weight * (b - a) for a, b in zip(low, high)))
 
-    def _on_nodes(self, nodes: int, share: float, local: float) -> Step:
+    def _on_nodes(self, nodes: int, share: float, local: float) -> StepTime:
         """On a measured count of nodes, with `share` devices of each."""
         found = self._spread[nodes]
         counts = list(found)
         steps = [found[count].at(local) for count in counts]
-        return Step(*(float(np.interp(share * nodes, counts, column)) for column in zip(*steps)))
+        return StepTime(*(float(np.interp(share * nodes, counts, column)) for column in zip(*steps)))
 
 
 class PolluxRates:
@@ -279,13 +279,13 @@ def _read_steps(file: Path, keys: Sequence[str]) -> dict[tuple[int, ...], StepTi
     sync = table.numbers("sync_time", least=0)
     table.check(~(sync > seconds), "sync_time", "it is longer than the whole step", "correct one of the two")
     table.finish()
-    rows: dict[tuple[int, ...], dict[float, Step]] = {}
+    rows: dict[tuple[int, ...], dict[float, StepTime]] = {}
     for row, key in enumerate(zip(*(column.astype(int).tolist() for column in key_columns))):
-        rows.setdefault(key, {})[float(local[row])] = Step(float(seconds[row]), float(sync[row]))
+        rows.setdefault(key, {})[float(local[row])] = StepTime(float(seconds[row]), float(sync[row]))
     return {key: _step_times(steps) for key, steps in rows.items()}
 
 
-def _step_times(steps: Mapping[float, Step]) -> StepTimes:
+def _step_times(steps: Mapping[float, StepTime]) -> StepTimes:
     local = sorted(steps)
     return StepTimes(
         np.array(local),
@@ -329,8 +329,8 @@ def _mean(group: Sequence[StepTimes]) -> StepTimes:
     """Mean over the local batch sizes that any of them has."""
     if len(group) == 1:
         return group[0]
-    steps: dict[float, list[Step]] = {}
+    steps: dict[float, list[StepTime]] = {}
     for times in group:
         for local, seconds, sync in zip(*times):
-            steps.setdefault(float(local), []).append(Step(float(seconds), float(sync)))
-    return _step_times({local: Step(*(float(np.mean(c)) for c in zip(*found))) for local, found in steps.items()})
+            steps.setdefault(float(local), []).append(StepTime(float(seconds), float(sync)))
+    return _step_times({local: StepTime(*(float(np.mean(c)) for c in zip(*found))) for local, found in steps.items()})
