@@ -26,7 +26,7 @@ from trainers.virtual_worker import VirtualWorker
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-GRACE_SECONDS = 2.0
+_GRACE_SECONDS = 2.0
 """How much longer all but the first wait, so that they hear from the first who did not come."""
 _PIECE = 4 << 20
 """Bytes that a newcomer gathers before it passes them on."""
@@ -140,7 +140,7 @@ def _meeting(comm: MPI.Intracomm, move: Move, tag: int, timeout: float) -> Itera
     """Let all members talk, once they have come; a member that fails tells the others why."""
     from trainers.messages.mpi import MpiTransport  # starts MPI
 
-    grace = 0.0 if comm.Get_rank() == move.everyone[0] else GRACE_SECONDS
+    grace = 0.0 if comm.Get_rank() == move.everyone[0] else _GRACE_SECONDS
     transport = MpiTransport(comm, move.everyone, tag=tag, timeout=timeout + grace)
     try:
         _meet(transport)

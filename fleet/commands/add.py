@@ -15,7 +15,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 
-PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
 
 
@@ -90,7 +90,7 @@ def _goes_on(directory: Path) -> bool:
 
 def _await(added: AddedJobs, names: list[str], directory: Path) -> None:
     """Wait until the run has answered for all, and tell; it may end meanwhile."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while any(added.verdict(name) is None for name in names):
         if not _goes_on(directory):
             print(f"the run has just ended; its next start trains {', '.join(names)}")
@@ -98,7 +98,7 @@ def _await(added: AddedJobs, names: list[str], directory: Path) -> None:
         if time.monotonic() > deadline:
             waiting = ", ".join(name for name in names if added.verdict(name) is None)
             print(
-                f"{waiting}: left in {directory}; rank 0 has not answered for {PATIENCE_SECONDS:.0f} s. It takes jobs "
+                f"{waiting}: left in {directory}; rank 0 has not answered for {_PATIENCE_SECONDS:.0f} s. It takes jobs "
                 "in when it has measured rates, and when its rings have room, as another job has ended"
             )
             return

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-PATIENCE_SECONDS = 20.0
+_PATIENCE_SECONDS = 20.0
 
 Ask = Callable[[Sequence[str]], str]
 
@@ -56,7 +56,7 @@ def find_allocation(
 
 
 def _asked(command: Sequence[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=True).stdout
 
 
 def _slurm(environment: Mapping[str, str], ask: Ask, now: float) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fleet.report.records import RunHistory
 
-NAMES = ("scheduling", "profiling", "checkpoint", "reforming")
+_NAMES = ("scheduling", "profiling", "checkpoint", "reforming")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _from_events(history: RunHistory) -> dict[str, float]:
     profiled = _covered((m.time - m.seconds, m.time) for m in history.measurements)
     scheduling = sum(flotilla.planning_seconds for flotilla in history.rounds)
     checkpoint = sum(file.seconds for file in history.checkpoints)
-    return dict(zip(NAMES, (scheduling, profiled, checkpoint, sum(groups.values())), strict=True))
+    return dict(zip(_NAMES, (scheduling, profiled, checkpoint, sum(groups.values())), strict=True))
 
 
 def _covered(intervals: Iterable[tuple[float, float]]) -> float:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-PART = 0.02
+_PART = 0.02
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Seldom:
     """
 
     action: Callable[[], None]
-    part: float = PART
+    part: float = _PART
     clock: Callable[[], float] = time.monotonic
     _next: float = field(default=-math.inf, init=False)
 

@@ -34,7 +34,7 @@ def mean_absolute_error(outputs: Tensor, targets: Tensor) -> tuple[float, float]
     return float(distance.mean(dim=1).sum().item()), float(samples)
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
+_METRICS: Mapping[str, Metric] = MappingProxyType(
     {"accuracy": accuracy, "top5": top5, "mean_absolute_error": mean_absolute_error}
 )
 
@@ -51,10 +51,10 @@ def metric_of(text: str) -> Metric:
         ReferenceProblem: there is none.
     """
     if ":" not in text:
-        if text not in METRICS:
-            rule = f"{text!r} is not a metric; built in are {', '.join(METRICS)}"
-            raise ReferenceProblem(rule, nearest(text, METRICS), "write one of these, or module:Name")
-        return METRICS[text]
+        if text not in _METRICS:
+            rule = f"{text!r} is not a metric; built in are {', '.join(_METRICS)}"
+            raise ReferenceProblem(rule, nearest(text, _METRICS), "write one of these, or module:Name")
+        return _METRICS[text]
     found = resolve(text)
     try:
         metric = found() if inspect.isclass(found) else found

@@ -11,7 +11,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 
-DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
+_DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 
 Lengths = Mapping[str, "tuple[int, int | None]"]
 
@@ -50,10 +50,10 @@ def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         mend = f"set trainers to at most {workers}, or give jobs more virtual_workers"
         yield spec.origins.problem(("resources", "trainers"), trainers, rule, str(workers), mend)
     device = spec.resources.device
-    if device not in DEVICES:
-        rule = f"not a kind of device; the kinds are {', '.join(DEVICES)}"
+    if device not in _DEVICES:
+        rule = f"not a kind of device; the kinds are {', '.join(_DEVICES)}"
         mend = "write one of these (which device of its kind a trainer gets is decided by the launch)"
-        yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, DEVICES) or "auto", mend)
+        yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, _DEVICES) or "auto", mend)
 
 
 def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:

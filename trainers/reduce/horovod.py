@@ -31,7 +31,7 @@ from trainers.reduce.adder import Adder, InOrder
 if TYPE_CHECKING:
     from trainers.messages.mpi import MpiTransport
 
-END_SECONDS = 30.0
+_END_SECONDS = 30.0
 """How long Horovod may take to end; its threads need a few milliseconds."""
 _REASON_SECONDS = 5.0
 """How long a member that gave up may take to tell its peers why, once its Horovod has ended."""
@@ -139,7 +139,7 @@ class HorovodSum:
         """End Horovod; sums that are under way on other members end with PeerFailed. HorovodHangs."""
         hvd, self._hvd = self._hvd, None
         if hvd is not None:
-            self._within(END_SECONDS, "end", hvd.shutdown)
+            self._within(_END_SECONDS, "end", hvd.shutdown)
             self._under_way.clear()
 
     def _stage(self, total: Tensor) -> Tensor:

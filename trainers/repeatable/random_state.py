@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGEST_SEED = 2**32 - 1
+_LARGEST_SEED = 2**32 - 1
 """NumPy's global generator takes no larger one."""
 
 
 def seed_everything(seed: int) -> None:
     """Seed Python, NumPy and torch (every device). ValueError unless 0 <= seed <= 2**32 - 1."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed {seed} is out of range: NumPy takes 0 to {LARGEST_SEED}; choose a seed in that range")
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise ValueError(f"seed {seed} is out of range: NumPy takes 0 to {_LARGEST_SEED}; choose a seed in that range")
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

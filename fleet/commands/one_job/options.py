@@ -9,9 +9,9 @@ from typing import Any
 from fleet.commands.one_job.torch_world import inside_torchrun
 from fleet.machine.horovod import HorovodMissing, check_horovod
 
-LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
+_LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
 TRANSPORTS = ("mpi", "torch", "nccl", "horovod")
-DEVICES = ("auto", "cpu", "cuda")
+_DEVICES = ("auto", "cpu", "cuda")
 
 
 GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {device}; leave it out, or give torch"
@@ -65,9 +65,9 @@ class TrainOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise TrainError(f"--{name.replace('_', '-')} {value}: give at least 1")
-        _choose("--determinism", self.level, LEVELS)
+        _choose("--determinism", self.level, _LEVELS)
         _choose("--reduce", self.reduce, TRANSPORTS)
-        _choose("--device", self.device, DEVICES)
+        _choose("--device", self.device, _DEVICES)
         if self.reduce == "nccl" and self.device == "cpu":
             raise TrainError(GPUS_ONLY.format(device="cpu"))
         if self.reduce == "horovod":

@@ -46,10 +46,10 @@ from trainers.step_options import StepOptions
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 #: What a person can have got wrong; it is told without a traceback.
-MENDABLE = (
+_MENDABLE = (
     TrainError,
     ReferenceProblem,
     CheckpointError,
@@ -145,7 +145,7 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
     try:
         with join() as group:
             return _train(options, stop, group, local)
-    except MENDABLE as error:
+    except _MENDABLE as error:
         if speaks:
             tell(str(error))
         return BAD_INPUT
@@ -246,12 +246,12 @@ def _device(kind: str, local: int) -> torch.device:
     return device
 
 
-def _agreed(group: Group, find: Callable[[], T]) -> T:
+def _agreed(group: Group, find: Callable[[], _T]) -> _T:
     """What `find` gives on this member; what a person got wrong, on any member, is every member's error."""
     said, found = "", None
     try:
         found = find()
-    except MENDABLE as error:
+    except _MENDABLE as error:
         said = str(error)
     told = [part.decode() for part in group.gather_bytes(said.encode())]
     first = next((f"rank {rank}: {text}" if rank else text for rank, text in zip(group.ranks, told) if text), "")

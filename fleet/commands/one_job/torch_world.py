@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from trainers.messages.torch_backend import TorchTransport
 
-TIMEOUT_SECONDS = 300.0
+_TIMEOUT_SECONDS = 300.0
 _TORCHRUN = ("TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -34,7 +34,7 @@ def transport_of_torchrun() -> TorchTransport:
     """Between all of torchrun's processes."""
     import torch.distributed as dist
 
-    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT_SECONDS))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=_TIMEOUT_SECONDS))
     return _transport()
 
 
@@ -42,7 +42,7 @@ def transport_of_world(world: MPI.Intracomm, on_one_node: bool) -> TorchTranspor
     """Between all ranks of `world`; MPI only tells them where they meet, at a port that the system chooses."""
     import torch.distributed as dist
 
-    timeout = timedelta(seconds=TIMEOUT_SECONDS)
+    timeout = timedelta(seconds=_TIMEOUT_SECONDS)
     if on_one_node:
         for name in {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
@@ -67,4 +67,4 @@ def transport_of_world(world: MPI.Intracomm, on_one_node: bool) -> TorchTranspor
 def _transport() -> TorchTransport:
     from trainers.messages.torch_backend import TorchTransport
 
-    return TorchTransport(timeout=TIMEOUT_SECONDS)
+    return TorchTransport(timeout=_TIMEOUT_SECONDS)

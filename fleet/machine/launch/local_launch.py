@@ -25,7 +25,7 @@ from fleet.machine.signals import STOPPING
 from fleet.machine.standard_error import tell
 
 STOP_GRACE_SECONDS = 120.0
-END_SECONDS = 30.0  # of MPI, after a run's last word
+_END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
 OWN_CODES = (FAILED, BAD_INPUT, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
 
@@ -221,7 +221,7 @@ class LocalLaunch:
                 tell("a rank was lost before MPI had started everywhere")
                 return LOST
             if (folder / "code").exists():
-                over = min(over, time.monotonic() + END_SECONDS)
+                over = min(over, time.monotonic() + _END_SECONDS)
             if (folder / ABORTED).exists() or time.monotonic() > over:
                 ranks.end()
             if self._signals > told:

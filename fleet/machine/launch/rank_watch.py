@@ -12,7 +12,7 @@ import psutil
 from fleet.machine.launch.launched import BEGUN, UP
 
 FEWER_SECONDS = 5.0  # fewer ranks than there should be, though some have begun: one was lost before it was seen
-END_SECONDS = 5.0
+_END_SECONDS = 5.0
 
 
 class RankWatch:
@@ -45,9 +45,9 @@ class RankWatch:
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(processes, timeout=END_SECONDS)
+        psutil.wait_procs(processes, timeout=_END_SECONDS)
         try:
-            self._launcher.wait(timeout=END_SECONDS)  # it takes its files away
+            self._launcher.wait(timeout=_END_SECONDS)  # it takes its files away
         except subprocess.TimeoutExpired:
             self._launcher.kill()
 

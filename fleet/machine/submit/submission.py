@@ -15,7 +15,7 @@ _SAID = {
     "pbs": re.compile(r"^(\d+(?:\[\])?\.\S+)$", re.M),
     "flux": re.compile(r"^([ƒf]\S+)$", re.M),
 }
-PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = 120.0
 
 
 class SubmissionError(RuntimeError):
@@ -40,10 +40,10 @@ def submit(scheduler: str, script: Path) -> str:
         done = subprocess.run(
             command if from_input else [*command, str(script)],
             input=script.read_text() if from_input else None,
-            capture_output=True, text=True, timeout=PATIENCE_SECONDS,
+            capture_output=True, text=True, timeout=_PATIENCE_SECONDS,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise SubmissionError(f"{PROGRAMS[scheduler]} has not answered for {PATIENCE_SECONDS:.0f} s") from None
+        raise SubmissionError(f"{PROGRAMS[scheduler]} has not answered for {_PATIENCE_SECONDS:.0f} s") from None
     found = _SAID[scheduler].search(done.stdout)
     if done.returncode != 0 or found is None:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()

@@ -15,10 +15,10 @@ from fleet.run.ending import MENDABLE
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], T]) -> T:
+def agree(world: MPI.Intracomm, find: Callable[[], Any], read: Callable[[Any], _T]) -> _T:
     """Let rank 0 find something out and tell all; an error of its is every rank's.
 
     Args:

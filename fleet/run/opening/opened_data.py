@@ -14,7 +14,7 @@ from preprocess import Dataset, SourceError, TransformError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
+_GRACE_SECONDS = 5.0  # the rank that is late speaks before those that wait for it
 
 
 def open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> dict[str, Dataset]:
@@ -34,7 +34,7 @@ def open_data(world: MPI.Intracomm, cluster: ClusterMap, spec: EnsembleSpec) -> 
         except (SourceError, TransformError) as found:
             error = str(found)
     late = f"the preprocessors have not opened the data for {seconds:g} s; {advice}"
-    with time_limit(world, seconds + GRACE_SECONDS, late):
+    with time_limit(world, seconds + _GRACE_SECONDS, late):
         said_by_all = gather(world, {"error": error})
     _raise_first(cluster, [said["error"] for said in said_by_all])
     return datasets

@@ -17,7 +17,7 @@ from preprocess import Itinerary, LaneReader
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
 
-GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
+_GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
 
 Batch = tuple[Any, torch.Tensor]
 
@@ -121,7 +121,7 @@ class Feed:
         """
         begin = time.perf_counter()
         try:
-            return next(self._items) if self._ahead is None else self._ahead.next(self._timeout + GRACE_SECONDS)
+            return next(self._items) if self._ahead is None else self._ahead.next(self._timeout + _GRACE_SECONDS)
         except TimedOut:
             raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
         finally:

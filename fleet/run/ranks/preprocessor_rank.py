@@ -22,8 +22,8 @@ from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, throughput
 from preprocess.ring.process import use_one_thread
 
-NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
-IDLE_SECONDS = 0.2
+_NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
+_IDLE_SECONDS = 0.2
 
 
 class PreprocessorRank:
@@ -48,14 +48,14 @@ class PreprocessorRank:
         use_one_thread()
         while True:
             self._moves()
-            message = self._mailbox.receive(0.0 if self._making else IDLE_SECONDS)
+            message = self._mailbox.receive(0.0 if self._making else _IDLE_SECONDS)
             if isinstance(message, Shutdown):
                 return message.code
             try:
                 if message is not None:
                     self._obey(message)
                 elif self._making and not self._step():
-                    self._making[0].wait(NAP_SECONDS)
+                    self._making[0].wait(_NAP_SECONDS)
             except CorruptLimitError:
                 self._making = []  # the coordinator has heard of as many samples, and ends the run
             self._rank.report_signal()

@@ -8,7 +8,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import CloseLane, DismissReader, DismissWriter, OpenLane, ReplaceWriter, Shutdown
 from preprocess import SlotReceiver
 
-NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
+_NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
 
 
 @dataclass
@@ -40,4 +40,4 @@ class Keeper:
             elif isinstance(message, ReplaceWriter):
                 self.receiver.replace_writer(message.writer)
             elif not self.receiver.step():
-                self.receiver.wait(NAP_SECONDS)
+                self.receiver.wait(_NAP_SECONDS)

@@ -44,8 +44,8 @@ from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.resize import joining, resize
 
-IDLE_SECONDS = 1.0
-GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
+_IDLE_SECONDS = 1.0
+_GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
 
 
 class Orphaned(RunError):
@@ -83,7 +83,7 @@ class TrainerRank:
         parent = os.getppid()
         while True:
             self._moves()
-            message = self._mailbox.receive(IDLE_SECONDS)
+            message = self._mailbox.receive(_IDLE_SECONDS)
             self._rank.report_signal()
             if os.getppid() != parent:
                 raise Orphaned("the launcher of this rank is gone")
@@ -127,7 +127,7 @@ class TrainerRank:
     def _check_pulse(self) -> None:
         """Rank 0 may be stuck as a whole: in a source of data that keeps Python's lock."""
         silence = time.monotonic() - self._heard
-        if silence > self._runtime.timeout + GRACE_SECONDS:
+        if silence > self._runtime.timeout + _GRACE_SECONDS:
             more = f"; {self._fatal}" if self._fatal else ""
             raise Unheard(f"rank 0 has said nothing for {silence:.0f} s: a source of data may be stuck there{more}")
 

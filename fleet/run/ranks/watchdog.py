@@ -14,9 +14,9 @@ from fleet.machine.standard_error import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
 
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
-LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
+_LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
-GRACE_SECONDS = 0.25  # for a rank to speak for itself
+_GRACE_SECONDS = 0.25  # for a rank to speak for itself
 
 
 class Watchdog:
@@ -37,7 +37,7 @@ class Watchdog:
         self._rank, self._folder, self._seconds = rank, folder, PART * timeout
         self._seat = seat or Board.alone().seat(0, rank)
         self._thread = threading.get_ident()
-        self._put_off_at = -LATER  # when Python was last told to wait before it writes the stack itself
+        self._put_off_at = -_LATER  # when Python was last told to wait before it writes the stack itself
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
@@ -67,16 +67,16 @@ class Watchdog:
                 self._tell()
             self._put_off(left)
             self._seat.is_seen(sys._current_frames().get(self._thread))
-            for silent in self._seat.silent(self._seconds + GRACE_SECONDS, fresh=LOOK_SECONDS + GRACE_SECONDS):
+            for silent in self._seat.silent(self._seconds + _GRACE_SECONDS, fresh=LOOK_SECONDS + _GRACE_SECONDS):
                 _say(self._folder, silent.rank, f"{self._unmoved(silent.rank)}; {_seen(silent)}")
             self._over.wait(min(left, LOOK_SECONDS) if left > 0 else LOOK_SECONDS)
 
     def _put_off(self, left: float) -> None:
         """Let Python write the stack unless this is called again in time; that needs no lock of Python's to fire."""
         now = time.monotonic()
-        if sys.__stderr__ is not None and now - self._put_off_at > LATER:
+        if sys.__stderr__ is not None and now - self._put_off_at > _LATER:
             self._put_off_at = now
-            faulthandler.dump_traceback_later(max(left, self._seconds) + LATER, file=sys.__stderr__)
+            faulthandler.dump_traceback_later(max(left, self._seconds) + _LATER, file=sys.__stderr__)
 
     def _tell(self) -> None:
         self._seat.told = True

@@ -16,7 +16,7 @@ from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import Rated
 from fleet.run.throttle import Seldom
 
-GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
+_GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
 
 class Running(Outside):
@@ -36,7 +36,7 @@ class Running(Outside):
         """Drive the policy until the jobs are done, or a stop is asked for."""
         opened = self._opened
         opened.save()
-        silence = opened.rank.runtime.timeout + GRACE_SECONDS
+        silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
 
     def stop_requested(self) -> bool:

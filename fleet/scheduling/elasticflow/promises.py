@@ -23,7 +23,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.buddy import BuddyTree
 
-MARGIN = 1e-6
+_MARGIN = 1e-6
 """Seconds before its deadline at which a promised job is done, and a thousandth of it for each second: for rounding."""
 
 REFILLS = 1000
@@ -194,7 +194,7 @@ class Promises:
 
     def _last(self, claim: Claim, now: float) -> float:
         """When a job must be done at the latest."""
-        return claim.deadline - MARGIN * (1 + (claim.deadline - now) / 1000)
+        return claim.deadline - _MARGIN * (1 + (claim.deadline - now) / 1000)
 
     def _enter(self, job: JobState, share: MinimumShare | None) -> None:
         """A job is there, with what it was promised."""

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.settings import read_setting, read_settings
 
-EXAMPLE = "alpha=0.7, or for one policy alone flotilla.alpha=0.7"
+_EXAMPLE = "alpha=0.7, or for one policy alone flotilla.alpha=0.7"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _policy(text: str) -> tuple[str, dict[str, Any]]:
 
 def _set(chosen: Sequence[tuple[str, dict[str, Any]]], text: str) -> None:
     """Give a parameter to all the chosen policies that have it, or to those that are named."""
-    key, value = read_setting(text, EXAMPLE)
+    key, value = read_setting(text, _EXAMPLE)
     owner, dot, name = key.rpartition(".")
     having = [given for policy, given in chosen if (policy == owner if dot else name in _parameters(policy))]
     if not having and dot:

@@ -6,7 +6,7 @@ import re
 
 from fleet.scheduling.model.cluster import Cluster
 
-MOST = 10_000_000
+_MOST = 10_000_000
 """Devices beyond which a shape is taken for a slip of the pen."""
 _PART = re.compile(r"(?:(\d+)\s*[xX*]\s*)?(\d+)(?:\s*:\s*([A-Za-z][\w.-]*))?")
 _WAYS = "NODESxDEVICES, such as 16x8; with kinds 8x4:v100,4x4:p100; or the devices of each node, such as 4,4,2"
@@ -23,8 +23,8 @@ def read_cluster(text: str) -> Cluster:
         bare = next(f"{nodes}x{devices}" for nodes, devices, kind in parts if not kind)
         raise ValueError(f"cluster {text}: {bare} names no kind of device, but others do; name one for each, or none")
     size = sum(nodes * devices for nodes, devices, _ in parts)
-    if size > MOST:
-        raise ValueError(f"cluster {text}: these are {size:,} devices; at most {MOST:,} can be simulated")
+    if size > _MOST:
+        raise ValueError(f"cluster {text}: these are {size:,} devices; at most {_MOST:,} can be simulated")
     shape = tuple(devices for nodes, devices, _ in parts for _ in range(nodes))
     kinds = tuple(kind for nodes, _, kind in parts for _ in range(nodes))
     return Cluster(shape, kinds if any(kinds) else ())
@@ -49,6 +49,6 @@ def _part(text: str, part: str) -> tuple[int, int, str]:
     nodes, devices = int(found[1] or 1), int(found[2])
     if nodes < 1 or devices < 1:
         raise ValueError(f"cluster {text}: {part} has no device; a cluster has one node or more, each with a device")
-    if nodes > MOST or devices > MOST:
-        raise ValueError(f"cluster {text}: {part} is more than can be simulated: at most {MOST:,} devices")
+    if nodes > _MOST or devices > _MOST:
+        raise ValueError(f"cluster {text}: {part} is more than can be simulated: at most {_MOST:,} devices")
     return nodes, devices, (found[3] or "").lower()

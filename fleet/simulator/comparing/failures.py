@@ -16,11 +16,11 @@ from fleet.simulator.traces.table import read_table
 from fleet.simulator.traces.trace import Trace
 
 DAY = 86400.0
-LATER = 30 * DAY
+_LATER = 30 * DAY
 """How long after the last arrival drawn failures go on, if nothing else is said, seconds."""
-EXAMPLE = "mean=86400,repair=3600"
-COLUMNS = ("time", "node")
-MOST = 5_000_000
+_EXAMPLE = "mean=86400,repair=3600"
+_COLUMNS = ("time", "node")
+_MOST = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class DrawnFailures:
         Raises:
             ValueError: there would be more than can be played.
         """
-        until = self.until if self.until is not None else float(trace.jobs.arrival[-1]) + LATER
+        until = self.until if self.until is not None else float(trace.jobs.arrival[-1]) + _LATER
         each = math.ceil(until / (self.mean + self.repair)) + 1
-        if each * cluster.nodes > MOST:
+        if each * cluster.nodes > _MOST:
             raise ValueError(
                 f"failures: a mean of {self.mean:g} s gives millions of them in {until:g} s; name a larger"
             )
@@ -77,15 +77,15 @@ def failures_of(text: str) -> DrawnFailures | Path:
     """
     if "=" not in text or Path(text).exists():
         return Path(text)
-    given = read_settings(text, EXAMPLE)
+    given = read_settings(text, _EXAMPLE)
     known = ("mean", "repair", "until")
     for name in given:
         if name not in known:
             raise ValueError(
-                f"failures: {name!r} is not known; write {EXAMPLE}, or name a file; known: {', '.join(known)}"
+                f"failures: {name!r} is not known; write {_EXAMPLE}, or name a file; known: {', '.join(known)}"
             )
     if "mean" not in given:
-        raise ValueError(f"failures: the mean seconds between two failures of a node are missing; write {EXAMPLE}")
+        raise ValueError(f"failures: the mean seconds between two failures of a node are missing; write {_EXAMPLE}")
     return DrawnFailures(**{name: number(f"failures: {name}", value) for name, value in given.items()})
 
 
@@ -96,7 +96,7 @@ def read_failures(path: Path, cluster: Cluster) -> tuple[NodeFailure, ...]:
         TraceError: with every cell that is wrong.
     """
     table = read_table(path)
-    table.require(COLUMNS, "failures")
+    table.require(_COLUMNS, "failures")
     time, node = table.numbers("time", least=0), table.numbers("node", least=0, whole=True)
     until = table.numbers("until", least=0, optional=True)
     table.check(

@@ -25,7 +25,7 @@ from fleet.simulator.traces.problem import advice_on
 from fleet.simulator.traces.run_journal import JOURNAL
 
 RUN = "run.json"
-EXAMPLE = "jobs=1000,gap=30"
+_EXAMPLE = "jobs=1000,gap=30"
 _PAIRS = ("tightness",)
 _MAPPINGS = ("sizes",)
 
@@ -123,14 +123,14 @@ def synthetic_of(text: str) -> Synthetic:
     Raises:
         ValueError: a parameter is not known, missing or wrong.
     """
-    given = read_settings(text, EXAMPLE)
+    given = read_settings(text, _EXAMPLE)
     known = [field.name for field in fields(Synthetic) if field.name != "mix"]
     for name in given:
         if name not in known:
             raise ValueError(f"synthetic: {name!r} is not known; {advice_on(name, known)}")
     for name in ("jobs", "gap"):
         if name not in given:
-            raise ValueError(f"synthetic: {name} is missing; write {EXAMPLE}")
+            raise ValueError(f"synthetic: {name} is missing; write {_EXAMPLE}")
     try:
         return Synthetic(**{name: _parameter(name, value) for name, value in given.items()})
     except (TypeError, ValueError) as error:

@@ -31,7 +31,7 @@ def milliseconds(value: float) -> str:
     return f"{plain(1000 * value)} ms"
 
 
-METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
+_METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("jobs", "jobs", count),
     ("finished", "done", count),
     ("admitted", "admitted", count),
@@ -83,7 +83,7 @@ def rows(compared: Sequence[Column]) -> list[tuple[str, list[str]]]:
     """What people call a metric, and its cell in each column; metrics of which nobody has anything are left out."""
     summaries = [[outcome.summary() for outcome in column.outcomes] for column in compared]
     table = []
-    for key, title, written in METRICS:
+    for key, title, written in _METRICS:
         cells = [_cell([summary.get(key) for summary in column], written) for column in summaries]
         if any(cell != "-" for cell in cells):
             table.append((title, cells))

@@ -19,8 +19,8 @@ from fleet.simulator.traces.trace import Trace
 FORMAT = "fleet"
 COLUMNS = ("name", "arrival", "devices")
 OTHERS = (*TEXTS[1:], *WHOLE, *MEASURES, "priority", "mixed")
-ROWS_AT_ONCE = 50_000
-LINE_END = "\r\n"  # RFC 4180; the csv module quotes a lone CR in a name only where lines end so
+_ROWS_AT_ONCE = 50_000
+_LINE_END = "\r\n"  # RFC 4180; the csv module quotes a lone CR in a name only where lines end so
 
 
 def read_native(table: Table) -> Trace:
@@ -58,11 +58,11 @@ def write_trace(trace: Trace, path: Path) -> None:
 def _parts(jobs: JobColumns) -> Iterator[str]:
     """The text of the file, some ten thousand jobs at a time."""
     columns = [*COLUMNS, *(column for column in OTHERS if _says_something(jobs, column))]
-    yield ",".join(columns) + LINE_END
-    for start in range(0, len(jobs), ROWS_AT_ONCE):
+    yield ",".join(columns) + _LINE_END
+    for start in range(0, len(jobs), _ROWS_AT_ONCE):
         part = io.StringIO()
-        cells = (_cells(getattr(jobs, column)[start : start + ROWS_AT_ONCE]) for column in columns)
-        csv.writer(part, lineterminator=LINE_END).writerows(zip(*cells))
+        cells = (_cells(getattr(jobs, column)[start : start + _ROWS_AT_ONCE]) for column in columns)
+        csv.writer(part, lineterminator=_LINE_END).writerows(zip(*cells))
         yield part.getvalue()
 
 

@@ -20,7 +20,7 @@ from fleet.simulator.traces.problem import TraceError, TraceProblem
 WHOLE_LIMIT = 2**53
 """Counts from here on are not exact as floating-point numbers."""
 
-ROWS_AT_ONCE = 10_000
+_ROWS_AT_ONCE = 10_000
 
 
 class CsvReader(Protocol):
@@ -186,7 +186,7 @@ def _read(file: str, reader: CsvReader) -> Table:
     if len(names) == 1 and "\0" not in names[0]:
         rule = "the first line names the columns, and holds no comma"
         table.problems.append(TraceProblem(file, rule, "separate the columns by commas", 1, value=names[0]))
-    while not table.problems and (part := list(islice(lines, ROWS_AT_ONCE))):
+    while not table.problems and (part := list(islice(lines, _ROWS_AT_ONCE))):
         table.lines += [line for line, _ in part]
         rows = [_padded(table, line, row, len(names)) for line, row in part]
         for name, cells in zip(names, zip(*rows)):
