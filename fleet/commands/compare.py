@@ -135,9 +135,9 @@ def _only_job(states: dict[str, _State]) -> dict[str, _State]:
 
 def _shown(left: _State, right: _State) -> Iterator[str]:
     """The entries that are shown and not compared."""
-    from trainers.proof.comparison import shown
+    from trainers.proof.comparison import not_compared
 
-    ours, theirs = shown(left.checkpoint), shown(right.checkpoint)
+    ours, theirs = not_compared(left.checkpoint), not_compared(right.checkpoint)
     if ours["job"] != theirs["job"]:
         yield f"job: {ours['job']} and {theirs['job']}"
     for name in sorted(ours["pins"].keys() | theirs["pins"].keys()):

@@ -17,7 +17,7 @@ from fleet.report.history import read_history
 from fleet.report.overheads import overheads
 from fleet.report.rates import job_rates
 from fleet.report.records import RunHistory
-from fleet.report.rendering import environment, plotly, script_json
+from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.waiting import device_times, mean_waiting
 from fleet.run_directory.whole_files import write_whole
@@ -47,7 +47,7 @@ def render(history: RunHistory, name: str) -> str:
     """The page as text; `name` is the run's, unless the journal says another."""
     figures = _figures(history)
     return (
-        environment()
+        page_environment()
         .get_template("report.html.j2")
         .render(
             **_facts(history, name),

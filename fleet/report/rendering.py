@@ -14,7 +14,7 @@ from markupsafe import Markup
 from fleet.report import wording
 
 
-def environment() -> Environment:
+def page_environment() -> Environment:
     """Templates of this package; texts are escaped, and an unknown name is an error."""
     made = Environment(
         loader=FunctionLoader(_template),

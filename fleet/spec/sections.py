@@ -21,7 +21,6 @@ from fleet.spec.values import (
     MOST_PROFILED,
     MOST_TIMED,
     Arguments,
-    Batches,
     Count,
     Integer,
     Name,
@@ -32,6 +31,7 @@ from fleet.spec.values import (
     Section,
     Text,
     Timed,
+    Trained,
     alone,
 )
 
@@ -273,7 +273,7 @@ class Checkpoints(Section):
 class Profile(Section):
     """How training rates are measured before the first round (FLEET, MLSys'20, 6.1)."""
 
-    batches: Batches = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
+    batches: Trained = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
     timed: Timed = Field(
         default=MOST_TIMED,
         description="How many of them, the last ones, are timed; not given: 20, or all if they are fewer.",

@@ -16,9 +16,7 @@ from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
-
-Batch = tuple[Any, Tensor]
-Sums = dict[str, tuple[float, float]]
+from trainers.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})

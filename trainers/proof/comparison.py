@@ -264,6 +264,6 @@ def _describe(value: Any) -> str:
     return f"{type(value).__name__} {value!r}"
 
 
-def shown(checkpoint: Checkpoint) -> dict[str, Any]:
+def not_compared(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what of a checkpoint is shown and not compared, by name."""
     return {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint) if field.name in NOT_COMPARED}

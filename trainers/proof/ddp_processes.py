@@ -28,7 +28,7 @@ import torch
 
 from trainers.checkpoint import Checkpoint
 from trainers.proof.ddp import DdpRank, assemble
-from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged, read_tensor_trace
+from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
 from trainers.single_job import EpochDone, News, StepsDone
 from trainers.tree import decode, encode
@@ -88,7 +88,7 @@ def train_with_ddp(
         finally:
             processes.end()
         if job.traced:
-            trace(merged([read_tensor_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
+            trace(merged_traces([read_tensor_trace(_file(folder, rank, "trace")) for rank in range(job.ranks)]))
         return assemble([decode(_file(folder, rank, "state").read_bytes()) for rank in range(job.ranks)])
 
 

@@ -166,7 +166,7 @@ class GroupTrace:
         own = json.dumps([asdict(event) for event in self._recorder.take()])
         parts = [[TensorHash(**event) for event in json.loads(part)] for part in self._group.gather_bytes(own.encode())]
         if self._file is not None:
-            self._file.add(merged([iter(part) for part in parts]))
+            self._file.add(merged_traces([iter(part) for part in parts]))
 
     def close(self) -> None:
         """Put the file in its place."""
@@ -265,7 +265,7 @@ def read_tensor_trace(path: Path) -> Iterator[TensorHash]:
         raise TensorTraceError(path, f"is damaged or no trace ({error})", mend) from error
 
 
-def merged(parts: list[Iterator[TensorHash]]) -> Iterator[TensorHash]:
+def merged_traces(parts: list[Iterator[TensorHash]]) -> Iterator[TensorHash]:
     """Yield one trace from the traces of a job's processes, given in rank order; shared tensors come from the first."""
     waiting = [next(part, None) for part in parts]
     while (first := waiting[0]) is not None:

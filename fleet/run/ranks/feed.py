@@ -19,7 +19,7 @@ from trainers import BatchPlan
 
 _GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
 
-Batch = tuple[Any, torch.Tensor]
+RingBatch = tuple[Any, torch.Tensor]
 
 
 class FeedTimeout(TimeoutError):
@@ -63,7 +63,7 @@ class StepBatches:
 
     epoch: int
     step: int
-    batches: tuple[Batch | Callable[[], Batch], ...]
+    batches: tuple[RingBatch | Callable[[], RingBatch], ...]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class HeldOutBatch:
 
     epoch: int
     index: int
-    batch: Batch
+    batch: RingBatch
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Feed:
 
     def _step(self, epoch: int, step: int, start: int, stop: int) -> StepBatches:
         workers = self._share.plan.virtual_workers
-        batches: list[Batch | Callable[[], Batch]] = [
+        batches: list[RingBatch | Callable[[], RingBatch]] = [
             partial(self._batch, start + rank, stop, workers) for rank in self._share.block
         ]
         if self._ahead is not None:
@@ -178,7 +178,7 @@ class Feed:
         if not self._closed.is_set():
             reader.wait(stop, self._timeout, self._closed.is_set)
 
-    def _batch(self, start: int, stop: int, step: int) -> Batch:
+    def _batch(self, start: int, stop: int, step: int) -> RingBatch:
         """The samples at the lane positions start, start + step ... below stop, as tensors on the device."""
         if not self._reading.gather or self._closed.is_set():
             return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)

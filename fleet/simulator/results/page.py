@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleet.report.colours import network_colours
-from fleet.report.rendering import environment, plotly, script_json
+from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.simulator.comparing.cluster_shape import shape_of
 from fleet.simulator.comparing.comparison import Comparison
 from fleet.simulator.outcome import Outcome
@@ -24,7 +24,7 @@ def render(comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[
     colours = network_colours([column.label for column in compared])
     figures = comparison_figures(compared, colours)
     return (
-        environment()
+        page_environment()
         .get_template("simulation.html.j2")
         .render(
             name=comparison.workload.name,

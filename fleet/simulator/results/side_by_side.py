@@ -11,7 +11,7 @@ from fleet.simulator.comparing.cases import Case
 from fleet.simulator.outcome import Outcome
 
 
-def count(value: float) -> str:
+def _count(value: float) -> str:
     """12,345; with a decimal where it has one."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
@@ -21,33 +21,33 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def plain(value: float) -> str:
+def _plain(value: float) -> str:
     """Three digits that matter."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def milliseconds(value: float) -> str:
     """0.047 ms."""
-    return f"{plain(1000 * value)} ms"
+    return f"{_plain(1000 * value)} ms"
 
 
 _METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("jobs", "jobs", count),
-    ("finished", "done", count),
-    ("admitted", "admitted", count),
-    ("dropped", "dropped", count),
+    ("jobs", "jobs", _count),
+    ("finished", "done", _count),
+    ("admitted", "admitted", _count),
+    ("dropped", "dropped", _count),
     ("drop_ratio", "drop ratio", percent),
     ("deadline_ratio", "deadlines met", percent),
-    ("late_admitted", "admitted, but late", count),
+    ("late_admitted", "admitted, but late", _count),
     ("avg_jct", "mean completion time", duration),
     ("p99_jct", "99th percentile of it", duration),
     ("makespan", "makespan", duration),
     ("avg_wait", "mean wait for the first device", duration),
-    ("avg_queue", "jobs that wait, mean", plain),
-    ("median_fairness", "finish-time fairness, median", plain),
-    ("max_fairness", "finish-time fairness, worst", plain),
-    ("restarts_per_job", "restarts a job", plain),
-    ("gpu_hours", "device-hours", plain),
+    ("avg_queue", "jobs that wait, mean", _plain),
+    ("median_fairness", "finish-time fairness, median", _plain),
+    ("max_fairness", "finish-time fairness, worst", _plain),
+    ("restarts_per_job", "restarts a job", _plain),
+    ("gpu_hours", "device-hours", _plain),
     ("utilisation", "utilisation", percent),
     ("cluster_efficiency", "cluster efficiency", percent),
     ("sjs_efficiency", "SJS efficiency", percent),
