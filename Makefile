@@ -9,8 +9,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
 # Without compiled bytecode every rank of every test compiles fleet anew.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# These keep all processors busy, or share a device; the other tests go beside each other, one a processor.
-ALONE := $(addprefix tests/,docs gpu run slurm)
+# These share a device, or the machine's batch system; the other tests go beside each other, one a processor.
+ALONE := $(addprefix tests/,gpu slurm)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
 .DEFAULT_GOAL := help

@@ -18,9 +18,8 @@ import psutil
 import pytest
 import yaml
 
-from tests.warm.starting import PYTHON_PATH
-
 from preprocess import open_source
+from tests.warm.starting import PYTHON_PATH
 
 LIMIT_SECONDS = 60
 

@@ -75,7 +75,7 @@ class Nursery:
         connection, _ = self._listening.accept()
         with suppress(ConnectionError, EOFError):
             order = _read_order(connection)
-            fork = order.told["surroundings"] == self._surroundings and not _differ(order)
+            fork = order.told["surroundings"] == self._surroundings and len(order.files) == 3
             process = os.fork() if fork else None
             if process == 0:
                 self._forget()
@@ -130,11 +130,6 @@ def _read_order(connection: socket.socket) -> Order:
     return Order(connection, files, json.loads(text))
 
 
-def _differ(order: Order) -> bool:
-    """Whether it is a process without standard files."""
-    return len(order.files) != 3
-
-
 def end_with_parent() -> None:
     """Be killed when the process that made this one ends."""
     set_parent_death_signal = 1
@@ -173,9 +168,9 @@ def _take_variables(variables: dict[str, str]) -> None:
 
 def _open_streams(unbuffered: bool) -> None:
     """Standard streams as Python opens them."""
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]
+    sys.stdin = sys.__stdin__ = os.fdopen(0, closefd=False)  # type: ignore[misc]
     for name, number in (("stdout", 1), ("stderr", 2)):
-        raw = open(number, "wb", 0 if unbuffered else -1, closefd=False)
+        raw = os.fdopen(number, "wb", 0 if unbuffered else -1, closefd=False)
         errors = "backslashreplace" if number == 2 else "strict"
         lines = number == 2 or os.isatty(number)
         stream = io.TextIOWrapper(raw, "utf-8", errors, line_buffering=lines, write_through=unbuffered)

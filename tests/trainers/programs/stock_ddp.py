@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any

@@ -76,12 +76,12 @@ class _Stand:
             if process[:1] != ["process"]:  # refused
                 for number, handler in before.items():
                     signal.signal(number, handler)
-                for number in self._early:
-                    os.kill(os.getpid(), number)
+                for early in self._early:
+                    os.kill(os.getpid(), early)
                 return
             self._process = int(process[1])
-            for number in self._early:
-                os.kill(self._process, number)
+            for early in self._early:
+                os.kill(self._process, early)
             _end_as(answers.readline().split())
 
     def _order(self, ignored: list[int]) -> None:
@@ -109,6 +109,7 @@ def _end_as(end: list[str]) -> None:
     """end: "exit" and a code, or "signal" and a number; nothing where the nursery itself has gone."""
     if end[:1] == ["signal"]:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        signal.signal(int(end[1]), signal.SIG_DFL) if int(end[1]) not in (signal.SIGKILL, signal.SIGSTOP) else None
+        if int(end[1]) != signal.SIGKILL:
+            signal.signal(int(end[1]), signal.SIG_DFL)
         os.kill(os.getpid(), int(end[1]))
     os._exit(int(end[1]) if end[:1] == ["exit"] else 1)
