@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.preprocess.support.commanded import CommandedLoader
+from tests.preprocess.support.commanded import CommandedLoader, wait_for_end_of_service
 from tests.preprocess.support.counting import write_counted
 from tests.warm.starting import PYTHON_PATH, nursery, started_cold
 
@@ -106,3 +106,4 @@ def start_loader(loader_folder: Path, data_values: dict[str, Any]) -> Iterator[C
     yield begin
     for loader in started:
         loader.end()
+    wait_for_end_of_service(loader_folder)  # it may still write there

@@ -16,7 +16,6 @@ from tests.preprocess.support.commanded import CommandedLoader, service_of
 from tests.preprocess.support.counting import counted
 
 Start = Callable[..., CommandedLoader]
-pytestmark = pytest.mark.usefixtures("started_cold")
 
 
 def running_service(folder: Path) -> psutil.Process:
@@ -181,7 +180,7 @@ def test_loader_that_stands_still_is_named(start_loader: Start, data_values: dic
     standing = start_loader().ready()
     standing.ask("iterate")
     standing.ask("next")
-    told = pytest.raises(RingTimeout, match=rf"waits for reader 0 \(process {standing.process.pid}\), which has read")
+    told = pytest.raises(RingTimeout, match=rf"waits for reader 0 \(process {standing.pid}\), which has read")
     with SharedLoader(data_values, 8, seed=3, timeout=3.0) as loader, told:
         list(loader)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from hashlib import sha256
 from typing import Any
@@ -20,7 +21,7 @@ def main() -> None:
     """Obey until the end of the input."""
     loader = SharedLoader(**json.loads(sys.argv[1]))
     batches = iter(())
-    print("ready", flush=True)
+    print(os.getpid(), flush=True)
     for line in sys.stdin:
         command, *rest = line.split()
         if command == "iterate":

@@ -20,7 +20,12 @@ ANSWER_SECONDS = 60
 
 
 class CommandedLoader:
-    """One process with one SharedLoader."""
+    """One process with one SharedLoader.
+
+    Attributes:
+        process: what was started.
+        pid: of the process that has the loader, once it is ready.
+    """
 
     def __init__(self, arguments: dict[str, Any], folder: Path) -> None:
         self._heard = b""
@@ -32,7 +37,7 @@ class CommandedLoader:
 
     def ready(self) -> CommandedLoader:
         """Wait until the loader has found the service."""
-        assert self._line() == "ready"
+        self.pid = int(self._line())
         return self
 
     def tell(self, command: str) -> None:
@@ -52,7 +57,7 @@ class CommandedLoader:
 
     def kill(self) -> None:
         """Kill it with signal 9."""
-        self.process.send_signal(signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
         self.process.wait(10)
 
     def end(self) -> str:
@@ -89,3 +94,10 @@ def service_of(folder: Path) -> psutil.Process | None:
         except psutil.Error:
             continue
     return None
+
+
+def wait_for_end_of_service(folder: Path) -> None:
+    """Wait, a while, until the service of a runtime folder has ended, if one runs."""
+    service = service_of(folder)
+    if service is not None:
+        psutil.wait_procs([service], timeout=10)

@@ -67,9 +67,8 @@ class _Stand:
     def go(self) -> None:
         before = {number: signal.getsignal(number) for number in HANDED_ON}
         ignored = [int(number) for number, handler in before.items() if handler is signal.SIG_IGN]
-        for number in HANDED_ON:
-            if number not in ignored:
-                signal.signal(number, self._hand_on)
+        for number in HANDED_ON:  # also those that are ignored here: the other may have taken them over
+            signal.signal(number, self._hand_on)
         self._order(ignored)
         with self._connection.makefile("r") as answers:
             process = answers.readline().split()
