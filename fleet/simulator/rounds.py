@@ -51,8 +51,9 @@ class Rounds:
             self._rounds.append(PlannedRound(dict(running), now, math.inf, plan.bound, plan.end))
 
     def until(self, ends: Mapping[str, float]) -> tuple[PlannedRound, ...]:
-        """The rounds in order, if each job was done when `ends` says, NaN: never."""
-        return tuple(replace(one, end=min(one.end, _last(one.allocation, ends))) for one in self._rounds)
+        """The rounds in order, if each job was done when `ends` says, NaN: never; none that ended where it began."""
+        ended = (replace(one, end=min(one.end, _last(one.allocation, ends))) for one in self._rounds)
+        return tuple(one for one in ended if one.end > one.start)
 
 
 def _last(jobs: Allocation, ends: Mapping[str, float]) -> float:

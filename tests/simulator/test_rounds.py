@@ -104,6 +104,13 @@ def test_a_new_flotilla_shares_between_jobs_at_one_epoch_alone_unless_a_paper_sa
     assert outcome.end.tolist() == pytest.approx([30.0, 10.0, end])
 
 
+def test_no_round_is_told_of_that_ends_where_it_begins() -> None:
+    # By the last bit of a float `f` is done before `e`, which gets both devices for no time at all.
+    rates = {"a": (32.0, 2), "b": (33.0, 1), "c": (39.0, 3), "d": (39.0, 5), "e": (31.5, 4), "f": (31.5, 2)}
+    played = run("flotilla", rates, (2,))
+    assert len(played.rounds) == 5 and all(one.start < one.end for one in played.rounds)
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     jobs=st.dictionaries(st.sampled_from("abcdefgh"), st.tuples(st.floats(1, 100), st.integers(1, 5)), min_size=1),
