@@ -11,7 +11,7 @@ import typer
 from fleet.commands.arguments import Preprocessors, Settings, SpecFile, Trainers, changes_of
 from fleet.commands.ending import mendable
 from fleet.commands.ranks import run_on_ranks
-from fleet.run.ranks.options import RunOptions
+from fleet.run.ranks.options import ProfileOrder, RunOptions
 
 
 def profile(
@@ -28,7 +28,7 @@ def profile(
     with mendable():
         numbered = _part(part)
     changes = changes_of(trainers, preprocessors, None, settings)
-    sys.exit(run_on_ranks(RunOptions(spec, changes, profile=out, part=numbered)))
+    sys.exit(run_on_ranks(RunOptions(spec, changes, profile=ProfileOrder(out, numbered))))
 
 
 def _part(text: str | None) -> tuple[int, int] | None:

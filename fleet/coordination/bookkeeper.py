@@ -112,7 +112,7 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.saved(job, line["path"], line.get("seconds", 0.0))
         case "stopped":
             ledger.stopped(job, line["epoch"], line["step"], line["t"])
-            if line["why"] == "lost" and not ledger.lost.isdisjoint(line["devices"]):
+            if line["why"] == "lost" and not ledger.lost_devices.isdisjoint(line["devices"]):
                 ledger.cost_ranks(job)
 
 

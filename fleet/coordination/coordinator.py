@@ -296,7 +296,7 @@ class Coordinator:
         if found.ended:
             self.ledger.stands_at(event.job, found)
             return replace(event, why="done", reason=found.ended)
-        losses = job.ranks_cost + (not self.ledger.lost.isdisjoint(event.devices))
+        losses = job.ranks_cost + (not self.ledger.lost_devices.isdisjoint(event.devices))
         if losses <= MOST_LOSSES:
             return event
         error = (

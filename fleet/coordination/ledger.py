@@ -46,7 +46,7 @@ class Ledger:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.sessions = 0  # earlier ones
         self.promises: dict[str, Any] = {}  # the policy's, by job
-        self.lost: frozenset[int] = frozenset()  # devices whose ranks are gone
+        self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self._stop_time = StopTime()
         self._seed, self._margin = seed, margin
@@ -86,7 +86,7 @@ class Ledger:
             jobs,
             dict(self.running),
             dict(formed),
-            self.lost,
+            self.lost_devices,
             seed=self._seed,
             time=now,
             changed=changed,
@@ -141,7 +141,7 @@ class Ledger:
             state = job.state.changed(rate=UNRATED, last=())
             status = "pending" if job.status == "failed" else job.status
             self.jobs[name] = replace(job, state=state, status=status, error=None, alone={}, ranks_cost=0)
-        self.lost = frozenset()
+        self.lost_devices = frozenset()
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more."""
@@ -172,7 +172,7 @@ class Ledger:
 
     def devices_lost(self, devices: Iterable[int]) -> None:
         """Nobody can be given them any more."""
-        self.lost |= frozenset(devices)
+        self.lost_devices |= frozenset(devices)
 
     def charged(self, kind: str, seconds: float) -> None:
         """The run spent so many seconds on something else than training."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,8 @@ class SimulatedBooks:
 
     def __init__(self, cluster: Cluster, jobs: int) -> None:
         self.cluster = cluster
-        self.unfinished: dict[str, JobState] = {}
+        self._unfinished: dict[str, JobState] = {}
+        self.unfinished: Mapping[str, JobState] = MappingProxyType(self._unfinished)
         self.running: dict[str, tuple[int, ...]] = {}
         self.free = FreeDevices(cluster)
         self.unavailable: frozenset[int] = frozenset()
@@ -53,19 +55,27 @@ class SimulatedBooks:
 
     def arrived(self, row: int, job: JobState) -> None:
         """A job is there."""
-        self.unfinished[job.name] = job
+        self._unfinished[job.name] = job
         self.row[job.name] = row
         self.curve[row], self.samples[row], self.limit[row] = job.rate, job.remaining, job.limit
         self.single[row] = job.rate(1)
 
+    def shown(self, job: JobState) -> None:
+        """Policies see a job so from now on: its losses, sharing class, lane or stage are others."""
+        self._unfinished[job.name] = job
+
+    def rebatched(self, name: str, batch: int) -> None:
+        """A job's steps have so many samples from now on."""
+        self._unfinished[name] = transitions.rebatched(self._job(name), batch)
+
     def promised(self, name: str) -> None:
         """A job's deadline is promised."""
-        self.unfinished[name] = transitions.promised(self._job(name))
+        self._unfinished[name] = transitions.promised(self._job(name))
         self.admitted[self.row[name]] = True
 
     def pardoned(self, name: str, now: float) -> None:
         """A job's service until now no longer counts against it."""
-        self.unfinished[name] = transitions.pardoned(self._job(name), now)
+        self._unfinished[name] = transitions.pardoned(self._job(name), now)
 
     def refused(self, name: str) -> None:
         """A job leaves and never trains again."""
@@ -90,7 +100,7 @@ class SimulatedBooks:
         if not again:
             self.begin[row] = now
         self.running[name] = devices
-        after = self.unfinished[name] = transitions.given(job, len(devices), now, ready, pace, again)
+        after = self._unfinished[name] = transitions.given(job, len(devices), now, ready, pace, again)
         self.restarts[row] = after.restarts
         self.version[row] += 1
         self.speedup += pace / self.single[row]
@@ -102,14 +112,14 @@ class SimulatedBooks:
         single, self.single[row] = self.single[row], job.rate(1)  # another one, where its curve is that of an epoch
         self.alone += (job.remaining - samples) / single
         self.speedup += pace / self.single[row] - job.pace / single
-        self.unfinished[name] = transitions.repaced(job, samples, since, pace)
+        self._unfinished[name] = transitions.repaced(job, samples, since, pace)
         self.version[row] += 1
         return self.version[row]
 
     def taken(self, name: str, now: float) -> None:
         """A job loses all its devices; what it has trained stays."""
         job, held = self.unfinished[name], self.running[name]
-        after = self.unfinished[name] = transitions.taken(job, held, now)
+        after = self._unfinished[name] = transitions.taken(job, held, now)
         self._release(job, job.remaining - after.remaining, now)
         self.version[self.row[name]] += 1
 
@@ -121,7 +131,7 @@ class SimulatedBooks:
         row = self._gone(name)
         self.end[row], self.service[row] = now, service
 
-    def lost(self, devices: frozenset[int]) -> list[str]:
+    def failed(self, devices: frozenset[int]) -> list[str]:
         """Devices fail; return the jobs that held some of them."""
         self.unavailable |= devices
         self.free.remove(devices)
@@ -152,7 +162,7 @@ class SimulatedBooks:
         self.speedup = self.speedup - job.pace / single if self.running else 0.0
 
     def _gone(self, name: str) -> int:
-        del self.unfinished[name]
+        del self._unfinished[name]
         self.promises.pop(name, None)
         row = self.row.pop(name)
         self.version[row] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from fleet.scheduling.model.job_state import JobState
 
@@ -19,12 +19,12 @@ class LossCurves:
     def __init__(self, losses: Mapping[str, tuple[float, ...]]) -> None:
         self._losses = losses
 
-    def show(self, jobs: dict[str, JobState], now: float) -> None:
-        """Give the jobs the losses of the epochs that they have finished by now."""
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that have finished epochs since they were looked at, with the losses of these."""
         if not self._losses:
             return
-        for name, job in jobs.items():
-            curve = self._losses.get(name, ())
+        for job in jobs:
+            curve = self._losses.get(job.name, ())
             finished = int(job.trained_at(now) / job.epoch + _AT_ITS_END) if job.epoch else 0
             if len(job.losses) < min(finished, len(curve)):
-                jobs[name] = job.changed(losses=curve[:finished])
+                yield job.changed(losses=curve[:finished])

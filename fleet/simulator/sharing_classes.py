@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from fleet.scheduling.model.job_state import JobState
 
 _AT_ITS_END = 1e-6  # part of an epoch: a job so near its end has finished it
@@ -29,13 +31,13 @@ class SharingClasses:
         """Samples of its epoch that a job that stands still has trained; 0 where classes have no epochs."""
         return max(0.0, job.trained - job.epochs * job.epoch) if job.name in self._streams else 0.0
 
-    def show(self, jobs: dict[str, JobState], now: float) -> None:
-        """Give the jobs the classes of the epochs at which they are now."""
+    def changed(self, jobs: Iterable[JobState], now: float) -> Iterator[JobState]:
+        """The jobs that are at another epoch than when they were looked at, with the classes of these."""
         if not self._streams:
             return
-        for name, job in jobs.items():
-            stream = self._streams.get(name)
+        for job in jobs:
+            stream = self._streams.get(job.name)
             if stream is not None:
                 finished = int(job.trained_at(now) / job.epoch + _AT_ITS_END)
                 if finished != job.epochs or job.stream == stream:
-                    jobs[name] = job.changed(epochs=finished, stream=f"{stream}/{finished}")
+                    yield job.changed(epochs=finished, stream=f"{stream}/{finished}")

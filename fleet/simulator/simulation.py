@@ -136,8 +136,9 @@ class Simulation:
     def _ask(self, now: float) -> Plan:
         """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
         books = self._books
-        self._loss_curves.show(books.unfinished, now)
-        self._classes.show(books.unfinished, now)
+        for changed in (self._loss_curves.changed, self._classes.changed):
+            for job in changed(books.unfinished.values(), now):
+                books.shown(job)
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._premises.seed, now,
             tuple(self._changed), self._memo, books.free, books.promises, self._premises.margin,
@@ -170,7 +171,7 @@ class Simulation:
         for job in plan.promoted:
             books.pardoned(job, now)
         for job, batch in plan.batches.items():
-            books.unfinished[job] = books.unfinished[job].changed(batch=batch)
+            books.rebatched(job, batch)
             if job in books.running and not self._policy.shares_streams:
                 state = books.unfinished[job]
                 self._go_on(job, state.remaining_at(now), max(now, state.ready))
@@ -193,7 +194,7 @@ class Simulation:
         pace, delay = self._machine.pace(state, devices), self._machine.delay(state, devices)
         books.given(job, devices, now, delay, pace)
         if self._staged is not None:
-            books.unfinished[job] = self._staged.begun(books.unfinished[job], devices)
+            books.shown(self._staged.begun(books.unfinished[job], devices))
         self._enter_end(job)
 
     def _enter_end(self, job: str) -> None:
@@ -226,7 +227,7 @@ class Simulation:
         for jobs in together.values():
             number = next(self._lane_numbers)
             for job in jobs:
-                unfinished[job.name] = job.changed(lane=number)
+                self._books.shown(job.changed(lane=number))
             if len(jobs) > 1:
                 since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
                 readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
@@ -288,11 +289,11 @@ class Simulation:
             name = self._trace.jobs.name[row]
             job = self._books.unfinished[name]
             left = job.remaining - self._staged.lasts(job)
-            self._books.unfinished[name] = self._staged.advanced(job)
+            self._books.shown(self._staged.advanced(job))
             self._go_on(name, left, now)
 
     def _fail(self, failure: int, now: float) -> None:
-        hit = self._books.lost(self._devices_of(failure))
+        hit = self._books.failed(self._devices_of(failure))
         self._take(hit, now)
         self._note(hit)
 

@@ -10,7 +10,7 @@ import yaml
 
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.whole_spec import whole_spec
-from fleet.run.ranks.options import RunOptions
+from fleet.run.ranks.options import ProfileOrder, RunOptions
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.spec import EnsembleSpec, SpecError
 
@@ -79,7 +79,7 @@ def test_a_job_of_the_file_that_was_added_under_its_name_is_refused(options: Run
 
 def test_parts_share_the_jobs_out(options: RunOptions) -> None:
     parts = [
-        names(whole_spec(RunOptions(options.spec, profile=options.spec.with_name("r.json"), part=(n, 2))))
+        names(whole_spec(RunOptions(options.spec, profile=ProfileOrder(options.spec.with_name("r.json"), (n, 2)))))
         for n in (1, 2)
     ]
     assert parts == [["a", "c"], ["b"]]
@@ -87,7 +87,7 @@ def test_parts_share_the_jobs_out(options: RunOptions) -> None:
 
 def test_there_are_no_more_parts_than_jobs(options: RunOptions) -> None:
     with pytest.raises(BadInput, match="--part 1/4: the spec has 3 jobs; make at most 3 parts"):
-        whole_spec(RunOptions(options.spec, profile=options.spec.with_name("r.json"), part=(1, 4)))
+        whole_spec(RunOptions(options.spec, profile=ProfileOrder(options.spec.with_name("r.json"), (1, 4))))
 
 
 def test_a_file_that_is_wrong_says_so(options: RunOptions) -> None:

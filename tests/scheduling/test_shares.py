@@ -8,7 +8,15 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fleet.scheduling.elasticflow.shares import Levels, Timetable, Window, fill, fill_with_restarts, lost, slot_at
+from fleet.scheduling.elasticflow.shares import (
+    Levels,
+    Timetable,
+    Window,
+    fill,
+    fill_with_restarts,
+    missed_by_moves,
+    slot_at,
+)
 from fleet.scheduling.model.rates import RateCurve
 
 CURVE = RateCurve({1: 1.0, 2: 1.5, 4: 2.0}, 4, limit=4)  # ElasticFlow, Figure 4 (a)
@@ -109,10 +117,10 @@ def test_restarts_are_paid_for_with_more_devices() -> None:
     assert window is not None
     numbers = fill_with_restarts(LEVELS, 40.0, window, np.full(4, 4), 2.0, 0)
     assert numbers is not None
-    assert window.work(numbers, LEVELS.rates) >= 40.0 + lost(LEVELS, numbers, 2.0, 0)
+    assert window.work(numbers, LEVELS.rates) >= 40.0 + missed_by_moves(LEVELS, numbers, 2.0, 0)
     assert fill_with_restarts(LEVELS, 79.0, window, np.full(4, 4), 2.0, 0) is None
     held = fill_with_restarts(LEVELS, 80.0, window, np.full(4, 4), 2.0, 3)
-    assert held is not None and lost(LEVELS, held, 2.0, 3) == 0
+    assert held is not None and missed_by_moves(LEVELS, held, 2.0, 3) == 0
 
 
 def test_the_timetable_counts_what_is_promised() -> None:

@@ -29,7 +29,7 @@ def whole_spec(options: RunOptions) -> dict[str, Any]:
                 f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
                 f"{directory.path}; give yours another name"
             )
-    return {**values, "jobs": _part_of([*values["jobs"], *added], options.part)}
+    return {**values, "jobs": _part_of([*values["jobs"], *added], options.profile.part if options.profile else None)}
 
 
 def _part_of(jobs: list[Any], part: tuple[int, int] | None) -> list[Any]:

@@ -13,6 +13,29 @@ REDUCTIONS = ("mpi", "horovod")
 
 
 @dataclass(frozen=True)
+class ProfileOrder:
+    """Only profile, and write the rates to `out`; part: which part of the jobs, of how many, from 1."""
+
+    out: Path
+    part: tuple[int, int] | None = None
+
+    @property
+    def rates(self) -> Path:
+        """Where the rates are written: each part of the jobs has a file of its own."""
+        return self.out if self.part is None else part_name(self.out, *self.part)
+
+    @property
+    def suffix(self) -> str:
+        """Of the name of the run directory."""
+        return "-profile" + (".{}-of-{}".format(*self.part) if self.part else "")
+
+    @property
+    def words(self) -> list[str]:
+        """The options that say the same."""
+        return ["--out", str(self.out), *(["--part", "{}/{}".format(*self.part)] if self.part else [])]
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """What the command line asks for.
 
@@ -22,8 +45,7 @@ class RunOptions:
         out: the run directory; None for runs/NAME.
         rehearse: compute is a wait.
         pretend: trainers of each pretend node, for a rehearsal.
-        profile: only profile, and write the rates there.
-        part: which part of the jobs to profile, of how many, from 1.
+        profile: train nothing.
         reduce: "mpi" or "horovod", what adds gradients in groups of trainers.
     """
 
@@ -32,8 +54,7 @@ class RunOptions:
     out: Path | None = None
     rehearse: bool = False
     pretend: tuple[int, ...] | None = None
-    profile: Path | None = None
-    part: tuple[int, int] | None = None
+    profile: ProfileOrder | None = None
     reduce: str = "mpi"
 
     def check(self) -> None:
@@ -50,28 +71,15 @@ class RunOptions:
     def directory(self, spec: EnsembleSpec) -> Path:
         """The run directory; an offline profile has one of its own, apart from the run's."""
         if self.profile is not None:
-            return Path("runs") / f"{spec.name}-profile{self._suffix}"
+            return Path("runs") / f"{spec.name}{self.profile.suffix}"
         return self.out if self.out is not None else Path("runs") / spec.name
-
-    @property
-    def rates(self) -> Path | None:
-        """Where rates that are profiled are written: each part of the jobs has a file of its own."""
-        if self.profile is None or self.part is None:
-            return self.profile
-        return part_name(self.profile, *self.part)
-
-    @property
-    def _suffix(self) -> str:
-        return ".{}-of-{}".format(*self.part) if self.part else ""
 
     def arguments(self, trainers: int) -> list[str]:
         """The command line that says the same to each rank, with the number of trainers settled."""
         words = ["profile" if self.profile else "run", str(self.spec)]
         for change in (*self.overrides, f"resources.trainers={trainers}"):
             words += ["--set", change]
-        target = self.profile or self.out
-        words += ["--out", str(target)] if target else []
+        words += self.profile.words if self.profile else ["--out", str(self.out)] if self.out else []
         words += ["--reduce", self.reduce] if self.reduce != "mpi" else []
         words += ["--rehearse"] if self.rehearse else []
-        words += ["--part", "{}/{}".format(*self.part)] if self.part else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

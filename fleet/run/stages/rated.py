@@ -77,5 +77,5 @@ def _store(profile: RateProfile, directory: RunDirectory, rank: Rank) -> None:
     if directory.profile.exists():
         profile = RateProfile.read(directory.profile).updated(profile)
     profile.write(directory.profile)
-    if rank.options.rates is not None:
-        profile.write(rank.options.rates)
+    if rank.options.profile is not None:
+        profile.write(rank.options.profile.rates)

@@ -15,7 +15,7 @@ from fleet.scheduling.elasticflow.shares import (
     Window,
     fill,
     fill_with_restarts,
-    lost,
+    missed_by_moves,
     slot_at,
 )
 from fleet.scheduling.model.cluster import Cluster
@@ -46,7 +46,7 @@ class Promises:
         tree: the buddy tree of the cluster.
         claims: by job.
         given: the promises of this plan; None: there are none, and there will be none.
-        owed: jobs that were admitted, but whose promises are lost.
+        owed: jobs that were admitted, but whose promises are broken.
     """
 
     def __init__(self, cluster: Cluster, slot: float) -> None:
@@ -151,7 +151,7 @@ class Promises:
         return True
 
     def mend(self, state: State, capacity: int) -> None:
-        """Keep what promises can be kept where fewer devices are left than are promised; make the lost ones anew."""
+        """Keep what promises can be kept where fewer devices are left than are promised; make the broken ones anew."""
         if self._table.most(slot_at(state.time, self._slot)) > capacity:
             line = [self.claims[name] for _, name in self._line]
             empty = Timetable(self._slot, slot_at(state.time, self._slot))
@@ -184,7 +184,7 @@ class Promises:
             return -math.inf
         busy = max(now, (begin + int((numbers > 0).argmax())) * self._slot)
         paused = max(0.0, now + claim.restart - busy) * claim.levels.rates[int(numbers.max())]
-        needed = job.remaining_at(now) + paused + lost(claim.levels, numbers, claim.restart, after)
+        needed = job.remaining_at(now) + paused + missed_by_moves(claim.levels, numbers, claim.restart, after)
         return window.work(numbers, claim.levels.rates) - needed
 
     def _could(self, claim: Claim, job: JobState, now: float) -> bool:

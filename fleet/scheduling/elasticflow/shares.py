@@ -244,14 +244,14 @@ def fill_with_restarts(
     """
     needed = work
     while (numbers := fill(levels, needed, window, free)) is not None:
-        missing = work + lost(levels, numbers, restart, held) - window.work(numbers, levels.rates)
+        missing = work + missed_by_moves(levels, numbers, restart, held) - window.work(numbers, levels.rates)
         if missing <= 0:
             return numbers
         needed += missing
     return None
 
 
-def lost(levels: Levels, numbers: LevelNumbers, restart: float, held: int) -> float:
+def missed_by_moves(levels: Levels, numbers: LevelNumbers, restart: float, held: int) -> float:
     """Samples that a job cannot train while it moves to these levels, at most."""
     before = np.concatenate(([held], numbers[:-1]))
     moves = int(np.count_nonzero((numbers != before) & (numbers > 0)))
