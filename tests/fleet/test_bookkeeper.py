@@ -140,7 +140,7 @@ def test_the_next_session_tries_failed_jobs_again_on_all_devices(keeper: Bookkee
     keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="no", traceback="")
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    assert not fresh.running and not fresh.lost
+    assert not fresh.running and not fresh.lost_devices
     assert [job.status for job in fresh.unfinished] == ["pending", "pending"]
     assert fresh.jobs["b"].error is None and fresh.jobs["b"].batch == 8 and fresh.jobs["b"].batches is None
     assert fresh.jobs["a"].epoch == 1 and fresh.jobs["a"].state.losses == (1.1,)
