@@ -83,7 +83,7 @@ class _Session:
         first: when a group was first told to form, seconds since then.
         ended: when the run had ended, seconds since then; None if it was killed.
         by_itself: whether it stopped because it had read when its allocation ends, or was done.
-        steps: that were trained in it, by job.
+        steps: how many were trained in it, by job.
     """
 
     began: float

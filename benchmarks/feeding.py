@@ -42,7 +42,7 @@ class Cost:
     Attributes:
         cpu: processor seconds of an image for a network, over all processes.
         wall: seconds of the epoch.
-        images: that reached every network.
+        images: how many reached every network.
     """
 
     cpu: float

@@ -79,7 +79,7 @@ class _Hang:
         kind: who hung, and how.
         delay: seconds from the set time until its name and place were read; infinite: they never were.
         ended: seconds from the hang to the end of the run and all its ranks; 0: it did not end.
-        output: of the run.
+        output: what the run wrote.
     """
 
     kind: str

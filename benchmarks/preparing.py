@@ -39,7 +39,7 @@ class BareLoop:
     It fills one batch again and again, and takes the pictures in the order in which the preprocessor does.
 
     Args:
-        path: of the pictures.
+        path: where the pictures lie.
         reads: read each picture's bytes from the file; otherwise they are in memory.
     """
 

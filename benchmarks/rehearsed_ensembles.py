@@ -110,7 +110,7 @@ def simulated_seconds(networks: Sequence[Network], devices: int, name: str, form
     Args:
         networks: all arrive at once and share their samples.
         devices: a multiple of `DEVICES_PER_NODE`.
-        name: of the policy.
+        name: the policy's.
         forming: seconds that it costs to form a group, first or anew.
     """
     curves = {each.name: RateCurve(each.rates, DEVICES_PER_NODE, workers=VIRTUAL_WORKERS) for each in networks}

@@ -29,7 +29,7 @@ class Memory:
     """Bytes on a node.
 
     Attributes:
-        ring: of the samples that all share.
+        ring: holds the samples that all share.
         private: the most that one network held of its own while it read, in batches.
     """
 

@@ -94,7 +94,7 @@ class Outcome:
 
     Attributes:
         nodes: how many there were.
-        data_bytes: of all samples, as they lie in a ring.
+        data_bytes: what all samples need as they lie in a ring.
         digests: what each rank read, as a hash.
         samples_made: by all preprocessors.
         times_decoded: how often a sample was decoded -> how many samples.

@@ -80,7 +80,7 @@ def running(
 ) -> Iterator[Way]:
     """Start the processes of a way and let them do their first step, which warms up; end them.
 
-    commands: of the processes, given the folder of the pipes. members: how many of them, or of their ranks, take part.
+    commands: what starts them, given the folder of the pipes. members: how many of them, or their ranks, take part.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

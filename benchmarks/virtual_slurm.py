@@ -114,7 +114,7 @@ class VirtualSlurm:
         return int(self._of(job, "Restarts"))
 
     def exit_code(self, job: str) -> int:
-        """Of its script."""
+        """What its script ended with."""
         return int(self._of(job, "ExitCode").partition(":")[0])
 
     def wait(self, job: str, *states: str, seconds: float = 300.0, poll: float = POLL_SECONDS) -> str:
@@ -178,7 +178,7 @@ def virtual_slurm(nodes: int, cpus: int = 4, gpus: int = 0, node_timeout: int = 
     """Make a cluster of nodes h1, h2 ... and take it away at the end, with all that runs on it.
 
     Args:
-        cpus, gpus: that Slurm believes each node to have.
+        cpus, gpus: what Slurm believes each node to have.
         node_timeout: seconds after which Slurm gives a silent node up.
 
     Raises:

@@ -28,7 +28,7 @@ COUNTS = {"cpu": (1, 2, 4, 8), "gpu": (1, 2, 4, 8, 16)}
 BATCH = {"cpu": 16, "gpu": 128}
 NETWORK = "resnet"
 MOST_GROWTH = 1.05
-"""Of a GPU's memory from 1 worker to the most."""
+"""The most that a GPU's memory may grow by from 1 worker to the most."""
 
 Figures = dict[str, Any]
 

@@ -32,7 +32,7 @@ THEIRS: dict[str, tuple[float, dict[str, Any]]] = {
 }
 """Deadline ratios of the authors' program on 195job, in slots of 240 s."""
 CHRONUS = 0.749 / 1.62
-"""Of the paper's Figure 6b: ElasticFlow's ratio over the gain that it reports."""
+"""The paper's Figure 6b: ElasticFlow's ratio over the gain that it reports."""
 RESTART = 30.0
 """Seconds of a restart, where they cost something."""
 

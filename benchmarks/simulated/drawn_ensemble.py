@@ -32,16 +32,16 @@ class Ensemble:
     Attributes:
         networks: how many.
         slowest, fastest: samples/s on one device.
-        families: of networks, equally many in each: those whose rates are near each other.
-        width: of a family, as a part of the way from one to the next; 1: there are no families.
-        shape: of the rates; below 1 more networks are fast, above 1 more are slow.
+        families: groups of equally many networks whose rates are near each other.
+        width: a family's, as a part of the way from one to the next; 1: there are no families.
+        shape: how the rates are spread; below 1 more networks are fast, above 1 more are slow.
         tie: exponent of the rate in the epochs.
         efficiency: mean q.
         efficiency_spread: half the width of the interval from which q is drawn.
         falls: whether r(m) falls past its peak, as the formula has it; or stays there.
         stride: epochs are multiples of it: networks converge where a schedule lowers the learning rate.
         seconds, deviation: mean and standard deviation of the times on one device (Table 3).
-        samples: of an epoch (Caltech256).
+        samples: how many an epoch has (Caltech256).
 
     Raises:
         ValueError: a number that makes no ensemble.

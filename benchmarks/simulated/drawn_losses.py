@@ -24,7 +24,7 @@ def flat_after(losses: Floats) -> Floats:
     """The epoch, from 1, at which each curve is flat: 5 epochs lowered the best by less than 1 % of what it fell.
 
     Args:
-        losses: of all epochs; shape (..., epochs).
+        losses: one an epoch; shape (..., epochs).
 
     Returns:
         Infinite where a curve falls to its end; shape (...).

@@ -32,7 +32,7 @@ SLOT = 60.0
 START = 20.0
 """Seconds before a job's first step there; later moves cost nothing."""
 BATCH_SHARE = 0.05
-"""Of a mini-batch's time: the artifact interpolates between batch sizes, and the logs that it reads are not published.
+"""A part of a mini-batch's time: the artifact interpolates between batch sizes; the logs it reads are not published.
 
 From 0 to 0.1 YARN-CS, in which EasyScale has no part, is within 5 % of its figures; this is the middle. Times that are
 proportional to the batch end it at 12,720 s instead of 16,560 s.

@@ -46,7 +46,7 @@ class Tried:
 
     Attributes:
         seconds: total time by method; of shape (sizes,).
-        flotillas: of FLEET-G; of shape (sizes,).
+        flotillas: how many FLEET-G formed; shape (sizes,).
         lengths: mean and standard deviation of how long a network runs on 80 GPUs, by method, seconds.
     """
 

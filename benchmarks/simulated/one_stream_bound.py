@@ -22,9 +22,9 @@ def one_stream_bound(jobs: Sequence[JobState], samples: Floats, devices: int, st
     bound, and the best is taken. The paces at which a device less is enough are the only ones that matter.
 
     Args:
-        samples: that each job has still to train; shape (jobs,).
+        samples: what each job has still to train; shape (jobs,).
         devices: M.
-        steps: of the search.
+        steps: how many the search takes.
     """
     rows = [job.rate.rising(min(job.limit, devices)) for job in jobs]
     paces = np.unique(np.concatenate([rates for _, rates in rows]))

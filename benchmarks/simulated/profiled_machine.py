@@ -21,7 +21,7 @@ class ProfiledMachine:
     Args:
         cluster: nodes and devices.
         profiles: by model.
-        costs: of moves; None: they cost nothing, as in the paper's simulator.
+        costs: what moves cost; None: nothing, as in the paper's simulator.
     """
 
     def __init__(self, cluster: Cluster, profiles: Mapping[str, BatchProfile], costs: Costs | None = None) -> None:

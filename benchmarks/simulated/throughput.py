@@ -63,7 +63,7 @@ class Choice:
     """What the paper leaves open, or advises beside what it measured.
 
     Attributes:
-        parameters: of the policy.
+        parameters: the policy's.
         network: how many times as fast as theirs devices exchange weights.
         fits: how many times as many samples as assumed fit on a device.
         restart: seconds that a move costs.

@@ -32,8 +32,8 @@ class _Coming:
 
     Attributes:
         devices: job -> those that it gets.
-        lanes: of them, who reads together.
-        batches: of them, who has another batch than its own.
+        lanes: who of them reads together.
+        batches: who of them has another batch than its own.
         keys: what the journal says of the plan.
     """
 

@@ -28,7 +28,7 @@ class Crew:
         mailbox: the coordinator's.
         cluster: the cluster map.
         writers: how many of the preprocessors fill the rings.
-        failure: of a thread of this process; looked at while waiting, and raised.
+        failure: what ended a thread of this process; looked at while waiting, and raised.
         now_lost: the ranks that are known to be lost.
     """
 

@@ -25,7 +25,7 @@ class JobRecord:
     Attributes:
         state: what it asks for, and where it stood when that was last known.
         stream: its data set and seed; with the epoch, they decide who can share its samples.
-        samples: that it trains until its last epoch ends; infinite: not known.
+        samples: what it trains until its last epoch ends; infinite: not known.
         step: inside the epoch.
         metrics: metrics of its last epoch.
         checkpoint: path of its last one.

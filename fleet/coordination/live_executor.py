@@ -36,7 +36,7 @@ class LiveExecutor:
 
     Args:
         crew: the ranks.
-        lanes: of their rings.
+        lanes: those of their rings.
         next_tag: fresh tags for groups.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.

@@ -16,7 +16,7 @@ class RunningGroup:
     Attributes:
         devices, members: theirs, and their ranks, the master first.
         lane: number of the one that they read.
-        words: of those who have left.
+        words: what those said who have left.
     """
 
     devices: tuple[int, ...]

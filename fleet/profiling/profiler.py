@@ -86,7 +86,7 @@ class Profiler:
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
-        effort: of one measurement.
+        effort: what one measurement costs.
         waiting: for words of other ranks.
         next_tag: gives fresh tags for groups.
         is_late: told how many seconds a measurement takes at most, says whether there is no time for another one.

@@ -47,7 +47,7 @@ class Batches:
         self.tell(SetBatch(job, size))
 
     def fingerprint(self, job: str, batch_size: int, device: str) -> str:
-        """That of the job with another batch size of each virtual worker."""
+        """The fingerprint of the job with another batch size of each virtual worker."""
         return self.rank.runtime.with_batch(job, batch_size).fingerprint(job, device)
 
     def idle(self, jobs: Iterable[Job]) -> list[Job]:

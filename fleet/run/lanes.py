@@ -58,7 +58,7 @@ class LaneBook:
 
     Args:
         rank: whose runtime tells of jobs and data.
-        ring: of every node.
+        ring: the plan of every node's.
     """
 
     def __init__(self, rank: Rank, ring: RingPlan) -> None:

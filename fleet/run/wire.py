@@ -19,7 +19,7 @@ class Wire:
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
-        failure: of the thread that makes samples on this rank; None as long as there is none.
+        failure: what ended the thread that makes samples on this rank; None as long as there is none.
     """
 
     def __init__(self, mailbox: Mailbox, cluster: ClusterMap, failure: Callable[[], BaseException | None]) -> None:

@@ -18,7 +18,7 @@ class Reader(NamedTuple):
 
     Attributes:
         rate: samples/s that it could read.
-        samples: that it still reads.
+        samples: what it still reads.
         ahead: samples that lie between the first of the lane and the first that it needs.
     """
 

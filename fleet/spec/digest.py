@@ -66,8 +66,8 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Dif
     """What differs between two specs as mappings, by path; jobs are matched by name.
 
     Args:
-        first: of ``to_mapping``, or of ``results_mapping``.
-        second: of the same.
+        first: what ``to_mapping`` or ``results_mapping`` gave.
+        second: what the same gave for another spec.
     """
     return tuple(_differences(_jobs_by_name(first), _jobs_by_name(second), ()))
 

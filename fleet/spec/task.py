@@ -26,9 +26,9 @@ class SpecTask:
     """What one job trains: built from its entry in the spec, or around its task class.
 
     Attributes:
-        name: of the job.
+        name: the job's name.
         batch_size: samples of one virtual worker in a step.
-        seed: of the job.
+        seed: the job's seed.
         accumulate, autocast, clip_norm, clip_value: what it asks of a step, None where nothing.
     """
 

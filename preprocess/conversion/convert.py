@@ -46,7 +46,7 @@ class ConvertedSplit:
 
     Attributes:
         name: "train" or "held_out".
-        samples: that it holds.
+        samples: how many it holds.
         bytes: size of its samples.
         encoding: how they are stored: files, png, jpeg or decoded.
         classes: names of the classes, or None.

@@ -19,7 +19,7 @@ class Verification:
     """The findings in a file.
 
     Attributes:
-        samples: that were looked at.
+        samples: how many were looked at.
         damage: the parts that are not as they were written, in words; empty if the file is whole.
     """
 

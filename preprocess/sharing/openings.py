@@ -18,7 +18,7 @@ class Openings:
     Args:
         ring: its lanes are given out.
         dataset: what they carry.
-        samples: that a lane holds.
+        samples: how many a lane holds.
     """
 
     def __init__(self, ring: Ring, dataset: Dataset, samples: int) -> None:

@@ -32,7 +32,7 @@ def agreed_layout(
 
     Args:
         names, parameters: those that are trained.
-        uses: of each of this member's virtual workers, which parameters it gave a gradient.
+        uses: which parameters each of this member's virtual workers gave a gradient.
         order: in which order virtual worker 0's gradients became whole; the master's is taken.
         step: its number in the job; at D0 a job has a first step after each restart.
 
@@ -57,7 +57,7 @@ def check_uses(
 
     Args:
         names: the parameters'.
-        uses: of each worker, which parameters it gave a gradient at `step`.
+        uses: which parameters each worker gave a gradient at `step`.
         expected: which of them virtual worker 0 gave one in step 0.
     """
     for worker, use in enumerate(uses, first):

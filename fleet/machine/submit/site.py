@@ -24,8 +24,8 @@ class Site(BaseModel):
     Attributes:
         scheduler: whose script it gets.
         title: for people.
-        gpus: of a node; None where it is not known.
-        cores: of a node, those that jobs may use; None where it is not known.
+        gpus: how many a node has; None where it is not known.
+        cores: how many of a node's jobs may use; None where it is not known.
         launch: options of the program that starts ranks.
         directives: further lines for the scheduler, without their mark.
         setup: lines of the script before the run.

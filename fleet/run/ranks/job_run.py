@@ -50,7 +50,7 @@ class Line:
         tell: sends a message there.
         asked: the next message for this rank, or None; masters look for a StopGroup there.
         moves: called for each step: this member is not stuck.
-        ranks: of the run; the more there are, the less often each tells of its progress.
+        ranks: how many the run has; the more there are, the less often each tells of its progress.
     """
 
     tell: Callable[[Message], None]

@@ -26,7 +26,7 @@ class ProfileOrder:
 
     @property
     def suffix(self) -> str:
-        """Of the name of the run directory."""
+        """What the run directory's name ends with."""
         return "-profile" + (".{}-of-{}".format(*self.part) if self.part else "")
 
     @property

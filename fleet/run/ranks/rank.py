@@ -120,7 +120,7 @@ class Rank:
         return NodeMap(tuple(place.rank for place in makers), places, receivers)
 
     def watchdog(self) -> Watchdog:
-        """Of the thread that enters it."""
+        """Returns what watches the thread that enters it."""
         seat = self.ties.board.seat(self.seat, self.number)
         return Watchdog(self.number, self.directory.stacks, self.runtime.timeout, seat)
 

@@ -28,9 +28,9 @@ class Books:
     """What a session keeps account of.
 
     Attributes:
-        keeper: of the ledger and the journal.
-        skipped: of samples that could not be made.
-        batches: that the policy chose.
+        keeper: keeps the ledger and the journal.
+        skipped: tells the samples that could not be made.
+        batches: what the policy chose.
         found: where jobs stood by their checkpoints when the session began; those that were done are left out.
     """
 
@@ -41,7 +41,7 @@ class Books:
 
     @property
     def ledger(self) -> Ledger:
-        """Of jobs, devices and rounds."""
+        """The account of jobs, devices and rounds."""
         return self.keeper.ledger
 
 

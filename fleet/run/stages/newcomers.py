@@ -41,7 +41,7 @@ class Newcomers:
 
     Args:
         opened: the run, whose books and ranks learn of them.
-        ring: of every node; what it cannot carry is refused.
+        ring: the plan of every node's; what it cannot carry is refused.
     """
 
     def __init__(self, opened: Opened, ring: RingPlan) -> None:

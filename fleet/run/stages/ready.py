@@ -20,8 +20,8 @@ class Ready:
 
     Attributes:
         rank: this one.
-        directory: of the run; locked.
-        sizes: of the jobs, by name; those of newcomers are added.
+        directory: the run's; it is locked.
+        sizes: by the names of the jobs; those of newcomers are added.
         known: rates that need not be measured.
     """
 

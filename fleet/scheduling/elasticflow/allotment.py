@@ -51,7 +51,7 @@ def allot(book: Promises, state: State, slot: int, available: int) -> Allotment:
     Args:
         book: the promises, which fit into `available` together.
         state: as the policy sees it.
-        slot: that has begun.
+        slot: the one that has begun.
         available: devices that can be given.
     """
     left, restarts = available, False

@@ -209,7 +209,7 @@ def fill(levels: Levels, work: float, window: Window, free: Counts) -> LevelNumb
     those who come.
 
     Args:
-        levels: that the job may have.
+        levels: those that the job may have.
         work: samples, above 0.
         window: until its deadline.
         free: devices by slot of the window.

@@ -25,8 +25,8 @@ class Quota(Protocol):
         """Why it is not admitted; empty if it is. The same answer for the same state.
 
         Args:
-            job: that can be admitted.
-            device_seconds: that would be set aside for it.
+            job: one that can be admitted.
+            device_seconds: what would be set aside for it.
             state: as the policy sees it.
         """
         ...

@@ -15,7 +15,7 @@ class FreeProfile:
 
     Args:
         now: where time begins, seconds since the run began.
-        devices: that are free for ever.
+        devices: the number that are free for ever.
     """
 
     def __init__(self, now: float, devices: int) -> None:

@@ -16,7 +16,7 @@ class Guarantees:
         demands: the demands of the jobs whose deadlines were promised.
         promised: job -> its reservation so far, to be kept where it still holds.
         now: seconds since the run began.
-        devices: that work.
+        devices: the number that work.
     """
 
     def __init__(

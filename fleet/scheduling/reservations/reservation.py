@@ -22,7 +22,7 @@ class Demand:
 
     Attributes:
         name: the job's name.
-        samples: that it must still train.
+        samples: what it must still train.
         deadline: seconds since the run began.
         levels: its speeds.
         restart: seconds that getting other devices costs.

@@ -17,7 +17,7 @@ def expected_end(jobs: Sequence[JobState], samples: Floats, counts: Counts, devi
     sum of the device-seconds / M + the longest of those that wait.
 
     Args:
-        samples: that each job has still to train; shape (jobs,).
+        samples: what each job has still to train; shape (jobs,).
         counts: devices of each from now on, 0: it waits.
         devices: M.
     """

@@ -42,7 +42,7 @@ class BatchSurface:
     """T(b, k) = b / t(b, k), samples/s; a `Scaling`. t lies on the straight line between the measured batches.
 
     Attributes:
-        batches: that were measured, ascending.
+        batches: those that were measured, ascending.
         seconds: t(b, k), of a step with each of them on k = 1, 2, ... devices; shape (batches, devices).
     """
 

@@ -13,7 +13,7 @@ class TraceJob:
     Attributes:
         name: unique in the trace.
         arrival: seconds since the first arrival of the trace.
-        devices: that it asks for: the size of its gang, where it is not elastic.
+        devices: how many it asks for: the size of its gang, where it is not elastic.
         model: the application; a table of rates knows it by this name.
         batch_size: samples of one step of the whole job.
         work: steps at that batch size.

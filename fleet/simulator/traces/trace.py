@@ -18,7 +18,7 @@ class Trace:
 
     Attributes:
         jobs: a sequence of `TraceJob`, and the same as columns.
-        file: that it was read from, as the user named it; empty if it was made.
+        file: where it was read from, as the user named it; empty if it was made.
         format: name of the file's format.
         offset: what the file counts from its own origin to the first arrival, seconds: added to `arrival` and
             `deadline` of a job it gives the file's numbers.
