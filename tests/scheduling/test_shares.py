@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fleet.scheduling.elasticflow import shares
 from fleet.scheduling.elasticflow.shares import (
     Levels,
     Timetable,
@@ -110,6 +112,17 @@ def test_no_levels_under_the_same_ceiling_need_fewer_devices(free: list[int], wo
     least = min(sum(LEVELS.counts[i] for i in x) for x in enough)
     # The latest slots at the highest level may be a slot's rounding above the least.
     assert LEVELS.devices[numbers].sum() <= least + LEVELS.counts[top] - LEVELS.counts[top - 1]
+
+
+def test_a_last_slot_of_microseconds_is_filled_in_a_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives next to nothing; to add no more than that at each attempt took millions of them."""
+    attempts = []
+    monkeypatch.setattr(shares, "fill", lambda *given: attempts.append(given) or fill(*given))
+    window = Window(first=2, last=77, head=10.0, tail=9.999998239999968, slot=10.0)
+    levels = Levels.of(RateCurve({1: 64.0, 2: 96.0, 4: 112.0}, 5), 4, 5)
+    numbers = fill_with_restarts(levels, 6080.0, window, np.full(76, 5), 5.0, 0)
+    assert numbers is not None and len(attempts) < 5
+    assert window.work(numbers, levels.rates) >= 6080.0 + missed_by_moves(levels, numbers, 5.0, 0)
 
 
 def test_restarts_are_paid_for_with_more_devices() -> None:

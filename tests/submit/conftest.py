@@ -13,6 +13,9 @@ import pytest
 
 from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
 from tests.run.support.processes import MPIEXEC, Ended, run
+from tests.warm.starting import nursery, started_cold
+
+__all__ = ["nursery", "started_cold"]
 
 HERE = Path(__file__).parent
 PROGRAMS = ("bsub", "jsrun", "qsub", "mpiexec", "flux")

@@ -6,18 +6,20 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 60.0
 PYTHON_PATH = f"{Path(__file__).with_name('start')}{os.pathsep}{ROOT}"
 
 
 @pytest.fixture(autouse=True, scope="session")
 def nursery() -> Iterator[None]:
-    """Processes that start with PYTHON_PATH are forked; those that start before the nursery is ready are not."""
+    """Processes that start with PYTHON_PATH are forked, unless the nursery is not ready after a while."""
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
@@ -26,6 +28,9 @@ def nursery() -> Iterator[None]:
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=python, cwd=ROOT) as process:
             before = dict(os.environ)
             os.environ |= {"FLEET_WARM": path, "PYTHONPATH": PYTHON_PATH}
+            deadline = time.monotonic() + READY_SECONDS
+            while not Path(path).exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
             yield
             os.environ.clear()
             os.environ.update(before)

@@ -244,10 +244,11 @@ def fill_with_restarts(
     """
     needed = work
     while (numbers := fill(levels, needed, window, free)) is not None:
-        missing = work + missed_by_moves(levels, numbers, restart, held) - window.work(numbers, levels.rates)
+        whole = work + missed_by_moves(levels, numbers, restart, held)
+        missing = whole - window.work(numbers, levels.rates)
         if missing <= 0:
             return numbers
-        needed += missing
+        needed = max(needed + missing, whole)  # whole slots may give more than `needed`
     return None
 
 
