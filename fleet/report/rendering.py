@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from importlib.resources import files
 from statistics import fmean, pstdev
@@ -12,6 +11,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from fleet.report import wording
+from fleet.run_directory.strict_json import strict_json
 
 
 def page_environment() -> Environment:
@@ -46,7 +46,7 @@ def plotly() -> Markup:
 
 def script_json(value: Any) -> Markup:
     """JSON that may stand inside a script element; numbers that are not finite become null."""
-    text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+    text = strict_json(value, separators=(",", ":"))
     for character in "<>&'":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
@@ -54,11 +54,3 @@ def script_json(value: Any) -> Markup:
 
 def _template(name: str) -> str:
     return (files("fleet.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from fleet.run_directory.strict_json import strict_json
 from fleet.run_directory.whole_files import write_whole
 
 
@@ -70,5 +70,5 @@ class RunDirectory:
             ) from error
 
     def write_run_json(self, content: Mapping[str, Any]) -> None:
-        """Replace run.json by `content`, whole or not at all."""
-        write_whole(self.run_json, json.dumps(content, indent=1))
+        """Replace run.json by `content`, whole or not at all; what is not finite is null there."""
+        write_whole(self.run_json, strict_json(content, indent=1))

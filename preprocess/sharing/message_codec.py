@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Generic, TypeVar
@@ -22,9 +23,10 @@ class MessageCodec(Generic[M]):
         self._kinds = {kind.__name__: kind for kind in kinds}
 
     def encode(self, message: M) -> bytes:
-        """Return the message as UTF-8."""
+        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes a question mark."""
         name = type(message).__name__
-        return name.encode() + b"\n" + self._adapters[name].dump_json(message)
+        fields = json.dumps(self._adapters[name].dump_python(message, mode="json"), ensure_ascii=False)
+        return name.encode() + b"\n" + fields.encode(errors="replace")
 
     def decode(self, text: bytes) -> M:
         """Return the message that `text` holds.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -13,6 +14,7 @@ from preprocess.sharing.message_codec import MessageCodec
 class Pairs:
     values: tuple[tuple[int, ...], ...]
     text: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,22 @@ CODEC: MessageCodec[Pairs | Nothing] = MessageCodec((Pairs, Nothing))
 @pytest.mark.parametrize("message", [Pairs(((1, 2), ()), "two\nlines"), Nothing()])
 def test_a_message_comes_back(message: Pairs | Nothing) -> None:
     assert CODEC.decode(CODEC.encode(message)) == message
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e300])
+def test_any_number_comes_back(value: float) -> None:
+    message = Pairs((), numbers={"test_loss": value})
+    assert CODEC.decode(CODEC.encode(message)) == message
+
+
+def test_what_is_no_number_comes_back_as_that() -> None:
+    found = CODEC.decode(CODEC.encode(Pairs((), numbers={"test_loss": math.nan})))
+    assert isinstance(found, Pairs) and math.isnan(found.numbers["test_loss"])
+
+
+def test_half_a_surrogate_pair_is_a_question_mark() -> None:
+    """Python has such text for names of files that are no UTF-8."""
+    assert CODEC.decode(CODEC.encode(Pairs((), "p\udcffx"))) == Pairs((), "p?x")
 
 
 @pytest.mark.parametrize(
