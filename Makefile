@@ -14,7 +14,7 @@ ALONE := $(addprefix tests/,gpu slurm)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv horovod demo test test-all test-equality chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-all test-equality faults chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ test-all: venv  ## every test
 
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	$(PYTEST) tests/trainers/equality
+
+faults: venv  ## networks that go wrong in every way and phase, beside healthy ones (half an hour)
+	$(PYTEST) tests/faults
 
 chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)
 	$(BIN)/python -m benchmarks chaos

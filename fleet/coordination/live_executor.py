@@ -67,6 +67,8 @@ class LiveExecutor:
         names = [start.job for start in batch]
         self._save(job for job in self._held if job not in names)
         self._await_saved(names)
+        ended = {event.job for event in self._waiting if isinstance(event, GroupEnded)}
+        batch = tuple(start for start in batch if start.job not in ended)  # else they could not be saved: they failed
         moved = {start.job for start in batch if self._move(start)}
         started = []
         for start, lane in self._lanes.open_for(batch, share):
@@ -154,7 +156,9 @@ class LiveExecutor:
             raise RunError(f"job {word.job}, rank {word.rank}: {word.error}")
         if word.rank in self._crew.lost and word.why != "lost":
             return None  # its last word came after it was found to be lost
-        group = self._groups[word.job]
+        group = self._groups.get(word.job)
+        if group is None:
+            return self._unsaved(word)
         group.words.setdefault(word.rank, word)  # it may have left before it was lost
         if not group.is_gone:
             return None
@@ -164,6 +168,12 @@ class LiveExecutor:
             self._held[word.job] = group.members
         self._hand_over()
         return group.verdict(bool(self._crew.lost))
+
+    def _unsaved(self, word: Left) -> GroupEnded | None:
+        """A job that waits in memory could not be written down; the first of its ranks' words counts."""
+        if self._saving.pop(word.job, None) is None:
+            return None
+        return RunningGroup((), (word.rank,), 0, {word.rank: word}).verdict(bool(self._crew.lost))
 
     def _lose(self, places: list[Place]) -> Iterator[Event]:
         """Take lost ranks out of all that is under way; their groups' other members find out by themselves."""

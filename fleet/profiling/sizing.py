@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fleet.spec.no_exit import no_exit
 from preprocess import SampleLayout
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
@@ -60,14 +61,15 @@ class _SavedBytes:
 
 def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
-    with torch.device("meta"):
+    with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
     saved, operations = _SavedBytes(), None
     optimizer = task.optimizer(model)
     try:
-        operations = _run_once(task, model, layout, saved) / task.batch_size
-        optimizer.step()
-    except Exception:
+        with no_exit():
+            operations = _run_once(task, model, layout, saved) / task.batch_size
+            optimizer.step()
+    except (Exception, SystemExit):
         operations = None
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),

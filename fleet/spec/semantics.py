@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
+from fleet.spec.no_exit import no_exit
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 
 _DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
@@ -29,7 +30,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.references import importable
 
-    with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state():
+    with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state(), no_exit():
         problems = [
             *_resource_problems(spec),
             *_policy_problems(spec),

@@ -23,7 +23,7 @@ class MessageCodec(Generic[M]):
         self._kinds = {kind.__name__: kind for kind in kinds}
 
     def encode(self, message: M) -> bytes:
-        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes a question mark."""
+        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes "?"."""
         name = type(message).__name__
         fields = json.dumps(self._adapters[name].dump_python(message, mode="json"), ensure_ascii=False)
         return name.encode() + b"\n" + fields.encode(errors="replace")

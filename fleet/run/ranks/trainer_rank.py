@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,12 +30,14 @@ from fleet.coordination.protocol import (
     StartGroup,
 )
 from fleet.profiling.measure import measure
+from fleet.run.ranks.failure import failed
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job
+from fleet.spec.no_exit import no_exit
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
@@ -75,7 +76,7 @@ class TrainerRank:
         self._heard = time.monotonic()
         self._fatal = ""  # why the run must end, as rank 0 was told
         self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
-        self._unmoved: dict[str, Exception] = {}  # why a job did not come
+        self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
 
     def run(self) -> int:
@@ -134,7 +135,8 @@ class TrainerRank:
     def _serve(self, job: str, work: Callable[[], Left]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         try:
-            word = work()
+            with no_exit():
+                word = work()
         except RunError:
             raise
         except PeerFailed as error:
@@ -142,12 +144,14 @@ class TrainerRank:
         except WriterLost as error:
             goes_on = survives_losses()
             word = Left(job, 0, "lost" if goes_on else "failed", error=self._no_samples(error), fatal=not goes_on)
-        except (CheckpointError, HorovodHangs) as error:
+        except CheckpointError as error:
+            word = replace(failed(job, error, _is_disk(error)), error=str(error))
+        except HorovodHangs as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
         except (RingTimeout, FeedTimeout) as error:
             word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
-        except Exception as error:
-            word = Left(job, 0, "failed", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        except BaseException as error:
+            word = failed(job, error)
         self._free_memory()
         self._tell(replace(word, rank=self._rank.number))
         self._fatal = word.error if word.fatal else ""
@@ -167,26 +171,27 @@ class TrainerRank:
         self._unmoved.pop(order.job, None)
         trainer = self._held.pop(order.job, None)
         try:
-            if trainer is None:
-                trainer = self._trainer(order.job, joining(order.new, self._rank.number))
-            if resize(trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout):
-                self._held[order.job] = trainer
-        except Exception as error:
+            with no_exit():
+                if trainer is None:
+                    trainer = self._trainer(order.job, joining(order.new, self._rank.number))
+                if resize(trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout):
+                    self._held[order.job] = trainer
+        except BaseException as error:
             self._unmoved[order.job] = error
         self._move_seconds[order.job] = time.perf_counter() - begin
 
     def _save(self, order: SaveJob) -> None:
-        """Write down a job that is in memory alone; where that fails, the run goes back to the checkpoint before."""
+        """Write down a job that is in memory alone; where its own code fails at that, the job has failed."""
         try:
             trainer = self._held.pop(order.job)
-            with trainer.group:
+            with no_exit(), trainer.group:
                 written = save(order.job, trainer, self._saving(order.job))
             if written is not None:
                 self._tell(written)
-        except Exception as error:
-            word = Left(order.job, self._rank.number, "failed", error=f"{type(error).__name__}: {error}", fatal=True)
-            self._tell(replace(word, traceback=traceback.format_exc()))
-            self._fatal = word.error
+        except BaseException as error:
+            word = failed(order.job, error, fatal=isinstance(error, CheckpointError) and _is_disk(error))
+            self._tell(replace(word, rank=self._rank.number))
+            self._fatal = word.error if word.fatal else ""
 
     def _train(self, order: StartGroup) -> Left:
         begin = time.perf_counter()
@@ -301,3 +306,8 @@ class TrainerRank:
 
     def _tell(self, message: Message) -> None:
         self._mailbox.send(0, TO_COORDINATOR, message)
+
+
+def _is_disk(error: CheckpointError) -> bool:
+    """Whether a checkpoint fails for a reason that every job will meet; else it is what this job wants to save."""
+    return isinstance(error.__cause__, OSError)

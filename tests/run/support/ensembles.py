@@ -133,7 +133,12 @@ class RunFolder:
     @property
     def summary(self) -> dict[str, Any]:
         """run.json."""
-        return json.loads((self.path / "run.json").read_text())  # type: ignore[no-any-return]
+        return json.loads(self.run_json)  # type: ignore[no-any-return]
+
+    @property
+    def run_json(self) -> str:
+        """Its text."""
+        return (self.path / "run.json").read_text()
 
     @property
     def journal(self) -> list[dict[str, Any]]:

@@ -1,0 +1,96 @@
+"""Networks that go wrong, each in one way and phase: each costs itself alone, and two healthy ones keep their bits."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from tests.faults.conftest import HEALTHY, beside, going_wrong
+from tests.run.support.bits import assert_same_bits, final_states
+from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.processes import run
+
+SAYS = {
+    "raise": "RuntimeError: the hull leaks",
+    "surrogate": "RuntimeError: there is no file p?x",
+    "unprintable": "Unprintable",
+    "memory": "MemoryError: no room for the cargo",
+    "exit": "SystemExit: 3",
+    "exit at once": "its code called os._exit(3)",
+    "nan": "Diverged",
+    "inf": "Diverged",
+    "huge": "Diverged",
+    "strange": "holds a object, which a checkpoint cannot hold",
+    "crash": "Segmentation fault",
+    "abort": "Aborted",
+    "kill": "killed",
+    "hang": "has said nothing",
+}
+
+
+RAISING = ("raise", "surrogate", "unprintable", "memory", "exit", "exit at once")
+ENDING = ("crash", "abort", "kill", "hang")
+NUMBERS = ("nan", "inf", "huge")
+PHASES = ("build", "profile", "step", "last step", "evaluation", "metric", "schedule", "checkpoint", "move")
+TOLD = ("evaluation", "metric")  # phases in which a number is told as what it is
+CASES = [
+    *product((*RAISING, *ENDING), PHASES),
+    *product(NUMBERS, ("step", "last step", "schedule", *TOLD)),
+    ("strange", "checkpoint"),
+]
+DRAWN = [("strange", "checkpoint")]  # the rest takes minutes
+
+
+def strict(text: str) -> Any:
+    """JSON as readers other than Python's take it."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def trained(ensemble: Ensemble, healthy: RunFolder, seconds: float = 150.0) -> dict[str, Any]:
+    """Run it; the healthy networks end with their bits. Returns what run.json says of the jobs."""
+    ended = run(ensemble.plain("run"), ensemble.folder, seconds)
+    assert ended.code in (0, 1), ended.output
+    left = ensemble.left("run")
+    jobs: dict[str, Any] = strict(left.run_json)["jobs"]
+    assert_same_bits(final_states(left, HEALTHY), final_states(healthy, HEALTHY))
+    failed = any(job["status"] == "failed" for job in jobs.values())
+    assert ended.code == int(failed), ended.output
+    return jobs
+
+
+def test_numbers_that_are_none_and_odd_words_cost_their_networks_alone(tmp_path: Path, healthy: RunFolder) -> None:
+    faults = ("surrogate", "unprintable", "exit", "exit at once")
+    metrics = [going_wrong(fault, "metric") for fault in ("nan", "inf", "huge")]
+    jobs = trained(beside(tmp_path, *metrics, *(going_wrong(fault, "step") for fault in faults)), healthy)
+    for name, value in {"nan-metric": None, "inf-metric": None, "huge-metric": 1e300}.items():
+        assert (jobs[name]["status"], jobs[name]["metrics"]["right"]) == ("done", value)
+    for fault in faults:
+        failed = jobs[going_wrong(fault, "step")["name"]]
+        assert failed["status"] == "failed" and SAYS[fault] in failed["error"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "phase"),
+    [pytest.param(*case, marks=() if case in DRAWN else pytest.mark.slow, id="-".join(case)) for case in CASES],
+)
+def test_a_fault_costs_its_network_alone(
+    fault: str, phase: str, tmp_path: Path, healthy: RunFolder, request: pytest.FixtureRequest
+) -> None:
+    if fault in ENDING:
+        request.getfixturevalue("started_cold")
+    job = going_wrong(fault, phase, stop={"epochs": 4 if phase == "move" else 2})
+    timeout = 6.0 if fault == "hang" else 60.0
+    jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile"), healthy)
+    found = jobs[job["name"]]
+    if phase in TOLD and fault in NUMBERS:
+        assert found["status"] == "done"
+    else:
+        assert found["status"] == "failed" and SAYS[fault] in found["error"], found
