@@ -45,6 +45,6 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     trainers = resources.trainers if resources.trainers is not None else local_trainers(resources.device)
     ranks = trainers + resources.preprocessors
     with mendable(LaunchError):
-        again = Restarts(restarts, RunDirectory(options.directory(spec)).saved)
+        again = Restarts(restarts, RunDirectory(options.directory(spec)).progress)
         launch = LocalLaunch(ranks, options.arguments(trainers), terminal_size(), variables, again, in_place)
     return launch.run()

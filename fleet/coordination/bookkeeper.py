@@ -68,6 +68,7 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
         case "ended":
             ledger.round_ended(line["t"])
             ledger.overhead.update(line["overhead_seconds"])
+            ledger.is_over = True
 
 
 def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
@@ -92,7 +93,10 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "done":
             ledger.done(job, line["epoch"], line.get("metrics", {}), line.get("checkpoint"), line["t"])
         case "failed":
-            ledger.failed(job, line["epoch"], line.get("traceback") or line["error"], line["t"])
+            text = _error(line)
+            ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
+        case "rank_cost":
+            ledger.cost_ranks(job)
         case _:
             _change_running(ledger, job, line)
 
@@ -114,6 +118,14 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.stopped(job, line["epoch"], line["step"], line["t"])
             if line["why"] == "lost" and not ledger.lost_devices.isdisjoint(line["devices"]):
                 ledger.cost_ranks(job)
+
+
+def _error(line: JournalLine) -> str:
+    """A traceback says all; how a process ended, its stack alone does not."""
+    traceback = line.get("traceback")
+    if traceback and line.get("cost_ranks"):
+        return f"{line['error']}\n{traceback}"
+    return str(traceback or line["error"])
 
 
 def _curve(ledger: Ledger, job: str, measured: Mapping[str | int, float]) -> RateCurve:

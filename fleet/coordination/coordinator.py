@@ -10,6 +10,7 @@ from time import perf_counter, thread_time
 
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import end_line, epoch_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.outside import Outside
@@ -20,10 +21,6 @@ from fleet.scheduling.policies import Policy
 
 POLL_SECONDS = 1.0
 MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
-
-
-class SilentGroupError(RuntimeError):
-    """A group has said nothing for too long."""
 
 
 @dataclass(frozen=True)
@@ -296,21 +293,34 @@ class Coordinator:
         if found.ended:
             self.ledger.stands_at(event.job, found)
             return replace(event, why="done", reason=found.ended)
+        death = self.outside.death(event.devices)
+        if death is not None and death.stack:
+            return replace(event, why="failed", error=death.error, traceback=death.stack, cost_ranks=True)
         losses = job.ranks_cost + (not self.ledger.lost_devices.isdisjoint(event.devices))
         if losses <= MOST_LOSSES:
             return event
-        error = (
-            f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
-            "says so: give the job more devices, or a smaller batch"
-        )
-        return replace(event, why="failed", error=error)
+        return replace(event, why="failed", error=costs_too_many(losses), cost_ranks=True)
 
     def _check_silence(self) -> None:
+        """End a run in which a group is silent; its job has failed, and the next start goes on without it."""
         now = self._now()
         for job, heard in self._heard.items():
             if now - heard > self._silence:
-                devices = ", ".join(map(str, self.ledger.running.get(job, ())))
-                raise SilentGroupError(
-                    f"job {job} on devices {devices} has said nothing for {now - heard:.0f} s; "
+                devices = self.ledger.running.get(job, ())
+                text = (
+                    f"job {job} on devices {', '.join(map(str, devices))} has said nothing for {now - heard:.0f} s; "
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"
                 )
+                self.books.record(
+                    "failed", round=self._round, job=job, devices=devices, epoch=self.ledger.jobs[job].epoch,
+                    error=text, traceback=self.outside.stuck(), cost_ranks=True,
+                )  # fmt: skip
+                raise SilentGroupError(text, job)
+
+
+def costs_too_many(losses: int) -> str:
+    """Why a job has failed that cost so many ranks."""
+    return (
+        f"{losses} times in a row a rank was lost that trained it; if it took too much memory, the system's log "
+        "says so: give the job more devices, or a smaller batch"
+    )

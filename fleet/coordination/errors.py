@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.launch.exit_codes import FAILED, LOST
 
 
 class RunError(RuntimeError):
@@ -13,3 +13,17 @@ class RunError(RuntimeError):
     """
 
     code = FAILED
+
+
+class SilentGroupError(RunError):
+    """Groups have said nothing for too long: their jobs have failed, and the same command goes on without them.
+
+    Attributes:
+        jobs: theirs.
+    """
+
+    code = LOST
+
+    def __init__(self, text: str, *jobs: str) -> None:
+        super().__init__(text)
+        self.jobs = jobs

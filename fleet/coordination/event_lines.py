@@ -34,7 +34,7 @@ def end_line(event: GroupEnded, round_: int, job: JobRecord) -> tuple[str, Keys]
     if event.why == "done":
         return "done", {**common, "why": event.reason, "metrics": job.metrics, "checkpoint": job.checkpoint}
     if event.why == "failed":
-        return "failed", {**common, "error": event.error, "traceback": event.traceback}
+        return "failed", {**common, "error": event.error, "traceback": event.traceback, "cost_ranks": event.cost_ranks}
     why = event.reason if event.why == "stopped" else "lost"
     return "stopped", {**common, "step": event.step, "why": why, **_times(event.devices, event)}
 

@@ -48,6 +48,7 @@ class GroupEnded:
     waited_data: tuple[float, ...] = ()  # by device, seconds since the last epoch end that was reported
     waited_peers: tuple[float, ...] = ()
     computed: tuple[float, ...] = ()
+    cost_ranks: bool = False  # of failed: its code ends the processes that train it
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ class JobRecord:
         alone: batch -> samples/s on one device, for batches other than its own.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
+        deadly: whether it failed as its code ends the processes that train it.
     """
 
     state: JobState
@@ -47,6 +48,7 @@ class JobRecord:
     alone: Mapping[int, float] = field(default_factory=dict)
     started: bool = False
     ranks_cost: int = 0
+    deadly: bool = False
 
     @classmethod
     def of(cls, state: JobState, stream: str, batches: BatchRange | None = None) -> JobRecord:

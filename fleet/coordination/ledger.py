@@ -46,6 +46,7 @@ class Ledger:
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.sessions = 0  # earlier ones
         self.promises: dict[str, Any] = {}  # the policy's, by job
+        self.is_over = False  # the session ended in good order
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self._stop_time = StopTime()
@@ -133,15 +134,17 @@ class Ledger:
 
     def reopened(self) -> None:
         """The session before is over, however it ended: nobody holds a device, and a job that failed is tried again,
-        since its fault may be mended. Rates hold for a session.
+        since its fault may be mended; but one that costs ranks not before the run has ended. Rates hold for a session.
         """
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
         for name, job in self.jobs.items():
             state = job.state.changed(rate=UNRATED, last=())
-            status = "pending" if job.status == "failed" else job.status
-            self.jobs[name] = replace(job, state=state, status=status, error=None, alone={}, ranks_cost=0)
-        self.lost_devices = frozenset()
+            known = replace(job, state=state, alone={})
+            if job.status == "failed" and (self.is_over or not job.deadly):
+                known = replace(known, status="pending", error=None, deadly=False)
+            self.jobs[name] = replace(known, ranks_cost=0) if self.is_over else known
+        self.lost_devices, self.is_over = frozenset(), False
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more."""
@@ -277,10 +280,10 @@ class Ledger:
         record = self.jobs[job].at(epoch, 0, now)
         self._left(replace(record, status="done", metrics=dict(metrics), checkpoint=checkpoint))
 
-    def failed(self, job: str, epoch: int, error: str, now: float) -> None:
-        """A job's code raised in the epoch after these, or its policy will never run it."""
+    def failed(self, job: str, epoch: int, error: str, now: float, deadly: bool = False) -> None:
+        """A job's code raised in the epoch after these, or ends processes, or its policy will never run it."""
         self._released(job, now)
-        self._left(replace(self.jobs[job].at(epoch, 0, now), status="failed", error=error))
+        self._left(replace(self.jobs[job].at(epoch, 0, now), status="failed", error=error, deadly=deadly))
 
     def _left(self, record: JobRecord) -> None:
         self.jobs[record.name] = record

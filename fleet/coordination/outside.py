@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fleet.coordination.checkpointed import Standing
+from fleet.run_directory.work_note import Death
 
 
 class Outside:
@@ -21,6 +22,14 @@ class Outside:
     def stands(self, job: str) -> Standing:
         """Read where a job stands by its checkpoints; asked when ranks that trained it are lost."""
         return Standing()
+
+    def death(self, devices: tuple[int, ...]) -> Death | None:
+        """How the process of a lost rank ended that trained on one of these; None: nobody knows."""
+        return None
+
+    def stuck(self) -> str:
+        """Where the ranks that do not move stand in their code."""
+        return ""
 
     def save(self) -> None:
         """Renew what people read of the run; called after each event that changes it."""

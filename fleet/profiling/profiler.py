@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import RunError, SilentGroupError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
@@ -176,10 +176,12 @@ class Profiler:
     def _next(self) -> Result | None:
         """Take one message; a measurement has ended when all members have left."""
         message = self._receive()
-        if not isinstance(message, (Profiled, Left)):
+        if message is None:
             waiting = ", ".join(f"{job} on devices {running.devices}" for job, running in self._running.items())
-            silence = self._waiting.silence
-            raise RuntimeError(f"profiling: no word for {silence:.0f} s from {waiting} (got {message!r})")
+            text = f"profiling: no word for {self._waiting.silence:.0f} s from {waiting}"
+            raise SilentGroupError(text, *self._running)
+        if not isinstance(message, (Profiled, Left)):
+            raise RuntimeError(f"profiling: {message!r} is no word about a measurement")
         running = self._running[message.job]
         if isinstance(message, Profiled):
             running.rate = message

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fleet.coordination.coordinator import SilentGroupError
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import RunError, SilentGroupError
 from fleet.coordination.lost_ranks import RanksLost, abort
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
@@ -20,6 +19,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
+from fleet.run_directory.work_note import mark_gone
 from preprocess import CorruptLimitError
 
 PULSE_SECONDS = 15.0
@@ -30,13 +30,15 @@ def coordinate(rank: Rank) -> int:
     mailbox = rank.mailbox(TO_COORDINATOR)
     preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
     code: int = FAILED
+    wire = Wire(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
         with _pulse(rank):
-            code = Session(rank, Wire(mailbox, rank.cluster, lambda: preprocessing.failure)).run()
+            code = Session(rank, wire).run()
     except MENDABLE as error:
         tell(str(error))
         code = BAD_INPUT
-    except (RunError, SilentGroupError, CorruptLimitError) as error:
+    except (RunError, CorruptLimitError) as error:
+        mark_gone(rank.directory.at_work, wire.lost())  # the next start knows what they worked at
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
         tell(f"{error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}")
         abort(rank.world, error.code if isinstance(error, RunError) else FAILED)
@@ -88,6 +90,8 @@ def _advice(error: Exception) -> str:
     """How to go on after an error that ended the run."""
     if isinstance(error, RanksLost):
         return "the same command goes on from the last checkpoints"
+    if isinstance(error, SilentGroupError):
+        return f"the same command goes on without {', '.join(error.jobs)}"
     if isinstance(error, CorruptLimitError):
         return (
             "with a higher limit the same command goes on; samples that a run has skipped stay skipped in it, "

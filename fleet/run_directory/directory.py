@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from fleet.run_directory.journal import read_journal
 from fleet.run_directory.strict_json import strict_json
 from fleet.run_directory.whole_files import write_whole
 
@@ -39,15 +40,21 @@ class RunDirectory:
         return self.path / "profile.json"
 
     @property
+    def at_work(self) -> Path:
+        """The folder of the trainers' notes."""
+        return self.path / "at_work"
+
+    @property
     def stacks(self) -> Path:
         return self.path / "stacks"
 
     def checkpoints(self, job: str) -> Path:
         return self.path / "checkpoints" / job
 
-    def saved(self) -> frozenset[str]:
-        """Names of the checkpoints that there are: other ones whenever a job has got on."""
-        return frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
+    def progress(self) -> tuple[frozenset[str], int]:
+        """Something else whenever a job has got on, has failed, or is known to have cost a rank."""
+        saved = frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
+        return saved, sum(line["event"] in ("failed", "rank_cost") for line in read_journal(self.journal))
 
     def open(self) -> None:
         """Create the directory and take its lock, which the system drops when this process ends.

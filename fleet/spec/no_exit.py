@@ -14,10 +14,10 @@ def no_exit() -> Iterator[None]:
     """Let `os._exit`, called in this thread inside the block, raise SystemExit instead; what is forked may end."""
     end, process, thread = os._exit, os.getpid(), threading.get_ident()
 
-    def refuse(code: int) -> NoReturn:
+    def refuse(status: int) -> NoReturn:
         if (os.getpid(), threading.get_ident()) != (process, thread):
-            end(code)
-        raise SystemExit(f"its code called os._exit({code})")
+            end(status)
+        raise SystemExit(f"its code called os._exit({status})")
 
     os._exit = refuse
     try:

@@ -174,3 +174,16 @@ def test_a_journal_of_before_is_read_again() -> None:
     assert ledger.jobs["long"].status == "pending" and ledger.jobs["long"].epoch == 36
     assert ledger.sessions == 1 and ledger.overhead["checkpoint"] == pytest.approx(1.35788523)
     assert len(ledger.jobs["long"].state.losses) == 36
+
+
+def test_a_job_that_costs_ranks_is_tried_again_only_after_the_runs_end(keeper: Bookkeeper, tmp_path: Path) -> None:
+    begin(keeper)
+    keeper.record("failed", round=0, job="b", devices=[1], epoch=0, error="it crashed", traceback="", cost_ranks=True)
+    keeper.record("rank_cost", job="a", rank=1)
+    path, fresh = tmp_path / "journal.jsonl", books()
+    recall(fresh, read_journal(path))
+    assert (fresh.jobs["b"].status, fresh.jobs["b"].error, fresh.jobs["a"].ranks_cost) == ("failed", "it crashed", 1)
+    keeper.record("ended", status="stopped", overhead_seconds={}, wall_seconds=1.0)
+    fresh = books()
+    recall(fresh, read_journal(path))
+    assert (fresh.jobs["b"].status, fresh.jobs["b"].error, fresh.jobs["a"].ranks_cost) == ("pending", None, 0)

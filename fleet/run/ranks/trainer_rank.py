@@ -36,6 +36,7 @@ from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime
+from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from fleet.spec.no_exit import no_exit
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
@@ -72,6 +73,7 @@ class TrainerRank:
     ) -> None:
         self._rank, self._device, self._adder, self._moves = rank, device, adder, moves
         self._mailbox = rank.mailbox(TO_TRAINER)
+        self._note = WorkNote(rank.directory.at_work, rank.number)
         self._ring: Ring | None = None
         self._heard = time.monotonic()
         self._fatal = ""  # why the run must end, as rank 0 was told
@@ -93,6 +95,7 @@ class TrainerRank:
                 continue
             self._heard = time.monotonic()
             if isinstance(message, Shutdown):
+                self._note.remove()
                 return message.code
             if isinstance(message, MakeRing):
                 self._ring = self._rank.make_ring(message)
@@ -135,7 +138,7 @@ class TrainerRank:
     def _serve(self, job: str, work: Callable[[], Left]) -> None:
         """Do the work; whatever a job's code raises is this job's failure, not the rank's."""
         try:
-            with no_exit():
+            with no_exit(), self._note.of(job):
                 word = work()
         except RunError:
             raise
@@ -171,7 +174,7 @@ class TrainerRank:
         self._unmoved.pop(order.job, None)
         trainer = self._held.pop(order.job, None)
         try:
-            with no_exit():
+            with no_exit(), self._note.of(order.job):
                 if trainer is None:
                     trainer = self._trainer(order.job, joining(order.new, self._rank.number))
                 if resize(trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout):
@@ -184,7 +187,7 @@ class TrainerRank:
         """Write down a job that is in memory alone; where its own code fails at that, the job has failed."""
         try:
             trainer = self._held.pop(order.job)
-            with no_exit(), trainer.group:
+            with no_exit(), self._note.of(order.job), trainer.group:
                 written = save(order.job, trainer, self._saving(order.job))
             if written is not None:
                 self._tell(written)

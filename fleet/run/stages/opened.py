@@ -8,6 +8,7 @@ from typing import Any
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.books import Books, open_books
+from fleet.run.stages.deaths import write_deaths
 from fleet.run.stages.first_words import write_first_words
 from fleet.run.stages.output import Output
 from fleet.run.stages.ready import Ready
@@ -63,6 +64,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, wire, output, chosen)
     write_first_words(ready, chosen, books)
+    write_deaths(output.directory, books.keeper)
     lengths = {key: (facts.samples, facts.held_out or None) for key, facts in rank.runtime.facts.items()}
     EnsembleFile(str(spec.folder), rank.runtime.spec.to_mapping(), lengths).write(output.directory.path)
     walltime = Walltime(rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal)

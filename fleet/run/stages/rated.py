@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.errors import SilentGroupError
 from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Effort, Profiler, Waiting
 from fleet.profiling.rating import Rating
 from fleet.profiling.store import RateProfile
 from fleet.run.ranks.rank import Rank
+from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
 
@@ -32,9 +36,10 @@ def rate(opened: Opened) -> Rated:
     rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
     profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
     rating = Rating(profiler, keeper, known.of_all(), known.begun())
-    rating.rate()
     ends = BatchEnds(profiler, keeper, partial(known.alone, rank.runtime))
-    ends.rate()
+    with _silent_ones_fail(keeper, rank):
+        rating.rate()
+        ends.rate()
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
@@ -43,6 +48,21 @@ def rate(opened: Opened) -> Rated:
         _store(_measured(rating, ends, opened), opened.output.directory, rank)
     keeper.ledger.charged("profiling", perf_counter() - begin)
     return Rated(opened, writers)
+
+
+@contextmanager
+def _silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
+    """Jobs that are silent while they are measured have failed."""
+    try:
+        yield
+    except SilentGroupError as error:
+        stuck = "".join(stuck_ranks(rank.directory.stacks).values())
+        for name in error.jobs:
+            keeper.record(
+                "failed", round=None, job=name, devices=[], epoch=keeper.ledger.jobs[name].epoch, error=str(error),
+                traceback=stuck, cost_ranks=True,
+            )  # fmt: skip
+        raise
 
 
 def _profiler(opened: Opened) -> Profiler:

@@ -10,11 +10,13 @@ from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
 from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.books import stands
 from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import Rated
 from fleet.run.throttle import Seldom
+from fleet.run_directory.work_note import Death, take_deaths
 
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
@@ -53,6 +55,15 @@ class Running(Outside):
 
     def stands(self, job: str) -> Standing:
         return stands(self._opened.rank, job)
+
+    def death(self, devices: tuple[int, ...]) -> Death | None:
+        rank, lost = self._opened.rank, self._opened.wire.lost()
+        gone = lost.intersection(rank.cluster.rank_of(device) for device in devices)
+        deaths = take_deaths(rank.directory.at_work, gone)
+        return next((death for death in deaths if death.stack), None)
+
+    def stuck(self) -> str:
+        return "".join(stuck_ranks(self._opened.rank.directory.stacks).values())
 
 
 def start(rated: Rated) -> Running:
