@@ -14,6 +14,7 @@ from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
+from fleet.run_directory.lock import NAME, Watch
 
 _PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -40,10 +41,11 @@ def add(
     for entry in jobs:
         added.offer(entry)
     names = [entry["name"] for entry in jobs]
-    if not _goes_on(directory):
+    watch = Watch(directory / NAME)
+    if watch.holder() is None:
         print(f"{', '.join(names)}: left in {directory}; the run stands still, its next start trains them too")
         return
-    _await(added, names, directory)
+    _await(added, names, directory, watch)
 
 
 def _read(path: Path, known: EnsembleFile, added: AddedJobs) -> list[dict[str, Any]]:
@@ -74,25 +76,11 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs) -> list[dict[str, A
     return list(mapping["jobs"])
 
 
-def _goes_on(directory: Path) -> bool:
-    """Whether a run holds the directory's lock."""
-    import fcntl
-
-    try:
-        with open(directory / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
-
-
-def _await(added: AddedJobs, names: list[str], directory: Path) -> None:
+def _await(added: AddedJobs, names: list[str], directory: Path, watch: Watch) -> None:
     """Wait until the run has answered for all, and tell; it may end meanwhile."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while any(added.verdict(name) is None for name in names):
-        if not _goes_on(directory):
+        if watch.holder() is None:
             print(f"the run has just ended; its next start trains {', '.join(names)}")
             return
         if time.monotonic() > deadline:

@@ -10,15 +10,18 @@ from functools import partial
 from fleet.coordination.errors import RunError, SilentGroupError
 from fleet.coordination.lost_ranks import RanksLost, abort
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
+from fleet.machine.launch.launched import HELD, leave
 from fleet.machine.standard_error import tell
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
+from fleet.run_directory.directory import DirectoryHeldError
 from fleet.run_directory.work_note import mark_gone
 from preprocess import CorruptLimitError
 
@@ -34,6 +37,10 @@ def coordinate(rank: Rank) -> int:
     try:
         with _pulse(rank):
             code = Session(rank, wire).run()
+    except DirectoryHeldError as error:
+        tell(str(error))
+        leave(HELD, 1)
+        code = STOPPED if rank.stop.raised else LOST
     except MENDABLE as error:
         tell(str(error))
         code = BAD_INPUT
@@ -88,7 +95,7 @@ def _pulse(rank: Rank) -> Iterator[None]:
 
 def _advice(error: Exception) -> str:
     """How to go on after an error that ended the run."""
-    if isinstance(error, RanksLost):
+    if isinstance(error, (RanksLost, OvertakenError)):
         return "the same command goes on from the last checkpoints"
     if isinstance(error, SilentGroupError):
         return f"the same command goes on without {', '.join(error.jobs)}"

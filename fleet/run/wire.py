@@ -19,12 +19,17 @@ class Wire:
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
-        failure: what ended the thread that makes samples on this rank; None as long as there is none.
+        failure: what ended a thread of this rank; None as long as there is none.
     """
 
     def __init__(self, mailbox: Mailbox, cluster: ClusterMap, failure: Callable[[], BaseException | None]) -> None:
         self.mailbox, self.cluster, self.failure = mailbox, cluster, failure
         self._tags = count(1000, TAG_STEP)
+
+    def also_fails(self, failure: Callable[[], BaseException | None]) -> None:
+        """Let the failure of one thread more end the waiting."""
+        before = self.failure
+        self.failure = lambda: before() or failure()
 
     def next_tag(self) -> int:
         """A fresh tag for a group."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from fleet.run_directory.journal import read_journal
+from fleet.run_directory.lock import NAME, HeldError, Lock, take
 from fleet.run_directory.strict_json import strict_json
 from fleet.run_directory.whole_files import write_whole
 
@@ -16,12 +16,16 @@ class RunDirectoryError(ValueError):
     """The directory cannot hold this run; the text says why and what to do."""
 
 
+class DirectoryHeldError(RunDirectoryError):
+    """Another run writes there; after its end the same command goes on."""
+
+
 class RunDirectory:
     """Paths inside a run directory, and the lock that keeps a second run out of it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: IO[str] | None = None
+        self._lock: Lock | None = None
 
     @property
     def journal(self) -> Path:
@@ -56,25 +60,45 @@ class RunDirectory:
         saved = frozenset(f"{path.parent.name}/{path.name}" for path in (self.path / "checkpoints").glob("*/*.h5"))
         return saved, sum(line["event"] in ("failed", "rank_cost") for line in read_journal(self.journal))
 
-    def open(self) -> None:
-        """Create the directory and take its lock, which the system drops when this process ends.
+    def open(
+        self,
+        patience: float = 0.0,
+        tell: Callable[[str], object] = lambda text: None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Create the directory and take its lock, which goes when this process ends.
+
+        Args:
+            patience: seconds to wait for another run that holds it.
+            tell: is told that this waits.
+            stop: whether to wait no more.
 
         Raises:
-            RunDirectoryError: if another run holds it, or it cannot be written.
+            DirectoryHeldError: if another run holds it.
+            RunDirectoryError: if it cannot be written.
         """
+        out = f"--out {self.path}"
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = open(self.path / ".lock", "w")  # noqa: SIM115 - held for the run
+            self._lock = take(self.path / NAME, patience, lambda text: tell(f"{out}: {text}"), stop)
+        except HeldError as error:
+            mend = "wait for its end and run the same command again, or name another directory"
+            raise DirectoryHeldError(f"{out}: {error}; {mend}") from error
         except OSError as error:
-            raise RunDirectoryError(
-                f"--out {self.path}: {error.strerror}; name a directory that can be written"
-            ) from error
+            raise RunDirectoryError(f"{out}: {error.strerror}; name a directory that can be written") from error
+
+    def renew(self) -> None:
+        """Say that the run that holds the lock still lives.
+
+        Raises:
+            DirectoryHeldError: another run has taken it.
+            OSError: that cannot be written now.
+        """
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"--out {self.path}: another run is writing there now; wait for its end or name another directory"
-            ) from error
+            if self._lock is not None:
+                self._lock.renew()
+        except HeldError as error:
+            raise DirectoryHeldError(f"--out {self.path}: {error}") from error
 
     def write_run_json(self, content: Mapping[str, Any]) -> None:
         """Replace run.json by `content`, whole or not at all; what is not finite is null there."""

@@ -189,6 +189,12 @@ class Resources(Section):
         "longer than the longest step.",
         examples=[300],
     )
+    lock_wait: NotNegative = Field(
+        default=180.0,
+        description="Seconds that a start waits for another run to leave the run directory before it ends with exit "
+        "code 70. File systems keep the locks of a node that crashed for minutes.",
+        examples=[600],
+    )
 
     @model_validator(mode="after")
     def _slots_fit(self) -> Resources:

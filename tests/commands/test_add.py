@@ -13,6 +13,7 @@ import pytest
 from typer.testing import Result
 
 from fleet.run_directory.added_jobs import AddedJobs, JobMapping
+from fleet.run_directory.lock import NAME, take
 
 EXTRA = """
 name: {name}
@@ -41,14 +42,14 @@ def going_on(directory: Path, answer: Callable[[AddedJobs, JobMapping], None]) -
                     answer(added, job)
 
     rank = threading.Thread(target=look)
-    with open(directory / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        rank.start()
-        try:
-            yield
-        finally:
-            over.set()
-            rank.join()
+    held = take(directory / NAME)
+    rank.start()
+    try:
+        yield
+    finally:
+        over.set()
+        rank.join()
+        del held
 
 
 def test_a_run_that_stands_still_finds_the_job_at_its_next_start(kept: Path, call: Callable[..., Result]) -> None:
@@ -61,6 +62,18 @@ def test_a_run_that_stands_still_finds_the_job_at_its_next_start(kept: Path, cal
 
 def test_a_run_that_goes_on_takes_it_in(kept: Path, call: Callable[..., Result]) -> None:
     with going_on(kept, lambda added, job: added.take({**job, "arrival": 3.0})):
+        ended = call("add", kept, job_file("extra"))
+    assert (ended.exit_code, ended.stdout) == (0, "extra: taken in\n"), ended.output
+
+
+def test_looking_whether_a_run_goes_on_keeps_no_start_out(
+    kept: Path, call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(file: object, operation: int) -> None:
+        raise AssertionError("a start at this moment would find the directory locked")
+
+    with going_on(kept, lambda added, job: added.take({**job, "arrival": 3.0})), monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", locked)
         ended = call("add", kept, job_file("extra"))
     assert (ended.exit_code, ended.stdout) == (0, "extra: taken in\n"), ended.output
 

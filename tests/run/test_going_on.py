@@ -15,7 +15,7 @@ from tests.run.support.processes import Running, run, started
 
 JOBS = ("mlp", "cnn")
 EPOCHS = 20
-STOPPED = 75
+STOPPED, LOST = 75, 70
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +148,11 @@ def test_second_run_in_the_same_directory_is_refused(long: Ensemble) -> None:
     variables = {"GATE": str(gate), "GATE_AFTER": "0"}
     with started(long.plain("held", "--set", "defaults.stop.epochs=1"), long.folder, **variables) as running:
         running.wait_for(lambda: bool(folder.events("cluster")), "the first run to begin")
-        ended = run(long.plain("held", "--set", "defaults.stop.epochs=1"), long.folder)
-        assert ended.code == 2, ended.output
-        assert "another run is writing there now" in ended.output and "Traceback" not in ended.output
+        again = ("--set", "defaults.stop.epochs=1", "--set", "resources.lock_wait=1")
+        ended = run(long.plain("held", *again), long.folder)
+        assert ended.code == LOST, ended.output
+        assert ended.output.count("waiting for its end, 1 s at most") == 1, ended.output
+        assert "run the same command again" in ended.output and "Traceback" not in ended.output
         gate.touch()
         first = running.finish()
     assert first.code == 0, first.output

@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -16,13 +17,16 @@ from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, S
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.rank import Rank
+from fleet.run.stages.kept_directory import OvertakenError, kept
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import rate
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
-from fleet.run_directory.directory import RunDirectory, RunDirectoryError
+from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.directory import DirectoryHeldError, RunDirectory
 from fleet.run_directory.journal import read_journal
+from fleet.run_directory.lock import NAME, Holder
 
 Ranks = Callable[..., Rank]
 Opening = Callable[[Rank], AbstractContextManager[Opened]]
@@ -63,9 +67,27 @@ def test_a_run_without_a_rate_is_not_begun(rehearsed: Ranks) -> None:
 
 def test_a_second_run_is_kept_out_of_the_directory(rehearsed: Ranks) -> None:
     ready = make_ready(rehearsed())
-    with pytest.raises(RunDirectoryError, match="another run is writing there now"):
-        make_ready(rehearsed())
+    with pytest.raises(DirectoryHeldError, match="another run is writing there now"):
+        make_ready(rehearsed(resources={"lock_wait": 0}))
     assert ready.directory.spec.exists()
+
+
+def test_a_job_that_was_taken_in_meanwhile_is_not_left_out(rehearsed: Ranks) -> None:
+    me = rehearsed()
+    AddedJobs(me.directory.path).take({"name": "late", "arrival": 1.0})
+    with pytest.raises(OvertakenError, match="late: taken in by the run while this start waited"):
+        make_ready(me)
+
+
+def test_a_run_whose_directory_another_has_taken_goes_no_further(rehearsed: Ranks, wire: Wires) -> None:
+    me = rehearsed()
+    ready, mine = make_ready(me), wire(me)
+    with kept(ready.directory, mine, beat=0.01):
+        other = replace(Holder.own(), host="far", boot="another")
+        (me.directory.path / NAME).write_text(json.dumps(asdict(other)))
+        box = Mailbox(me.world, TO_TRAINER)
+        assert box.receive(30.0, until=lambda: mine.failure() is not None) is None
+    assert isinstance(mine.failure(), OvertakenError), mine.failure()
 
 
 def test_an_opened_run_has_said_what_it_is(rehearsed: Ranks, opening: Opening) -> None:

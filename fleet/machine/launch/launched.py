@@ -21,6 +21,7 @@ FOLDER = "FLEET_LAUNCH_FOLDER"  # where rank 0 leaves its process id, and at the
 BEGUN = "begun"  # left there by each rank as the first thing it does
 UP = "up-"  # and its number, left there by each rank once MPI has started
 ABORTED = "aborted"  # and a code, left there by a rank that ends all others
+HELD = "held"  # left there by rank 0 where another run keeps the run directory: no other start helps
 CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
-from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, TERMINAL
+from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import STOPPING
@@ -135,6 +135,7 @@ class LocalLaunch:
         self._command = self._launcher.command(ranks, [sys.executable, "-m", "fleet", *arguments], self._in_place)
         self._terminal = terminal
         self._signals = 0
+        self._held = False
 
     def run(self) -> int:
         """Start the ranks, wait for their end, return the run's exit code; `LOST` where ranks were lost too often."""
@@ -150,7 +151,7 @@ class LocalLaunch:
         if self._restarts is None:
             return self._start()
         lost, known = 0, self._restarts.progress()
-        while (code := self._start()) == LOST and not self._signals:
+        while (code := self._start()) == LOST and not self._signals and not self._held:
             now = self._restarts.progress()
             lost, known = (1 if now != known else lost + 1), now
             if lost > self._restarts.most:
@@ -185,6 +186,7 @@ class LocalLaunch:
                 if self._in_place:
                     ranks.end()  # a launcher that lets ranks survive each other lets them survive itself
                 note.remove()
+            self._held = (folder / HELD).exists()
             for last_word in ("code", ABORTED):
                 if (folder / last_word).exists():
                     return int((folder / last_word).read_text())

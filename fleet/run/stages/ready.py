@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleet.machine.standard_error import tell
 from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import forget_stacks
 from fleet.run.same_spec import keep_to_spec
+from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 
@@ -36,13 +38,23 @@ def make_ready(rank: Rank) -> Ready:
 
     Raises:
         SpecError, BadInput, RunDirectoryError, ProfileError: what a person can mend.
+        OvertakenError: another run has written there while this one started.
     """
     directory = rank.directory
     sizes = check_input(rank.runtime, rank.cluster)
-    directory.open()
+    directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
+    _see_all_jobs(rank)
     forget_stacks(directory.stacks)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
     keep_to_spec(directory, rank.runtime)
     known = KnownRates(rank.runtime, directory, rank.cluster.device_name, again=rank.options.profile is not None)
     known.of_all()
     return Ready(rank, directory, sizes, known)
+
+
+def _see_all_jobs(rank: Rank) -> None:
+    """Raise OvertakenError if the run has taken in a job since its jobs were looked for."""
+    known = {job.name for job in rank.runtime.spec.jobs}
+    new = [job["name"] for job in AddedJobs(rank.directory.path).taken() if job["name"] not in known]
+    if new and rank.options.profile is None:  # a profile may be of a part of the jobs
+        raise OvertakenError(f"{', '.join(new)}: taken in by the run while this start waited for it")

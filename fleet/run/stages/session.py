@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
 from fleet.run.console import show_result
 from fleet.run.ranks.rank import Rank
+from fleet.run.stages.kept_directory import kept
 from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
 from fleet.run.stages.rated import rate
@@ -30,7 +31,7 @@ class Session:
     def run(self) -> int:
         """Check, begin or go on, measure, train, report; returns the exit code."""
         ready = make_ready(self.rank)
-        with output_to(ready.directory, len(self.rank.runtime.spec.jobs)) as output:
+        with kept(ready.directory, self.wire), output_to(ready.directory, len(self.rank.runtime.spec.jobs)) as output:
             opened = open_run(ready, self.wire, output)
             try:
                 opened.books.skipped.check()
