@@ -31,6 +31,13 @@ _SEALED = len(_SEAL) + 64  # bytes of the seal
 _CHUNK = 1 << 20
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
 _PARTIAL = ".partial"
+_KINDS: dict[str, Any] = {  # of a checkpoint's fields
+    "seed virtual_workers batch_size epoch step steps": int,
+    "parameters optimizer layout pins": dict,
+    "workers history": list,
+    "schedule": (dict, type(None)),
+    "job": str,
+}
 
 
 class CheckpointError(RuntimeError):
@@ -132,13 +139,32 @@ def read(path: Path | str) -> Checkpoint:
             raise CheckpointError(path, "is damaged or no checkpoint: its bytes do not match their digest", mend)
         with h5py.File(path, "r") as file:
             kind = int(file.attrs["format"])
+            if kind != _FORMAT:
+                wrong = f"has format {kind}, this version reads {_FORMAT}"
+                raise CheckpointError(path, wrong, "use the version that wrote it")
             structure = bytes(file["structure"][()]).decode()
-            arrays = _read_arrays(file["state"])
-    except (OSError, KeyError, ValueError, RuntimeError, TypeError, MemoryError) as error:
+            return _decoded(unflatten(structure, _read_arrays(file["state"])))
+    except CheckpointError:
+        raise
+    except (OSError, LookupError, AttributeError, ValueError, RuntimeError, TypeError, MemoryError) as error:
         raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
-    if kind != _FORMAT:
-        raise CheckpointError(path, f"has format {kind}, this version reads {_FORMAT}", "use the version that wrote it")
-    return Checkpoint.from_tree(unflatten(structure, arrays))
+
+
+def _decoded(tree: Any) -> Checkpoint:
+    """Return the checkpoint of a tree that a file holds. TypeError or ValueError names what is not as it should be."""
+    saved = Checkpoint.from_tree(tree)
+    for names, kind in _KINDS.items():
+        for name in names.split():
+            if not isinstance(getattr(saved, name), kind):
+                raise ValueError(f"its {name} is a {type(getattr(saved, name)).__name__}")
+    lacking = [
+        *({"buckets", "used"} - set(saved.layout)),
+        *({"state", "param_groups"} - set(saved.optimizer)),
+        *(name for worker in saved.workers for name in {"rank", "buffers"} - set(worker)),
+    ]
+    if lacking or len(saved.workers) != saved.virtual_workers:
+        raise ValueError(f"it lacks {', '.join(sorted(lacking)) or 'virtual workers'}")
+    return saved
 
 
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:

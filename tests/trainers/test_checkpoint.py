@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import h5py
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -83,6 +88,55 @@ def test_a_truncated_file_falls_back(folder: Path, length: int) -> None:
         (folder / name).write_bytes((folder / name).read_bytes()[:length])
     found, rejected = latest_good(folder)
     assert found is not None and (found.epoch, len(rejected)) == (1, 2)
+
+
+class Lacking(Checkpoint):
+    """Of a version that knew no pins."""
+
+    def as_tree(self) -> dict[str, Any]:
+        return {name: value for name, value in super().as_tree().items() if name != "pins"}
+
+
+def reseal(path: Path, change: Callable[[h5py.File], None]) -> None:
+    """Change the content of a checkpoint as its writer would have written it."""
+    content = path.read_bytes()
+    path.write_bytes(content[: content.rindex(b"\nfleet blake2b ")])
+    with h5py.File(path, "r+") as file:
+        change(file)
+    content = path.read_bytes()
+    path.write_bytes(content + b"\nfleet blake2b " + hashlib.blake2b(content, digest_size=32).hexdigest().encode())
+
+
+def no_json(file: h5py.File) -> None:
+    del file["structure"]
+    file["structure"] = np.frombuffer(b"{", np.uint8)
+
+
+@pytest.mark.parametrize("change", [no_json, lambda file: file.attrs.modify("format", 3)])
+def test_sealed_content_that_cannot_be_decoded_falls_back(folder: Path, change: Callable[[h5py.File], None]) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    reseal(path, change)
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step) == (2, 0)
+    assert [error.path for error in rejected] == [path]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"history": None}, {"epoch": "2"}, {"layout": {}}, {"optimizer": {}}, {"workers": []}, {"workers": [{"rank": 0}]}],
+)
+def test_sealed_content_of_another_shape_falls_back(folder: Path, changes: dict[str, Any]) -> None:
+    write(folder / "epoch-00002-step-000007.h5", replace(checkpoint(2, 7), **changes))
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step, len(rejected)) == (2, 0, 1)
+
+
+def test_a_sealed_checkpoint_without_a_field_falls_back(folder: Path) -> None:
+    whole = checkpoint(2, 7)
+    write(folder / file_name(whole), Lacking(**whole.as_tree()))
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step) == (2, 0)
+    assert "pins" in str(rejected[0])
 
 
 def test_missing_and_foreign_files_are_told_apart(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,9 @@ from trainers import Checkpoint, CheckpointError, file_name, latest_good, write
 def checkpoint(epoch: int, elements: int) -> Checkpoint:
     parameters = {f"layer{i}": torch.ones(elements // 20) for i in range(20)}
     layout = {"buckets": [list(range(20))], "used": None}
-    return Checkpoint("job", 0, 1, 1, epoch, 0, epoch, parameters, [], {}, None, layout, [], {})
+    workers: list[dict[str, Any]] = [{"rank": 0, "buffers": {}}]
+    optimizer: dict[str, Any] = {"state": {}, "param_groups": []}
+    return Checkpoint("job", 0, 1, 1, epoch, 0, epoch, parameters, workers, optimizer, None, layout, [], {})
 
 
 def main(folder: Path) -> None:
