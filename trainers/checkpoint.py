@@ -109,7 +109,7 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
     try:
         structure, arrays = flatten(checkpoint.as_tree())
         digest = _digest(structure, arrays)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         _write_hdf5(partial, structure, arrays, digest)
         size = partial.stat().st_size
         put_in_place(partial, path)
@@ -254,11 +254,24 @@ def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
 def put_in_place(partial: Path, path: Path) -> None:
     """Give a whole file its name, and make that last. OSError if it cannot be."""
     os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    _sync(path.parent)
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder, and those above it; each is on the disk when this returns."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in reversed(new):
+        _sync(each.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Let the names in a folder outlast a power cut."""
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(opened)
     finally:
-        os.close(folder)
+        os.close(opened)
 
 
 def _is_whole(path: Path) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.whole_files import write_whole
+from fleet.run_directory.whole_files import make_folder, write_whole
 
 JobMapping = Mapping[str, Any]
 
@@ -46,7 +46,7 @@ class AddedJobs:
     def refuse(self, name: str, why: str) -> None:
         """Say why a job is not taken in."""
         path = self._refused(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, why + "\n")
         self._offered(name).unlink(missing_ok=True)
 
@@ -75,7 +75,7 @@ class AddedJobs:
 
     def _write(self, kind: str, job: JobMapping) -> None:
         path = self._folder / kind / f"{job['name']}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         write_whole(path, json.dumps(job, indent=1))
 
     def _paths(self, kind: str) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.run_directory.journal import read_journal
 from fleet.run_directory.lock import NAME, HeldError, Lock, take
 from fleet.run_directory.strict_json import strict_json
-from fleet.run_directory.whole_files import write_whole
+from fleet.run_directory.whole_files import make_folder, write_whole
 
 
 class RunDirectoryError(ValueError):
@@ -79,7 +79,7 @@ class RunDirectory:
         """
         out = f"--out {self.path}"
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             self._lock = take(self.path / NAME, patience, lambda text: tell(f"{out}: {text}"), stop)
         except HeldError as error:
             mend = "wait for its end and run the same command again, or name another directory"

@@ -4,31 +4,72 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fleet.run_directory.whole_files import sync_folder
+
 JournalLine = Mapping[str, Any]
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
-DURABLE = frozenset({"session", "admitted", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})
+DURABLE = frozenset({"session", "admitted", "batch", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})
 Listener = Callable[[dict[str, Any]], None]
 
 
+# The last key of a line: the checksum of the line without it. Lines of older runs have none.
+_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
+DAMAGED = "damaged_line"  # the key of a warning that stands for a line: its number
+
+
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the events of `path` in order; a torn last line (a killed run's) and a missing file are no events."""
+    """Yield the events of `path` in order; a missing file has none.
+
+    The last line of a session that was killed may be torn, and is no event. In place of any other line that is not as
+    it was written stands a `warning` that has its number, from 1, as DAMAGED.
+    """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = path.read_bytes().split(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         return
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
+    last: dict[str, Any] = {}
+    torn = 0
+    for number, line in enumerate(lines, 1):
+        if not line:
             continue
-        if isinstance(event, dict) and "event" in event:
+        event = _event(line)
+        if torn and (event is None or event["event"] != "session"):
+            yield _warning(torn, last)
+        torn = 0
+        if event is not None:
+            last = event
             yield event
+        elif line.endswith(b"}"):
+            yield _warning(number, last)
+        else:
+            torn = number
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """The event of a line; None if it is damaged."""
+    seal = _SEAL.search(line)
+    content = line if seal is None else line[: seal.start()] + b"}"
+    if seal is not None and zlib.crc32(content) != int(seal[1], 16):
+        return None
+    try:
+        event = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and "event" in event and "crc" not in event else None
+
+
+def _warning(number: int, last: JournalLine) -> dict[str, Any]:
+    text = f"line {number} of the journal is damaged; what it said is left out"
+    times = {key: last.get(key, 0.0) for key in ("t", "unix")}
+    return {**times, "event": "warning", "text": text, "job": None, DAMAGED: number}
 
 
 def last_second(path: Path) -> float:
@@ -66,7 +107,8 @@ class Journal:
         """
         record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
         if self._file is not None:
-            self._file.write(json.dumps(record, separators=(",", ":"), default=_plain).encode() + b"\n")
+            line = json.dumps(record, separators=(",", ":"), default=_plain).encode()
+            self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
             self._file.flush()
             if event in DURABLE:
                 os.fsync(self._file.fileno())
@@ -90,6 +132,7 @@ def _open_after_torn_line(path: Path) -> BinaryIO:
     file = open(path, "ab")  # noqa: SIM115 - lives as long as the run
     if file.tell() > 0 and not path.read_bytes().endswith(b"\n"):
         file.write(b"\n")
+    sync_folder(path.parent)
     return file
 
 

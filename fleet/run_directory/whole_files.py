@@ -27,8 +27,21 @@ def write_parts(path: Path, parts: Iterable[str]) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it; each is on the disk when this returns."""
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in reversed(new):
+        sync_folder(each.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names in a folder outlast a power cut."""
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        os.fsync(opened)
     finally:
-        os.close(directory)
+        os.close(opened)

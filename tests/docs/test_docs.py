@@ -231,7 +231,7 @@ def test_journal_is_documented(tutorial: Path, faults: Path) -> None:
     runs = written([*tutorial.glob("runs/*/journal.jsonl"), *faults.glob("runs/*/journal.jsonl")])
     assert runs.keys() <= found.keys(), "the code writes an event in a way that in_code() does not see"
     assert told == {event: found[event] | runs.get(event, set()) for event in found}
-    assert {"t", "unix", "event"} == keys(section[: section.index("###")])
+    assert {"t", "unix", "event", "crc"} == keys(section[: section.index("###")])
 
 
 def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fleet.run_directory.journal import Journal, read_journal
+import trainers
+from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.journal import DAMAGED, Journal, read_journal
+from tests.trainers.support.made_checkpoints import checkpoint
 
 
 def test_events_come_back_in_order(tmp_path: Path) -> None:
@@ -26,9 +32,82 @@ def test_a_torn_line_spoils_nothing(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_bytes(b'{"t": 3.0, "event": "whole"}\n{"t": 9.0, "event": "to')
     journal = Journal(path)
-    journal.write("after")
+    journal.write("session")
     journal.close()
-    assert [event["event"] for event in read_journal(path)] == ["whole", "after"]
+    assert [event["event"] for event in read_journal(path)] == ["whole", "session"]
+
+
+def write_three(path: Path) -> list[bytes]:
+    """A journal of three events; returns its lines."""
+    journal = Journal(path)
+    for epoch in (1, 2, 3):
+        journal.write("epoch", epoch=epoch)
+    journal.close()
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda line: line.replace(b'"epoch":2', b'"epoch":7'),
+        lambda line: line.replace(b'"event":', b'"evil":'),
+        lambda line: bytes(20) + line[20:],
+        lambda line: line[:-2] + b"\x00\n",
+        lambda line: line[:30] + b"\n",
+    ],
+)
+def test_a_damaged_line_is_told_in_its_place(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "journal.jsonl"
+    first, second, third = write_three(path)
+    assert damage(second) != second
+    path.write_bytes(first + damage(second) + third)
+    one, warning, three = read_journal(path)
+    assert (one["epoch"], three["epoch"]) == (1, 3)
+    assert (warning["event"], warning[DAMAGED], warning["t"]) == ("warning", 2, one["t"])
+    assert warning["text"] == "line 2 of the journal is damaged; what it said is left out"
+
+
+def test_lines_without_checksums_are_read_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"t": 1.0, "event": "epoch", "epoch": 1}\n{"t":2.0,"event":"done"}\n')
+    assert list(read_journal(path)) == [{"t": 1.0, "event": "epoch", "epoch": 1}, {"t": 2.0, "event": "done"}]
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """What was brought onto the disk: path -> its content at the time; of folders the names in them."""
+    found: dict[str, bytes] = {}
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        names = " ".join(os.listdir(path)).encode() if path.is_dir() else b""
+        found[str(path)] = names or path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_a_batch_that_was_chosen_outlasts_a_power_cut(tmp_path: Path, synced: dict[str, bytes]) -> None:
+    """A checkpoint with another batch than the job's would be another job's."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    journal.write("batch", job="a", batch=16)
+    journal.close()
+    assert b'"batch":16' in synced[str(tmp_path / "journal.jsonl")]
+    assert b"journal.jsonl" in synced[str(tmp_path)]
+
+
+def test_new_folders_outlast_a_power_cut(tmp_path: Path, synced: dict[str, bytes]) -> None:
+    directory = RunDirectory(tmp_path / "runs" / "one")
+    directory.open()
+    directory.write_run_json({})
+    saved = checkpoint()
+    trainers.write(directory.checkpoints("a") / trainers.file_name(saved), saved)
+    AddedJobs(directory.path).offer({"name": "late"})
+    assert b"runs" in synced[str(tmp_path)] and b"one" in synced[str(tmp_path / "runs")]
+    assert b"checkpoints" in synced[str(directory.path)] and b"a" in synced[str(directory.path / "checkpoints")]
+    assert b"offered" in synced[str(directory.path / "added")]
 
 
 def test_the_clock_goes_on_where_the_last_session_ended(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import OvertakenError, kept
-from fleet.run.stages.opened import Opened
+from fleet.run.stages.opened import Opened, open_run
+from fleet.run.stages.output import output_to
 from fleet.run.stages.rated import rate
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.session import Session
@@ -107,6 +108,19 @@ def test_the_next_session_counts_on(rehearsed: Ranks, leave: Leave, opening: Ope
     with opening(me) as second:
         assert second.books.ledger.sessions == 1
     assert [event["session"] for event in events(me.directory, "session")] == [0, 1]
+
+
+def test_a_damaged_line_of_the_journal_is_told_at_the_next_start(
+    rehearsed: Ranks, leave: Leave, wire: Wires, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leave(rehearsed(), {"event": "planned", "round": 0, "allocation": {}})
+    me = rehearsed()
+    damaged = me.directory.journal.read_text().replace('"policy":"flotilla"', '"policy":"flotill "')
+    me.directory.journal.write_text(damaged)
+    ready = make_ready(me)
+    with output_to(ready.directory, 2) as output:
+        open_run(ready, wire(me), output)
+    assert "line 1 of the journal is damaged" in capsys.readouterr().out
 
 
 def test_other_trainers_than_the_spec_s_are_told_of(rehearsed: Ranks, opening: Opening) -> None:

@@ -15,7 +15,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.stages.books import Books
 from fleet.run.stages.ready import Ready
-from fleet.run_directory.journal import Journal
+from fleet.run_directory.journal import DAMAGED, Journal, read_journal
 from fleet.scheduling.policies import Policy
 from fleet.spec import Job, spec_hash
 
@@ -31,6 +31,9 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
     _write_found(books)
+    for line in read_journal(ready.directory.journal):
+        if DAMAGED in line:  # whoever reads the journal sees it there
+            journal.announce("warning", text=line["text"], job=None)
     for text in _warnings(rank):
         journal.write("warning", text=text, job=None)
     if books.ledger.sessions == 0:

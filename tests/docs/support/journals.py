@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.docs.support.pages import ROOT
 
-COMMON = {"t", "unix", "event"}
+COMMON = {"t", "unix", "event", "crc"}
 
 
 def written(journals: Iterable[Path]) -> dict[str, set[str]]:
