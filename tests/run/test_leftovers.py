@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -163,6 +164,23 @@ def test_a_session_whose_launcher_lives_stays(place: Path, tmp_path: Path) -> No
 def test_notes_that_are_none_are_passed_over(place: Path, content: str) -> None:
     (place / f"fleet.{os.geteuid()}.1.note").write_text(content)
     assert sweep() == ""
+
+
+def test_a_note_follows_no_link(place: Path, tmp_path: Path) -> None:
+    """Everybody may write into shared memory, and process ids can be guessed."""
+    precious = tmp_path / "precious"
+    precious.write_text("gold")
+    for ending in ("note", "new"):
+        (place / f"fleet.{os.geteuid()}.{os.getpid()}.{ending}").symlink_to(precious)
+    note = write_note([])
+    assert precious.read_text() == "gold"
+    assert not note.path.is_symlink() and stat.S_IMODE(note.path.stat().st_mode) == 0o600
+
+
+def test_a_note_that_cannot_be_written_is_none(place: Path) -> None:
+    (place / f"fleet.{os.geteuid()}.{os.getpid()}.note").mkdir()
+    write_note([]).remove()
+    assert [path.suffix for path in place.iterdir()] == [".note"]
 
 
 def test_a_note_says_who_wrote_it(place: Path) -> None:

@@ -14,6 +14,7 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,7 +54,8 @@ class Note:
 
     def remove(self) -> None:
         """The process ends in good order."""
-        self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # another user's, where it could not be written
+            self.path.unlink()
 
 
 def write_note(made: Iterable[Path]) -> Note:
@@ -63,10 +65,20 @@ def write_note(made: Iterable[Path]) -> Note:
     note = Note(path, pid, started, namespace(), tuple(made))
     content = {"pid": pid, "started": started, "namespace": note.namespace, "made": list(map(str, note.made))}
     with suppress(OSError):
-        temporary = path.with_suffix(".new")
-        temporary.write_text(json.dumps(content))
-        temporary.rename(path)
+        _write_own(path, json.dumps(content))
     return note
+
+
+def _write_own(path: Path, text: str) -> None:
+    """Write a file in a folder where everybody may: nobody can have laid a link where it is written."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # O_EXCL, O_NOFOLLOW, 0600
+    try:
+        with open(descriptor, "w") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
 
 
 def made_by_mpi() -> list[Path]:
