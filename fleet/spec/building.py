@@ -153,10 +153,11 @@ def _partial_problems(base: Path, values: Mapping[str, Any], origins: Origins) -
 def _job_problems(jobs: Sequence[Mapping[str, Any]], origins: Origins) -> Iterator[Problem]:
     """What concerns several keys of a job, or several jobs."""
     first: dict[Any, int] = {}
+    names = {str(job.get("name")) for job in jobs}
     for position, job in enumerate(jobs):
         name = job.get("name")
         if isinstance(name, str) and first.setdefault(name, position) != position:
-            yield _duplicate(name, first[name], position, {str(other.get("name")) for other in jobs}, origins)
+            yield _duplicate(name, first[name], position, names, origins)
         for key, rule, mend in incomplete(job):
             value = job.get(key)
             yield origins.problem(("jobs", position, key), ABSENT if value is None else value, rule, mend=mend)

@@ -15,13 +15,13 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.problem import nearest
-from fleet.spec.values import CountRange, IntegerRange, Plain, PositiveRange, RealRange, Section
+from fleet.spec.values import BlockRange, IntegerRange, Plain, PositiveRange, RealRange, Section
 
 
 class Blocks(Section):
     """A list of random length, each element of which is drawn by itself."""
 
-    count: CountRange = Field(
+    count: BlockRange = Field(
         description="The length, or the least and the greatest length; both are possible.", examples=[[3, 6]]
     )
     each: Distribution = Field(
@@ -71,6 +71,13 @@ class Distribution(Section):
                 },
             )
         return self
+
+    @property
+    def most(self) -> int:
+        """How many values one draw makes at most, with those inside lists."""
+        if self.blocks is not None:
+            return 1 + self.blocks.count[1] * self.blocks.each.most
+        return 1 + sum(child.most for child in self.elements or ())
 
 
 Blocks.model_rebuild()

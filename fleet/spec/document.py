@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from fleet.spec.problem import ABSENT, Path, Problem, SpecError, shown, written
+from fleet.spec.values import MOST_DIGITS
 
 DEEPEST = 64  # levels of nesting
 MOST_VALUES = 200_000  # after aliases are followed, so that a few lines cannot fill the memory
@@ -228,6 +229,9 @@ def _scalar(kind: str, text: str) -> Any:
         return None
     if kind == "bool":
         return text.lower() in _TRUE
+    if kind == "int" and len(text) > MOST_DIGITS:
+        digits = f"{len(text):,} digits are too many, {MOST_DIGITS:,} may be"
+        raise _Refused(f"{shown(text)} is not a whole number that can be read: {digits}")
     try:
         if kind == "int":
             return int(text, 8 if text.startswith("0o") else 16 if text.startswith("0x") else 10)

@@ -17,8 +17,9 @@ from fleet.spec.job import NAMED_KEYS
 from fleet.spec.origins import JobOrigin, Origins
 from fleet.spec.problem import ABSENT, Path, Problem, nearest
 from fleet.spec.validation import problems_of
-from fleet.spec.values import MOST_JOBS, Jobs, Plain, Section, Seed, Text
+from fleet.spec.values import MOST_DRAWN, MOST_JOBS, Jobs, Plain, Section, Seed, Text
 
+_SPLIT = "use smaller grids and samples, or several specs"
 _PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
 _NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
 
@@ -63,6 +64,7 @@ class Expansion:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     origins: list[JobOrigin] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    drawn: int = 0  # values of samples, at most
     unfinished: list[tuple[Path, dict[str, Any]]] = field(
         default_factory=list
     )  # job keys of entries that could not be expanded
@@ -82,6 +84,9 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
         path: Path = ("jobs", position)
         if isinstance(entry, Mapping) and ("grid" in entry or "sample" in entry):
             _expand_many(path, entry, {"seed": seed, **defaults}, seed, origins, result)
+        elif isinstance(entry, Mapping) and len(result.jobs) >= MOST_JOBS:
+            rule = f"the spec has more than {MOST_JOBS:,} jobs"
+            return Expansion(problems=[*result.problems, origins.problem(path, ABSENT, rule, mend=_SPLIT)])
         elif isinstance(entry, Mapping):
             result.jobs.append(merged({"seed": seed, **defaults}, entry))
             result.origins.append(JobOrigin(path))
@@ -111,7 +116,11 @@ def _expand_many(
             result.unfinished.append((base, _own_keys(body, header)))
         return
     fixed = merged(defaults, _own_keys(body, header))
-    problems = list(_over_problems(made, base, fixed, origins)) + list(_template_problems(made, base, origins))
+    problems = [
+        *_over_problems(made, base, fixed, origins),
+        *_size_problems(made, base, origins, result),
+        *_template_problems(made, base, origins),
+    ]
     result.problems.extend(problems)
     if problems:
         result.unfinished.append((base, _own_keys(body, header)))
@@ -173,11 +182,19 @@ def _over_problems(made: Grid | Sample, base: Path, fixed: Mapping[str, Any], or
             )
         if isinstance(made, Grid) and not made.over[path]:
             yield origins.problem(at, [], "no values: the grid would be empty", mend="give at least one value")
-    total = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
-    if total > MOST_JOBS:
-        yield origins.problem(
-            base + ("over",), ABSENT, f"the grid has {total:,} jobs, more than {MOST_JOBS:,}", mend="use a sample"
-        )
+
+
+def _size_problems(made: Grid | Sample, base: Path, origins: Origins, result: Expansion) -> Iterator[Problem]:
+    """Whether the spec has too much with this entry; asked before anything of it is made."""
+    own = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
+    jobs, at = len(result.jobs) + own, base + ("over",)
+    if jobs > MOST_JOBS:
+        yield origins.problem(at, ABSENT, f"with it the spec has {jobs:,} jobs, more than {MOST_JOBS:,}", mend=_SPLIT)
+    elif isinstance(made, Sample):
+        result.drawn += own * sum(what.most for what in made.over.values())
+        if result.drawn > MOST_DRAWN:
+            rule = f"with it samples draw up to {result.drawn:,} values, more than {MOST_DRAWN:,}"
+            yield origins.problem(at, ABSENT, rule, mend="draw shorter lists, or fewer jobs")
 
 
 def _blocked(fixed: Mapping[str, Any], parts: list[str]) -> str | None:

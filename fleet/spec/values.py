@@ -12,7 +12,10 @@ from pydantic_core import PydanticCustomError
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+=-]*$"
 LARGEST_SEED = 2**31 - 1  # NumPy takes 32 bits, and virtual worker r uses seed + 1 + r
 LARGEST_COUNT = 10**9
-MOST_JOBS = 100_000  # that one grid or sample makes
+MOST_JOBS = 100_000  # of a spec, with all that its grids and samples make
+MOST_BLOCKS = 1000  # of one drawn list
+MOST_DRAWN = 2_000_000  # values of all samples of a spec
+MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
 
@@ -55,6 +58,8 @@ Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
 IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
+BlockCount = Annotated[int, Strict(), Field(ge=1, le=MOST_BLOCKS)]
+BlockRange = Annotated[tuple[BlockCount, BlockCount], AfterValidator(_ascending), BeforeValidator(_pair)]
 CountRange = Annotated[tuple[Count, Count], AfterValidator(_ascending), BeforeValidator(_pair)]
 RealRange = Annotated[tuple[Real, Real], AfterValidator(_ascending)]
 PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]

@@ -44,6 +44,12 @@ def test_values(written: str, value: object) -> None:
     assert found == value and type(found) is type(value)
 
 
+@pytest.mark.parametrize("number", ["0x" + "f" * 5000, "0o" + "7" * 5000, "9" * 5000])
+def test_a_number_that_is_too_long_to_be_written_again_is_refused(number: str) -> None:
+    with pytest.raises(SpecError, match="not a whole number that can be read: 5,00[02] digits are too many"):
+        parse(f"x: {number}")
+
+
 def test_nan_is_read() -> None:
     assert math.isnan(parse("x: .nan").value["x"])
 

@@ -71,6 +71,33 @@ def test_a_grid_that_is_too_large_is_refused_before_it_is_made() -> None:
         jobs_of({"grid": {"name": "n-{index}", "over": over}})
 
 
+def test_entries_that_are_too_large_together_are_refused() -> None:
+    over = {f"task.arguments.a{number}": list(range(50)) for number in range(2)}
+    sample = {"name": "s-{index}", "count": 98_000, "over": {"task.arguments.a": {"integer": [1, 4]}}}
+    grid = {"grid": {"name": "n-{index}", "over": over}}
+    with pytest.raises(SpecError, match="with it the spec has 100,500 jobs, more than 100,000"):
+        jobs_of(grid, {"sample": sample})
+
+
+def test_single_jobs_that_are_too_many_are_refused() -> None:
+    one = {"name": "a"}
+    with pytest.raises(SpecError, match="the spec has more than 100,000 jobs"):
+        jobs_of(*[one] * 100_001)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "told"),
+    [
+        ({"count": 1_000_000_000, "each": {"choice": [1]}}, "must be at most 1000"),
+        ({"count": 1000, "each": {"blocks": {"count": 1000, "each": {"choice": [1]}}}}, "draw up to 4,004,004 values"),
+    ],
+)
+def test_lists_that_are_too_long_are_refused_before_they_are_drawn(blocks: dict[str, Any], told: str) -> None:
+    sample = {"name": "n-{index}", "count": 4, "over": {"task.arguments.a": {"blocks": blocks}}}
+    with pytest.raises(SpecError, match=told):
+        jobs_of({"sample": sample})
+
+
 def test_what_is_varied_is_not_shared() -> None:
     first, second = jobs_of({"grid": {"name": "n-{index}", "over": {"seed": [1, 2], "task.arguments.x": [[1]]}}})
     first.task.arguments["x"].append(2)
