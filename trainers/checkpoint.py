@@ -138,6 +138,7 @@ def read(path: Path | str) -> Checkpoint:
         if not _is_whole(path):
             raise CheckpointError(path, "is damaged or no checkpoint: its bytes do not match their digest", mend)
         with h5py.File(path, "r") as file:
+            _refuse_elsewhere(file)
             kind = int(file.attrs["format"])
             if kind != _FORMAT:
                 wrong = f"has format {kind}, this version reads {_FORMAT}"
@@ -148,6 +149,16 @@ def read(path: Path | str) -> Checkpoint:
         raise
     except (OSError, LookupError, AttributeError, ValueError, RuntimeError, TypeError, MemoryError) as error:
         raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
+
+
+def _refuse_elsewhere(file: Any) -> None:
+    """Raise ValueError if part of an HDF5 file lies elsewhere, of which its seal says nothing."""
+    links: dict[bytes, int] = {}
+    file.id.links.visit(lambda name, link: links.update({name: link.type}), info=True)
+    for name, kind in links.items():
+        item = file[name] if kind == h5py.h5l.TYPE_HARD else None
+        if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
+            raise ValueError(f"{name.decode(errors='replace')} points elsewhere, which no checkpoint does")
 
 
 def _decoded(tree: Any) -> Checkpoint:

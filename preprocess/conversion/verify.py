@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preprocess.samples.errors import SourceError
-from preprocess.sources.hdf5 import open_file
+from preprocess.sources.hdf5 import WHOLE, open_file, refuse_elsewhere
 from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, damage_named, read_index
 
 
@@ -57,6 +57,7 @@ def _indices(path: str) -> tuple[list[SplitIndex], list[str]]:
     with damage_named(path, "it"), closing(open_file(path)) as file:
         if file.attrs.get("format") != FORMAT:
             raise SourceError(path, "is not a file that was converted, so it has no checksums", "give one that was")
+        refuse_elsewhere(path, file, WHOLE)
         for split in sorted(file):
             try:
                 indices.append(read_index(path, file, split))

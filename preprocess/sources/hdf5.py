@@ -8,9 +8,16 @@ from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import ArraySource, existing
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
 
+WHOLE = "a converted file holds all of its data: convert it anew"
+
 
 def open_hdf5(
-    path: str, split: str = "train", inputs: str = "inputs", targets: str = "targets", verify: bool = False
+    path: str,
+    split: str = "train",
+    inputs: str = "inputs",
+    targets: str = "targets",
+    verify: bool = False,
+    other_files: bool = False,
 ) -> ArraySource | EncodedSplit | ArraySplit:
     """Open an HDF5 file for reading.
 
@@ -20,16 +27,21 @@ def open_hdf5(
         inputs: in any other file, the name of the data set of inputs, (n, ...).
         targets: in any other file, the name of the data set of targets, (n, ...); it is read into memory.
         verify: check each sample's checksum as it is read, in a converted file.
+        other_files: in any other file, whether its data sets may lie in further files, to which it points.
     """
     file = open_file(path)
     with damage_named(str(path), "it"):
         if file.attrs.get("format") == FORMAT:
             with file:
+                refuse_elsewhere(path, file, WHOLE)
                 return open_split(str(path), file, split, verify)
     for given, what in ((split != "train", "split"), (verify, "verify")):
         if given:
             rule = f"{what} is for converted files, and this is another HDF5 file"
             raise SourceError(path, rule, f"leave out {what}, or convert the data: fleet convert SOURCE {path}")
+    if not other_files:
+        mend = "set other_files: true if you trust it with any file that you can read"
+        refuse_elsewhere(path, file, mend, inputs, targets)
     return _open_foreign(path, file, inputs, targets)
 
 
@@ -47,6 +59,26 @@ def open_file(path: str) -> Any:
     except OSError as cause:
         rule = f"is not a readable HDF5 file ({cause})"
         raise SourceError(path, rule, "give one that was converted, or holds inputs and targets") from cause
+
+
+def refuse_elsewhere(path: str, file: Any, mend: str, *names: str) -> None:
+    """Refuse a file with links to other files, or of which one of these data sets, by default any, lies in another.
+
+    Raises:
+        SourceError: it names the first such thing.
+    """
+    import h5py
+
+    links: dict[str, int] = {}
+    file.id.links.visit(lambda name, link: links.update({name.decode(errors="replace"): link.type}), info=True)
+    inside = (h5py.h5l.TYPE_HARD, h5py.h5l.TYPE_SOFT)
+    elsewhere = [name for name, kind in links.items() if kind not in inside]
+    for name in () if elsewhere else names or links:  # no link leads out of the file here
+        item = file.get(name)
+        if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+            elsewhere.append(name)
+    if elsewhere:
+        raise SourceError(path, f"its {elsewhere[0]!r} lies in another file, to which it points", mend)
 
 
 def _open_foreign(path: str, file: Any, inputs: str, targets: str) -> ArraySource:

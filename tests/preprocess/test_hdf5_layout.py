@@ -203,6 +203,18 @@ def test_file_that_is_cut_short_is_refused(copied: Converted) -> None:
         copied.open()
 
 
+def test_a_converted_file_that_points_to_another_is_refused(copied: Converted, tmp_path: Path) -> None:
+    """The labels are those that were written, but in a file of anybody's."""
+    with h5py.File(tmp_path / "other.h5", "w") as other, h5py.File(copied.path, "r+") as file:
+        file.copy("train/labels", other, "labels")
+        del file["train/labels"]
+        file["train/labels"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "labels")
+    with pytest.raises(SourceError, match="'train/labels' lies in another file, to which it points; a converted file"):
+        copied.open()
+    with pytest.raises(SourceError, match="'train/labels' lies in another file"):
+        verify(copied.path)
+
+
 def test_mistakes_are_told(copied: Converted, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="has no such split; did you mean 'held_out'"):
         copied.open(split="heldout")

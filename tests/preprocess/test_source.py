@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import h5py
@@ -147,6 +147,38 @@ def test_hdf5(tmp_path: Path) -> None:
     (tmp_path / "text.h5").write_text("text")
     with pytest.raises(SourceError, match="not a readable HDF5 file"):
         open_source("hdf5", {"path": str(tmp_path / "text.h5")})
+
+
+def external_link(file: h5py.File, other: Path) -> None:
+    file["targets"] = h5py.ExternalLink(str(other), "targets")
+
+
+def soft_link_to_an_external_one(file: h5py.File, other: Path) -> None:
+    file["far"] = h5py.ExternalLink(str(other), "/")
+    file["targets"] = h5py.SoftLink("/far/targets")
+
+
+def external_storage(file: h5py.File, other: Path) -> None:
+    file.create_dataset("targets", (3,), "u1", external=[(str(other), 0, 3)])
+
+
+def virtual(file: h5py.File, other: Path) -> None:
+    layout = h5py.VirtualLayout((3,), "i8")
+    layout[:] = h5py.VirtualSource(str(other), "targets", (3,))
+    file.create_virtual_dataset("targets", layout)
+
+
+@pytest.mark.parametrize("point", [external_link, soft_link_to_an_external_one, external_storage, virtual])
+def test_hdf5_that_points_to_another_file_asks_first(tmp_path: Path, point: Callable[[h5py.File, Path], None]) -> None:
+    path, other = tmp_path / "data.h5", tmp_path / "other.h5"
+    with h5py.File(other, "w") as file:
+        file["targets"] = np.arange(3)
+    with h5py.File(path, "w") as file:
+        file["inputs"] = np.zeros((3, 2))
+        point(file, other)
+    with pytest.raises(SourceError, match="lies in another file, to which it points; set other_files: true if you"):
+        open_source("hdf5", {"path": str(path)})
+    assert len(open_source("hdf5", {"path": str(path), "other_files": True})) == 3
 
 
 def test_map_style(module: str) -> None:

@@ -107,9 +107,38 @@ def reseal(path: Path, change: Callable[[h5py.File], None]) -> None:
     path.write_bytes(content + b"\nfleet blake2b " + hashlib.blake2b(content, digest_size=32).hexdigest().encode())
 
 
+def external_link(file: h5py.File) -> None:
+    del file["structure"]
+    file["structure"] = h5py.ExternalLink("/etc/other.h5", "/structure")
+
+
+def external_storage(file: h5py.File) -> None:
+    """A weight whose bytes are those of any file."""
+    bias = file["state/parameters/0.bias"]
+    del file["state/parameters/0.bias"]
+    file.create_dataset("state/parameters/0.bias", bias.shape, bias.dtype, external=[("/etc/hostname", 0, 120)])
+
+
+def virtual(file: h5py.File) -> None:
+    bias = file["state/parameters/0.bias"]
+    del file["state/parameters/0.bias"]
+    layout = h5py.VirtualLayout(bias.shape, bias.dtype)
+    layout[:] = h5py.VirtualSource("/etc/other.h5", "x", bias.shape)
+    file.create_virtual_dataset("state/parameters/0.bias", layout)
+
+
 def no_json(file: h5py.File) -> None:
     del file["structure"]
     file["structure"] = np.frombuffer(b"{", np.uint8)
+
+
+@pytest.mark.parametrize("change", [external_link, external_storage, virtual])
+def test_a_checkpoint_that_points_elsewhere_is_refused(folder: Path, change: Callable[[h5py.File], None]) -> None:
+    path = folder / "epoch-00002-step-000007.h5"
+    reseal(path, change)
+    found, rejected = latest_good(folder)
+    assert found is not None and (found.epoch, found.step) == (2, 0)
+    assert "points elsewhere, which no checkpoint does" in str(rejected[0])
 
 
 @pytest.mark.parametrize("change", [no_json, lambda file: file.attrs.modify("format", 3)])
