@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
+from fleet import after_standard_library
 from fleet.spec.problem import nearest
 
 
@@ -33,13 +34,14 @@ class ReferenceProblem(ValueError):
 
 @contextlib.contextmanager
 def importable(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
-    """Let modules be imported from these folders, before all others, while the context lasts.
+    """Let modules be imported from these folders, before installed ones but after Python's own, for a time.
 
     Modules imported meanwhile stay imported.
     """
     added = [str(pathlib.Path(path).absolute()) for path in paths]
     new = [path for path in dict.fromkeys(added) if path not in sys.path]
-    sys.path[:0] = new
+    place = after_standard_library()
+    sys.path[place:place] = new
     importlib.invalidate_caches()
     try:
         yield

@@ -16,7 +16,7 @@ from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, SampleGenerator, epoch_order, seed_global_generators
 from preprocess.samples.stream import DatasetSpec, SourceSpec
-from preprocess.sources.source import Source, open_source
+from preprocess.sources.source import Source, described, open_source
 from preprocess.transforms.transform import Pipeline, build_transforms
 
 #: Orders of epochs that are kept: the one that is read and the one that comes next, for a few seeds.
@@ -137,7 +137,8 @@ class Dataset:
             part.pipeline.apply_into(image, rng, input_view)
             _set_target(target_view, target)
         except DecodeError as cause:  # decoding is a transform, but what it cannot decode comes from the source
-            return _Failure("source", cause)
+            where = described(part.source, sample)
+            return _Failure("source", DecodeError(f"{where}: {cause}") if where else cause)
         except Exception as cause:  # the user's code may raise anything
             return _Failure(stage, cause)
         return None

@@ -51,6 +51,18 @@ class Subset:
     def read(self, index: int) -> tuple[Array, Any]:
         return self._source.read(self._indices[index])
 
+    def inner(self, index: int) -> tuple[Source, int]:
+        """Return where a sample comes from, and its index there."""
+        return self._source, self._indices[index]
+
+
+def described(source: Source, index: int) -> str:
+    """Return what a sample is called in messages, such as the path of its file; empty if the source has no word."""
+    while isinstance(source, Subset):
+        source, index = source.inner(index)
+    describe = getattr(source, "describe", None)
+    return str(describe(index)) if describe else ""
+
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from preprocess import Source, SourceError, open_source
+from preprocess import TRAIN, Dataset, DatasetSpec, SampleError, Source, SourceError, SourceSpec, open_source
 from preprocess.samples.decode import decode
 from tests.preprocess.support.image_files import encoded, make_folder, smooth
 
@@ -101,3 +102,17 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     make_folder(tmp_path / "parts" / "train", ["a"], 1)
     make_folder(tmp_path / "parts" / "val", ["a"], 1)
     refused("are parts of the data, not classes; give one of them", tmp_path / "parts")
+
+
+@pytest.mark.parametrize("subset", [None, [1, 5]])
+def test_a_picture_that_cannot_be_decoded_is_told_by_its_file(tmp_path: Path, subset: list[int] | None) -> None:
+    make_folder(tmp_path / "pictures", ["cat", "dog"], 3)
+    torn = sorted(path for path in (tmp_path / "pictures").rglob("*.*"))[2]
+    torn.write_bytes(b"no picture")
+    source = SourceSpec("image_folder", {"path": str(tmp_path / "pictures")}, subset)
+    crop = {"random_resized_crop": {"size": 8}}
+    dataset = Dataset(DatasetSpec("pictures", source, transforms=[crop]))
+    inputs, targets = dataset.layout.empty(1)
+    sample = 2 if subset is None else 1
+    with pytest.raises(SampleError, match=f"DecodeError: {re.escape(str(torn))}: cannot decode the picture of 10 byte"):
+        dataset.make(TRAIN, 0, 0, sample, inputs[0], targets)

@@ -337,11 +337,26 @@ def test_importable_adds_folders_for_its_time(tmp_path: pathlib.Path, module: An
     with pytest.raises(ReferenceProblem, match="there is no module 'only_here'"):
         resolve("only_here:A")
     with importable([tmp_path, tmp_path]):
-        assert sys.path == [str(tmp_path), *before]
+        assert sys.path.count(str(tmp_path)) == 1
         assert resolve("only_here:A.B.value") == 7
         with pytest.raises(ReferenceProblem, match="only_here.A has no 'C'"):
             resolve("only_here:A.C")
     assert sys.path == before
+
+
+def test_a_module_beside_the_spec_hides_an_installed_one_but_none_of_pythons(
+    tmp_path: pathlib.Path, module: Any
+) -> None:
+    module("colorsys", "rgb_to_hsv = 'mine'\n")
+    module("yaml", "safe_load = 'mine'\n")
+    loaded = {name: sys.modules.pop(name, None) for name in ("colorsys", "yaml")}
+    try:
+        with importable([tmp_path]):
+            assert callable(resolve("colorsys:rgb_to_hsv")) and resolve("yaml:safe_load") == "mine"
+    finally:
+        for name, whole in loaded.items():
+            del sys.modules[name]
+            sys.modules.update({name: whole} if whole else {})
 
 
 @pytest.mark.parametrize("text", ["", ":", "a:", ":b", "a:b:c", "a b:c", "os:path.", "../x:y", "os:1", "a..b:c"])
