@@ -13,6 +13,7 @@ from trainers.reduce.first_step import UnevenGradients
 from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
 from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.repeatable.scan import Scan, scan
+from trainers.repeatable.shared_state import UntoldState
 from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer
@@ -42,6 +43,7 @@ __all__ = [
     "Task",
     "Trainer",
     "UnevenGradients",
+    "UntoldState",
     "VirtualWorker",
     "blocks_of",
     "check_group",

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn, optim
 
-from trainers.checkpoint import Checkpoint
+from trainers.checkpoint import Checkpoint, CheckpointError
 
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 
@@ -25,16 +25,17 @@ class BuiltJob:
     has_schedule: bool
 
 
-def misfit(checkpoint: Checkpoint, job: BuiltJob) -> str | None:
-    """Say what of a checkpoint is another job's; None if it fits.
+def check_fit(checkpoint: Checkpoint, job: BuiltJob) -> None:
+    """Raise CheckpointError, which says what is another job's, unless a checkpoint is this job's.
 
     A difference missed here would be an error inside torch, or none until the first step.
     """
     saved, own = _of_checkpoint(checkpoint), _of_job(job)
     different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
-    if different is None:
-        return None
-    return f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
+    if different is not None:
+        found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
+        mend = "go on with the job as it was, or start this one anew"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, mend)
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -28,7 +28,10 @@ class Task(Protocol):
     metrics(model, batch) -> {name: (sum, count)} (accuracy);
     batch_size = samples a step of one virtual worker (32); seed (0); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
-    gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`).
+    gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`);
+    after_step(model), called once after each update: averages of weights, momentum encoders; they may change
+    parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
+    nothing reads in a later step (see `trainers.repeatable.shared_state`).
     """
 
     def model(self) -> nn.Module:
@@ -80,9 +83,37 @@ def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
     return sums
 
 
+def optimizer_of(task: Task, model: nn.Module) -> torch.optim.Optimizer:
+    """Return the task's optimizer. ValueError if it needs several losses a step."""
+    optimizer = task.optimizer(model)
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            f"job {name_of(task)}: LBFGS asks for the loss several times a step, and a step here has one; use another "
+            "optimizer, such as Adam"
+        )
+    return optimizer
+
+
+def after_step(task: Task, model: nn.Module) -> None:
+    """Let the task do what comes once after each update, if it wants that."""
+    if hasattr(task, "after_step"):
+        task.after_step(model)
+
+
+def scratch_of(task: Task) -> tuple[str, ...]:
+    """Return the names of attributes that forward passes may change."""
+    return tuple(getattr(task, "scratch", ()))
+
+
 def scheduler_of(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
-    """Return the task's learning-rate schedule over `optimizer`, or None."""
-    return task.scheduler(optimizer) if hasattr(task, "scheduler") else None
+    """Return the task's learning-rate schedule over `optimizer`, or None. ValueError if it needs a metric."""
+    schedule = task.scheduler(optimizer) if hasattr(task, "scheduler") else None
+    if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise ValueError(
+            f"job {name_of(task)}: ReduceLROnPlateau needs a metric at each step, and schedules are stepped without; "
+            "use another schedule, such as CosineAnnealingLR"
+        )
+    return schedule
 
 
 def batch_size_of(task: Task) -> int:

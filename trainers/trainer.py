@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from trainers import task as tasks
-from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.checkpoint import Checkpoint
 from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
-from trainers.fit import BuiltJob, misfit
+from trainers.fit import BuiltJob, check_fit
 from trainers.group import Group
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
@@ -32,6 +32,7 @@ from trainers.repeatable import determinism
 from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
+from trainers.repeatable.shared_state import SharedState
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -123,11 +124,12 @@ class Trainer:
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
-        self.optimizer = task.optimizer(self.model)
+        self.optimizer = tasks.optimizer_of(task, self.model)
         self.schedule = tasks.scheduler_of(task, self.optimizer)
         self.workers = [
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
+        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task))
         self._names, self._parameters = self._trainable()
         self._gradients = Gradients(self._names, self._parameters, lambda: self.accumulating)
         self._lay_out(Layout.first(self._parameters))
@@ -144,8 +146,8 @@ class Trainer:
 
         A batch may be a function that gives it: then it is called under the worker's random state, as a DataLoader
         without worker processes would. The sums over all workers begin while the last one's backward pass goes on.
-        Diverged if a loss is not finite; UnevenGradients, SparseGradient, GradientTwice, NonDeterministicOperator where
-        the model cannot be trained so; PeerFailed, PeerSilent.
+        Diverged if a loss is not finite; UnevenGradients, SparseGradient, GradientTwice, UntoldState and
+        NonDeterministicOperator where the model cannot be trained so; PeerFailed, PeerSilent.
         """
         with self._clock():
             batches = self._one_a_worker(batches)
@@ -156,10 +158,13 @@ class Trainer:
                 layout = self._agree_on_layout(turns)
                 totals = self._finish(reduction)
             self._buckets.give(totals, layout.used or ())
-            self.options.before_update(self.task, self.model)
+            with self._shared.between_turns("before_step"):
+                self.options.before_update(self.task, self.model)
             self.optimizer.step()
             if self.schedule is not None:
                 self.schedule.step()
+            with self._shared.between_turns("after_step"):
+                tasks.after_step(self.task, self.model)
             if layout != self._buckets.layout:
                 self._lay_out(layout)
             self.step_in_epoch += 1
@@ -303,7 +308,7 @@ class Trainer:
             if self.step_in_epoch == 0:
                 worker.open_loader()
             batch = tasks.move(batch() if callable(batch) else batch, self.device)
-            with named_operators(self.model, self.name):
+            with named_operators(self.model, self.name), self._shared.turn():
                 loss = self.compute.gradients(self, worker, batch)
         if layout.used is not None:
             check_uses(self.name, self._names, [tuple(turn.used)], layout.used, worker.rank, self.steps)
@@ -382,10 +387,7 @@ class Trainer:
             self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.optimizer,
             has_schedule=self.schedule is not None,
         )  # fmt: skip
-        found = misfit(checkpoint, built)
-        if found is not None:
-            mend = "go on with the job as it was, or start this one anew"
-            raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, mend)
+        check_fit(checkpoint, built)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:

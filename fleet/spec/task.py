@@ -50,6 +50,7 @@ class SpecTask:
         self.accumulate, self.autocast, self.clip_norm, self.clip_value = (
             getattr(says, name, None) for name in STEP_OPTIONS
         )
+        self.scratch = tuple(getattr(self._user, "scratch", ()))
         self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
         self._schedule = schedule_of(job.schedule.name) if job.schedule else None
         self._loss = loss_function(job)
@@ -82,6 +83,11 @@ class SpecTask:
         """Let the task class have the summed gradients before each update, if it wants them."""
         if hasattr(self._user, "before_step"):
             self._user.before_step(model)
+
+    def after_step(self, model: nn.Module) -> None:
+        """Let the task class do what comes once after each update, if it wants that."""
+        if hasattr(self._user, "after_step"):
+            self._user.after_step(model)
 
     def dataset(self, train: bool) -> Any:
         """The task class's own data set (held-out: None if it has none).

@@ -46,7 +46,7 @@ class DdpRank:
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)
-        self.optimizer = task.optimizer(self.model)
+        self.optimizer = tasks.optimizer_of(task, self.model)
         self.schedule = tasks.scheduler_of(task, self.optimizer)
         self._parallel = DistributedDataParallel(self.model)
         self._callable = _Wrapped(self._parallel)
@@ -73,6 +73,7 @@ class DdpRank:
                 self.optimizer.step()
                 if self.schedule is not None:
                     self.schedule.step()
+                tasks.after_step(self._task, self.model)
                 after_step()
                 self._count(loss, count, time.perf_counter() - begin)
                 if self.steps == until:

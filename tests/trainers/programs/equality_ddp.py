@@ -86,6 +86,8 @@ def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
             if task.between is not None:
                 task.between(model)
             optimizer.step()
+            if task.after is not None:
+                task.after(model)
             if schedule is not None:
                 schedule.step()
             number = str(len(states) + 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import SGD, Adam, AdamW, Optimizer, lr_scheduler
@@ -74,6 +75,26 @@ def clip_by_hand(model: nn.Module) -> None:
     parameters[1].grad = None
 
 
+class MomentumEncoder(nn.Module):
+    """A network, and a copy of it that follows slowly and gets no gradient, as in MoCo and BYOL."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online, self.slow = cnn(), cnn()
+        self.slow.load_state_dict(self.online.state_dict())
+        self.slow.requires_grad_(False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.online(images) + 0.1 * self.slow(images)
+
+
+@torch.no_grad()
+def follow(model: nn.Module) -> None:
+    """The copy moves a tenth of the way to the network."""
+    for slow, online in zip(model.slow.parameters(), model.online.parameters()):  # type: ignore[operator,union-attr]
+        slow.mul_(0.9).add_(online, alpha=0.1)
+
+
 @dataclass(frozen=True)
 class EqualityTask:
     """A task; what is None in it is left out, as a user would leave it out."""
@@ -89,6 +110,7 @@ class EqualityTask:
     clip_norm: float | None = None
     clip_value: float | None = None
     between: Callable[[nn.Module], None] | None = None
+    after: Callable[[nn.Module], None] | None = None
     needs: str | None = None
     batch_size: int = BATCH
     seed: int = field(default=SEED)
@@ -111,6 +133,10 @@ class EqualityTask:
     def before_step(self, model: nn.Module) -> None:
         if self.between is not None:
             self.between(model)
+
+    def after_step(self, model: nn.Module) -> None:
+        if self.after is not None:
+            self.after(model)
 
 
 def mlp() -> nn.Module:
@@ -187,6 +213,7 @@ OPTIONS = [
     _option("clip norm of two buckets", mlp, clip_norm=0.1, rule="adamw"),
     _option("clip value", clip_value=0.01),
     _option("before step", between=clip_by_hand),
+    _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
     _option("accumulate 2", accumulate=2),
     _option("accumulate 3", accumulate=3, batch_size=6, rule="adam"),
     _option("accumulate two buckets", mlp, accumulate=2),

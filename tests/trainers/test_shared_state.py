@@ -1,0 +1,133 @@
+"""State that virtual workers would share unseen: it is refused by name, with the mend; what is harmless passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn, optim
+
+from trainers import Group, Trainer, UntoldState
+
+
+class Net(nn.Module):
+    """Two inputs, two classes, a frozen parameter, a buffer, and what a test does in `forward`."""
+
+    def __init__(self, what: str = "nothing") -> None:
+        super().__init__()
+        self.layer, self.what = nn.Linear(2, 2), what
+        self.slow = nn.Parameter(torch.ones(2), requires_grad=False)
+        self.register_buffer("seen", torch.zeros(()))
+        self.calls, self.hidden, self.recent = 0, torch.zeros(2), [0.0]
+        self.cache: Tensor | None = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            getattr(self, f"do_{self.what}")(inputs)
+        return self.layer(inputs) * self.slow
+
+    def do_nothing(self, inputs: Tensor) -> None:
+        pass
+
+    def do_in_place(self, inputs: Tensor) -> None:
+        self.slow.mul_(0.9)
+
+    def do_by_data(self, inputs: Tensor) -> None:
+        self.slow.data.mul_(0.9)
+
+    def do_new_data(self, inputs: Tensor) -> None:
+        self.slow.data = self.slow.data * 0.9
+
+    def do_trained(self, inputs: Tensor) -> None:
+        self.layer.weight.clamp_(-1, 1)
+
+    def do_count(self, inputs: Tensor) -> None:
+        self.calls += 1
+
+    def do_hide(self, inputs: Tensor) -> None:
+        self.hidden = self.hidden + inputs.mean(0)
+
+    def do_remember(self, inputs: Tensor) -> None:
+        self.recent.append(1.0)
+
+    def do_cache(self, inputs: Tensor) -> None:
+        self.cache = torch.ones(2)
+
+    def do_buffer(self, inputs: Tensor) -> None:
+        self.seen += 1
+
+
+class Task:
+    batch_size = 4
+
+    def __init__(self, what: str = "nothing", **more: Any) -> None:
+        self.what = what
+        vars(self).update(more)
+
+    def model(self) -> nn.Module:
+        return Net(self.what)
+
+    def optimizer(self, model: nn.Module) -> optim.Optimizer:
+        return optim.SGD([p for p in model.parameters() if p.requires_grad], 0.1)
+
+    def dataset(self, train: bool) -> None:
+        return None
+
+
+def train(task: Any, steps: int = 6) -> Trainer:
+    trainer = Trainer(task, 2, Group.alone())
+    for step in range(steps):
+        batch = torch.full((4, 2), 0.1 * (step + 1)), torch.tensor([0, 1, 0, 1])
+        trainer.step([batch, batch])
+    return trainer
+
+
+@pytest.mark.parametrize("what", ["in_place", "by_data", "new_data"])
+def test_a_frozen_parameter_that_the_forward_pass_changes_is_refused(what: str) -> None:
+    with pytest.raises(UntoldState, match=r"changes parameter slow.*once a worker.*after_step\(model\)"):
+        train(Task(what))
+
+
+def test_a_trained_parameter_that_the_forward_pass_changes_is_refused() -> None:
+    with pytest.raises(UntoldState, match=r"changes parameter layer\.weight"):
+        train(Task("trained"))
+
+
+@pytest.mark.parametrize(("what", "name"), [("count", "calls"), ("hide", "hidden"), ("remember", "recent")])
+def test_an_attribute_that_the_forward_pass_changes_is_refused_unless_it_is_scratch(what: str, name: str) -> None:
+    with pytest.raises(UntoldState, match=rf"changes attribute {name}.*register_buffer.*scratch = \('{name}',\)"):
+        train(Task(what))
+    assert train(Task(what, scratch=(name,))).steps == 6
+
+
+@pytest.mark.parametrize("what", ["nothing", "cache", "buffer"])
+def test_a_cache_that_is_made_once_and_buffers_pass(what: str) -> None:
+    assert train(Task(what)).steps == 6
+
+
+@pytest.mark.parametrize("method", ["before_step", "after_step"])
+def test_a_buffer_that_is_changed_between_turns_is_refused(method: str) -> None:
+    with pytest.raises(UntoldState, match=f"{method} changes buffer seen.*in `forward`"):
+        train(Task(**{method: lambda model: model.seen.add_(1)}))
+
+
+def test_a_frozen_parameter_may_change_once_after_a_step() -> None:
+    trainer = train(Task(after_step=lambda model: model.slow.data.mul_(0.5)))
+    assert dict(trainer.model.named_parameters())["slow"].tolist() == [0.5**6] * 2
+
+
+def test_statistics_over_all_workers_at_once_are_refused() -> None:
+    class Synchronised(Task):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
+
+    with pytest.raises(UntoldState, match="module 1 is a SyncBatchNorm.*GroupNorm"):
+        train(Synchronised())
+
+
+def test_an_optimizer_and_a_schedule_that_need_more_than_a_step_gives_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="LBFGS asks for the loss several times a step.*Adam"):
+        train(Task(optimizer=lambda model: optim.LBFGS(model.parameters())))
+    with pytest.raises(ValueError, match="ReduceLROnPlateau needs a metric.*CosineAnnealingLR"):
+        train(Task(scheduler=optim.lr_scheduler.ReduceLROnPlateau))

@@ -1,0 +1,139 @@
+"""Watches what virtual workers share: nothing of it may change in a worker's turn.
+
+Under DDP each worker is a process with a model of its own. Here workers take turns on one model, and what a checkpoint
+holds is its parameters, each worker's buffers and random states, and the optimizer. What else a forward pass changes
+would reach the next worker, would advance N times a step, and would be lost with a move: silently, other bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+CLOSE_LOOKS = 4
+"""Turns whose changes of attributes and of parameters' values are looked for; changes in place are, in every turn."""
+_TORCHS_OWN = frozenset(vars(nn.Module()))
+_PLAIN = (bool, int, float, complex, str, bytes)
+_DEPTH = 4
+_PART = 1 << 20
+
+
+class UntoldState(RuntimeError):
+    """A model, or its task, keeps state where virtual workers and checkpoints do not see it."""
+
+
+class SharedState:
+    """Looks at a model before and after each turn.
+
+    Args:
+        job: its name.
+        model: what workers take turns on.
+        scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`).
+
+    Raises:
+        UntoldState: the model has a SyncBatchNorm.
+    """
+
+    def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = ()) -> None:
+        self._job, self._model, self._scratch = job, model, frozenset(scratch)
+        self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
+        self._turns = 0
+        for name, module in model.named_modules():
+            if isinstance(module, nn.SyncBatchNorm):
+                raise UntoldState(
+                    f"job {job}: module {name} is a SyncBatchNorm, whose statistics need all workers in the forward "
+                    "pass at once; virtual workers take turns. Use BatchNorm, which DDP keeps by process, or GroupNorm"
+                )
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """A worker's forward and backward pass.
+
+        Raises:
+            UntoldState: it changed a parameter or an attribute of a module; the text names it and the mend.
+        """
+        close = self._turns < CLOSE_LOOKS
+        before, marks = self._attributes() if close else {}, self._marks(self._parameters, close)
+        yield
+        self._turns += 1
+        self._hold_parameters(marks, self._marks(self._parameters, close))
+        if close:
+            self._hold_attributes(before, self._attributes())
+
+    @contextmanager
+    def between_turns(self, where: str) -> Iterator[None]:
+        """What the task does once a step, in its method `where`.
+
+        Raises:
+            UntoldState: it changed a buffer, which the next turn fills with its worker's.
+        """
+        marks = self._marks(self._buffers, False)
+        yield
+        for name, mark in self._marks(self._buffers, False).items():
+            if mark != marks[name]:
+                raise UntoldState(
+                    f"job {self._job}: {where} changes buffer {name}. Each virtual worker has buffers of its own, "
+                    "which its next turn restores; change it in `forward`, or make it a parameter that requires no "
+                    "gradient: those are shared"
+                )
+
+    def _hold_parameters(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+        for name, mark in after.items():
+            if mark != before[name]:
+                raise UntoldState(
+                    f"job {self._job}: the forward or backward pass changes parameter {name}. All virtual workers "
+                    "share it, so it would change once a worker and not once a step; change it in the task's "
+                    "`after_step(model)`, which comes once, after the optimizer's update"
+                )
+
+    def _hold_attributes(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+        for name, value in before.items():
+            if value is not None and after.get(name, value) != value:
+                raise UntoldState(
+                    f"job {self._job}: the forward pass changes attribute {name}. The next virtual worker would find "
+                    "it, and a move or a restart would lose it; keep it in a buffer (`register_buffer`), or, if "
+                    f"nothing reads it in a later step, name it in the task: scratch = ({name.rpartition('.')[2]!r},)"
+                )
+
+    def _marks(self, tensors: Mapping[str, Tensor], close: bool) -> dict[str, object]:
+        """What tells whether a tensor is another than before: its place, its version; closely, its bits too."""
+        return {
+            name: (tensor.data_ptr(), tensor._version, _digest(tensor) if close and not tensor.requires_grad else None)
+            for name, tensor in tensors.items()
+        }
+
+    def _attributes(self) -> dict[str, object]:
+        """Each module's own attributes by full name, as values that can be compared later."""
+        return {
+            f"{path}.{name}".lstrip("."): _seen(value, _DEPTH)
+            for path, module in self._model.named_modules()
+            for name, value in vars(module).items()
+            if name not in _TORCHS_OWN and name not in self._scratch
+        }
+
+
+def _seen(value: Any, depth: int) -> object:
+    """A value that stays equal as long as `value` does; None where it is None, or nothing that can be looked into."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, Tensor):
+        return tuple(value.shape), str(value.dtype), _digest(value)
+    if depth and isinstance(value, Mapping):
+        return tuple((str(key), _seen(item, depth - 1)) for key, item in value.items())
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return tuple(_seen(item, depth - 1) for item in value)
+    return None
+
+
+@torch.no_grad()
+def _digest(tensor: Tensor) -> object:
+    """Sums over parts of a tensor's bytes, each weighed by its place, so that a change is hardly ever unseen."""
+    if tensor.is_sparse or tensor.is_quantized or tensor.numel() == 0:
+        return None
+    octets = tensor.detach().contiguous().view(-1).view(torch.uint8)
+    places = torch.arange(1, min(octets.numel(), _PART) + 1, device=octets.device)
+    return tuple(int((part * places[: part.numel()]).sum()) for part in octets.split(_PART))
