@@ -56,16 +56,19 @@ def _take_part(listed: Path) -> None:
     Raises:
         RuntimeError: on every rank, if a run did not end well.
     """
+    from fleet.machine.signals import StopFlag
     from fleet.run.main import run_rank
     from fleet.run.ranks.options import RunOptions
 
+    stop = StopFlag()
+    stop.install()
     task = json.loads(listed.read_text())
     nodes = tuple(task["nodes"])
     settled = (f"resources.trainers={sum(nodes)}", f"resources.preprocessors={PREPROCESSORS}")
     for run in (RehearsedRun(**run) for run in task["runs"]):
         overrides = (*settled, f"policy={run.policy}")
         options = RunOptions(Path(run.spec), overrides, Path(run.out), rehearse=True, pretend=nodes)
-        if code := run_rank(options):
+        if code := run_rank(options, stop):
             raise RuntimeError(f"{run.out}: its rehearsal under {run.policy} ended with {code}")
 
 

@@ -26,12 +26,12 @@ def profile(
 ) -> None:
     """Offline profiling run: measure how fast each job trains on how many devices, and write the rates to a file."""
     with mendable():
-        numbered = _part(part)
+        numbered = part_of_jobs(part)
     changes = changes_of(trainers, preprocessors, None, settings)
     sys.exit(run_on_ranks(RunOptions(spec, changes, profile=ProfileOrder(out, numbered))))
 
 
-def _part(text: str | None) -> tuple[int, int] | None:
+def part_of_jobs(text: str | None) -> tuple[int, int] | None:
     """`2/4` is the second of four parts."""
     if text is None:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.commands.ending import mendable
 from fleet.machine.launch.launched import inside_launcher
+from fleet.machine.signals import StopFlag
 from fleet.run.ranks.options import RunOptions
 
 
@@ -20,13 +21,15 @@ def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False)
 
 
 def _join(options: RunOptions) -> int:
+    stop = StopFlag()
+    stop.install()  # what follows takes seconds, in which a signal would kill this rank
     from fleet.run.pinning import pin_rank
 
     with mendable():
         pin_rank(options)
     from fleet.run.main import run_rank
 
-    return run_rank(options)
+    return run_rank(options, stop)
 
 
 def _start(options: RunOptions, restarts: int, in_place: bool) -> int:

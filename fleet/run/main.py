@@ -34,8 +34,12 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def run_rank(options: RunOptions) -> int:
-    """Take part in the run; returns the exit code. Any unexpected error ends all ranks, with its traceback."""
+def run_rank(options: RunOptions, stop: StopFlag) -> int:
+    """Take part in the run; returns the exit code. Any unexpected error ends all ranks, with its traceback.
+
+    Args:
+        stop: raised by signals already.
+    """
     swept = sweep()  # before MPI starts, which needs the room
     if swept:
         tell(swept)
@@ -44,18 +48,16 @@ def run_rank(options: RunOptions) -> int:
     note = write_note([*made_by_mpi(), *launch_folder()])
     world = MPI.COMM_WORLD.Dup()
     tell_up(world.rank)
-    code = exit_code(world, partial(_begin, options, world))
+    code = exit_code(world, partial(_begin, options, world, stop))
     note.remove()
     return code
 
 
-def _begin(options: RunOptions, world: MPI.Intracomm) -> int:
+def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
     """Read the spec, and make its modules known."""
     from mpi4py import MPI
 
     check_mpi_threads(MPI)
-    stop = StopFlag()
-    stop.install()
     if world.rank == COORDINATOR:
         leave("pid", os.getpid())
     folder = options.spec.absolute().parent

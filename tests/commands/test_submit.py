@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,21 @@ def test_wrong_options_are_told(words: tuple[str, ...], told: str, call: Callabl
 def test_a_site_that_is_not_known_is_told_the_nearest(call: Callable[..., Result]) -> None:
     ended = call("submit", DIGITS, "--site", "slrum", "--nodes", "1")
     assert ended.exit_code == 2 and "did you mean slurm?" in ended.stderr, ended.output
+
+
+def test_the_environment_s_path_is_taken_as_it_is(
+    call: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whatever characters are in it."""
+    prefix = tmp_path / "my env; echo 'no' $HOME"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "bin" / "activate").write_text("echo active")
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    ended = call(*SLURM)
+    assert ended.exit_code == 0, ended.output
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(("source ", "export OPAL_PREFIX="))]
+    done = subprocess.run(["bash", "-ec", "\n".join(lines)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "active\n"), (lines, done)
 
 
 def test_options_of_the_run_are_part_of_its_command(call: Callable[..., Result]) -> None:

@@ -13,12 +13,11 @@ import pytest
 
 from tests.run.support.ensembles import Ensemble, mlp, write_ensemble
 from tests.run.support.processes import MPIEXEC, Ended, run
+from tests.submit.support.programs import lay_out
 from tests.warm.starting import nursery, started_cold
 
 __all__ = ["nursery", "started_cold"]
 
-HERE = Path(__file__).parent
-PROGRAMS = ("bsub", "jsrun", "qsub", "mpiexec", "flux")
 Submit = Callable[..., Ended]
 
 
@@ -43,11 +42,7 @@ def submit(ensemble: Ensemble) -> Submit:
 def stand_ins(tmp_path: Path) -> dict[str, str]:
     """Variables with which the programs of LSF, PBS and Flux are found; nodes of 4 GPUs and 40 cores."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    for name in PROGRAMS:
-        program = folder / name
-        program.write_text(f"#!{sys.executable}\n" + (HERE / "support" / "stand_ins.py").read_text())
-        program.chmod(0o755)
+    lay_out(folder)
     (folder / "fleet").write_text(f'#!/bin/sh\nexec {sys.executable} -m fleet "$@"\n')
     (folder / "fleet").chmod(0o755)
     return {

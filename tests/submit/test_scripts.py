@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_profiling_as_a_job_array(
     shellcheck(script)
     assert all(word in ended.output for word in words), ended.output
     assert "fleet profile" in ended.output and '--part "$part/1"' in ended.output
-    assert '.code\'."$part"' in ended.output or '.code."$part"' in ended.output
+    assert re.search(r'^job="\$\w+"\.\$part$', ended.output, re.M), "each task has files of its own"
+    assert '/runs/small-profile."$part-of-1"\n' in ended.output
     assert ("bsub <" in ended.output, "qsub " in ended.output) == (False, False), "a task would submit the whole array"
 
 
@@ -115,6 +117,12 @@ def test_a_scheduler_s_refusal_is_told(site: str, submit: Submit, stand_ins: dic
         (["--gpus-per-node", "4", "--array", "1"], ["--array 1", "--profile"]),
         (["--gpus-per-node", "4", "--profile", "x.json", "--array", "2"], ["--array 2", "1 jobs"]),
         (["--site", "flux", "--gpus-per-node", "4", "--profile", "x", "--array", "1"], ["no job arrays", "--part 1/1"]),
+        (["--gpus-per-node", "4", "--account", "a\n#SBATCH --wrap=x"], ["--account 'a\\n#SBATCH", "one word"]),
+        (["--gpus-per-node", "4", "--queue", "long nodes"], ["--queue 'long nodes'", "one word"]),
+        (["--gpus-per-node", "4", "--script", "a\nb.sh"], ["--script", "control characters"]),
+        (["--gpus-per-node", "4", "--out", "a\tb"], ["the run directory", "control characters"]),
+        (["--gpus-per-node", "4", "--env", "ä=1"], ["--env ä=1", "NAME=VALUE"]),
+        (["--gpus-per-node", "4", "--profile", "x", "--", "--part", "5"], ["--part 5", "2/4"]),
         (["--gpus-per-node", "4", "--", "--no-such"], ["--no-such"]),
         (["--gpus-per-node", "4", "--template", "none.j2"], ["none.j2"]),
     ],
@@ -138,6 +146,40 @@ def test_an_own_template_and_an_own_site_are_taken(submit: Submit, tmp_path: Pat
     first, second, third = ended.output.splitlines()
     assert (first, second) == ("#!/bin/sh", "# 3 of 10")
     assert third.startswith("fleet run ") and third.endswith("--policy malleable")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{scheduler: slurm, title: "x\\nrm -r x"}', ["title", "'x\\nrm -r x'", "in one line"]),
+        ('{scheduler: pbs, directives: ["-l a=1\\nrm x"]}', ["directives", "in one line"]),
+        ("{scheduler: pbs, environment: {A B: x}}", ["environment", "'A B' is no name of a variable"]),
+    ],
+)
+def test_what_a_site_says_stays_in_its_line(text: str, words: list[str], submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    ended = submit("--site", str(tmp_path / "mine.yaml"), *TWO_NODES)
+    assert ended.code == 2 and all(word in ended.output for word in words), ended.output
+
+
+def test_no_file_is_overwritten(submit: Submit, stand_ins: dict[str, str], ensemble: Ensemble) -> None:
+    """Jobs that go on submit their script again, so each other script has a name of its own."""
+    mine = ensemble.folder / "small.sh"
+    mine.write_text("mine")
+    options = ("--site", "pbs", "--nodes", "1", "--gpus-per-node", "0")
+    for more, name in [((), "small-2.sh"), (("--time", "1h"), "small-3.sh"), ((), "small-2.sh")]:
+        ended = submit(*options, *more, **stand_ins, STAND_IN_QUEUE="held")
+        assert ended.code == 0 and ended.output.rstrip().endswith(f"/{name}"), ended.output
+        assert f"qsub -v FLEET_CHAIN {ensemble.folder / name} ||" in (ensemble.folder / name).read_text()
+    ended = submit(*options, "--script", str(mine), **stand_ins)
+    assert ended.code == 2 and "there is another file of that name" in ended.output, ended.output
+    assert mine.read_text() == "mine"
+
+
+def test_a_script_that_cannot_be_written_is_told(submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    ended = submit("--site", "pbs", "--nodes", "1", "--gpus-per-node", "0", "--script", str(tmp_path / "file" / "x"))
+    assert ended.code == 2 and "name a file that can be written" in ended.output, ended.output
 
 
 def test_a_broken_spec_is_told_before_it_waits_in_a_queue(submit: Submit, ensemble: Ensemble) -> None:

@@ -54,10 +54,16 @@ def tell_begun(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def tell_up(rank: int, environment: Mapping[str, str] = os.environ) -> None:
-    """On every rank: MPI has started here and everywhere; from now on it tells of ranks that are lost."""
+    """On every rank: MPI has started here and everywhere; from now on it tells of ranks that are lost.
+
+    All ranks understand signals by now; a batch script hands them on to ranks that are up alone.
+    """
     for folder in launch_folder(environment):
         with suppress(OSError):
             (folder / f"{UP}{rank}").touch()
+    if rank == 0 and CODE_FILE in environment:
+        with suppress(OSError):
+            Path(environment[CODE_FILE] + ".up").touch()
 
 
 def leave_code(rank: int, code: int, environment: Mapping[str, str] = os.environ) -> int:

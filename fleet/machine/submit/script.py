@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ class Script:
         time: length of the allocation.
         name: the job's name.
         command: what every rank executes.
-        folder: in which; also of the log.
+        folder: in which, and where the script is submitted: schedulers put the log there.
+        run_directory: where it shows that the run has got on; of a part of the jobs, without the part's suffix.
         path: where the script will be, for one that submits itself again.
         account, queue: empty for the site's default.
         setup: lines before the run, after the site's.
@@ -39,6 +41,7 @@ class Script:
     name: str
     command: Sequence[str]
     folder: Path
+    run_directory: Path
     path: Path
     account: str = ""
     queue: str = ""
@@ -49,6 +52,13 @@ class Script:
 
 
 _PART = {"slurm": "SLURM_ARRAY_TASK_ID", "lsf": "LSB_JOBINDEX", "pbs": "PBS_ARRAY_INDEX"}
+_JOB = {
+    "slurm": '"$SLURM_JOB_ID"',
+    "lsf": '"$LSB_JOBID"',
+    "pbs": '"$PBS_JOBID"',
+    "flux": '"${FLUX_JOB_ID:-$(flux getattr jobid)}"',  # a batch script is not told it everywhere
+}
+_ACCOUNT = re.compile(r"\w[\w.,:@+/=-]*")
 
 
 def render(script: Script, template: Path | None = None) -> str:
@@ -58,8 +68,10 @@ def render(script: Script, template: Path | None = None) -> str:
         template: one of the user's own; else the template of the site's scheduler.
 
     Raises:
-        SiteError: the template cannot be read or filled in, or the scheduler has no job arrays.
+        SiteError: the template cannot be read or filled in, the scheduler has no job arrays, or a batch script cannot
+            say what it should.
     """
+    _check_words(script)
     if script.parts and script.site.scheduler not in _PART:
         raise SiteError(
             f"--array {script.parts}: {script.site.scheduler} has no job arrays of batch scripts; submit each part by "
@@ -79,9 +91,21 @@ def render(script: Script, template: Path | None = None) -> str:
         raise SiteError(f"--template {template or name}: {error}") from None
 
 
+def _check_words(script: Script) -> None:
+    """Refuse what would end its line in a script, or be more than one word to the scheduler."""
+    for option, word in (("--account", script.account), ("--queue", script.queue)):
+        if word and _ACCOUNT.fullmatch(word) is None:
+            raise SiteError(f"{option} {word!r}: give one word of letters, digits and _ . , : @ + / = -")
+    named: list[tuple[str, object]] = [("the command", word) for word in script.command]
+    named += [("the folder", script.folder), ("--script", script.path), ("the run directory", script.run_directory)]
+    for what, value in reversed(named):
+        if not str(value).isprintable():
+            raise SiteError(f"{what} {str(value)!r}: a batch script cannot hold control characters; give another name")
+
+
 def _values(script: Script) -> dict[str, object]:
     shape, site = script.shape, script.site
-    own = '."$part"' if script.parts else ""  # files of the tasks of an array
+    own = f'."$part-of-{script.parts}"' if script.parts else ""  # of the tasks of an array
     return {
         "title": f"A fleet run on {shape.nodes} nodes: {site.title or site.scheduler}",
         "name": script.name,
@@ -100,9 +124,9 @@ def _values(script: Script) -> dict[str, object]:
         "setup": (*site.setup, *script.setup),
         "environment": {k: shlex.quote(v) for k, v in {**site.environment, **dict(script.environment)}.items()},
         "folder": shlex.quote(str(script.folder)),
-        "log": str(script.folder / script.name),
-        "code_file": shlex.quote(f"{script.path}.code") + own,
-        "lost": shlex.quote(f"{script.path}.lost") + own,
+        "run_directory": shlex.quote(str(script.run_directory)) + own,
+        "log": script.name,
+        "job": _JOB[site.scheduler],
         "script": shlex.quote(str(script.path)),
         "command": shlex.join(script.command) + (f' --part "$part/{script.parts}"' if script.parts else ""),
         "parts": script.parts,

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fleet.spec.problem import nearest
 
 SITES = "sites.yaml"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class SiteError(ValueError):
     """A site that is not known, or not well described; the text says the rule and the mend."""
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{text!r} holds control characters; write it in one line")
+    return text
+
+
+def _variable(name: str) -> str:
+    if re.fullmatch(VARIABLE, name) is None:
+        raise ValueError(f"{name!r} is no name of a variable: letters, digits and _, and no digit first")
+    return name
+
+
+_Line = Annotated[str, AfterValidator(_one_line)]
 
 
 class Site(BaseModel):
@@ -28,7 +45,7 @@ class Site(BaseModel):
         cores: how many of a node's jobs may use; None where it is not known.
         launch: options of the program that starts ranks.
         directives: further lines for the scheduler, without their mark.
-        setup: lines of the script before the run.
+        setup: lines of the script before the run; a text of several is several.
         environment: variables.
         chunk: what follows the number of nodes in a PBS select statement.
     """
@@ -36,14 +53,14 @@ class Site(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     scheduler: Literal["slurm", "lsf", "pbs", "flux"]
-    title: str = ""
+    title: _Line = ""
     gpus: int | None = Field(default=None, ge=0)
     cores: int | None = Field(default=None, ge=1)
-    launch: tuple[str, ...] = ()
-    directives: tuple[str, ...] = ()
+    launch: tuple[_Line, ...] = ()
+    directives: tuple[_Line, ...] = ()
     setup: tuple[str, ...] = ()
-    environment: dict[str, str] = Field(default_factory=dict)
-    chunk: str = ""
+    environment: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)
+    chunk: _Line = ""
 
 
 def read_site(name: str) -> Site:

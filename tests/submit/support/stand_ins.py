@@ -1,11 +1,12 @@
-"""bsub, jsrun, qsub, mpiexec (PALS) and flux, for tests where none of them is: they take the real programs' options,
-refuse what those refuse, and run the script and its ranks on this machine.
+"""bsub, jsrun, qsub, mpiexec (PALS), flux, srun and scontrol, for tests where none of them is: they take the real
+programs' options, refuse what those refuse, and run the script and its ranks on this machine.
 
 Called by a link of the program's name. STAND_IN_NODE says what a node has, as "GPUS,CORES"; STAND_IN_MPIEXEC is the
-launcher that starts the ranks; STAND_IN_LOG gets a JSON line for each call.
+launcher that starts the ranks; STAND_IN_LOG gets a JSON line for each call. Where STAND_IN_QUEUE is set, a script that
+is submitted is noted there and waits for ever.
 
 Sources: IBM Spectrum LSF 10.1 command reference (bsub), IBM JSM (jsrun), OpenPBS 23 reference (qsub), HPE PALS 1.2
-(mpiexec), flux-core 0.5x man pages (flux-batch, flux-run).
+(mpiexec), flux-core 0.5x man pages (flux, flux-batch, flux-run), Slurm 23 man pages (srun, scontrol).
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def directives(text: str, mark: str) -> list[str]:
 
 
 def run_script(text: str, **variables: str) -> int:
+    if "STAND_IN_QUEUE" in os.environ:
+        note(submitted=text, chain=os.environ.get("FLEET_CHAIN", ""))
+        return 0
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
         file.write(text)
         file.flush()
@@ -126,9 +130,14 @@ def jsrun() -> NoReturn:
 
 
 def qsub() -> int:
-    if len(sys.argv) != 2:
-        refuse("usage: qsub [options] script")
-    text = Path(sys.argv[1]).read_text()
+    line = parser()
+    line.add_argument("-v", default="")
+    line.add_argument("script")
+    given = line.parse_args()
+    handed_on = given.v.split(",") if given.v else []
+    for name in [name for name in os.environ if name.startswith("FLEET_") and name not in handed_on]:
+        del os.environ[name]  # a job gets no variables but those that are named
+    text = Path(given.script).read_text()
     options = parser()
     options.add_argument("-N")
     options.add_argument("-l", action="append", default=[])
@@ -179,6 +188,10 @@ def mpiexec() -> NoReturn:
 
 def flux() -> int:
     kind = sys.argv.pop(1)
+    if kind == "--parent":
+        kind = sys.argv.pop(1)
+    elif kind == "batch" and "STAND_IN_NODES" in os.environ:
+        refuse("the job would begin and end inside of this one")
     options = parser()
     options.add_argument("-N", "--nodes", type=int)
     options.add_argument("-n", "--ntasks", type=int)
@@ -215,6 +228,24 @@ def flux() -> int:
         refuse("node count must not be greater than task count")
     note(ranks=found.ntasks)
     start(found.ntasks, found.command)
+
+
+def srun() -> NoReturn:
+    options = parser()
+    options.add_argument("--mpi", choices=["pmix", "pmi2"])
+    options.add_argument("--kill-on-bad-exit", type=int, choices=[0, 1])
+    options.add_argument("--cpus-per-task", type=int)
+    options.add_argument("command", nargs=argparse.REMAINDER)
+    found = options.parse_args()
+    note(ranks=1)
+    start(1, found.command)
+
+
+def scontrol() -> int:
+    if sys.argv[1:] != ["requeue", os.environ["SLURM_JOB_ID"]]:
+        refuse(f"invalid entity: {sys.argv[1:]}")
+    note(submitted="", chain="")
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,51 @@
+"""Where a batch script is kept: under a name of its own, since jobs that go on submit their script again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from fleet.machine.submit.script import Script
+from fleet.machine.submit.site import SiteError
+from fleet.run_directory.whole_files import write_new
+
+
+def place(script: Script, any_name: bool, fill: Callable[[Script], str], keep: bool = True) -> tuple[Script, str]:
+    """The script with the path that it gets, and its text; no file is overwritten.
+
+    Args:
+        any_name: another path, with a number, will do where there is another file: NAME-2.sh.
+        fill: gives the script's text.
+        keep: write it; else only find its path.
+
+    Raises:
+        SiteError: there is another file, or it cannot be written.
+    """
+    wanted = script.path
+    for number in count(1):
+        path = wanted.with_name(f"{wanted.stem}-{number}{wanted.suffix}") if number > 1 else wanted
+        made = replace(script, path=path)
+        text = fill(made)
+        try:
+            if _takes(made, text, keep):
+                return made, text
+        except OSError as error:
+            raise SiteError(f"--script {path}: {error.strerror}; name a file that can be written") from None
+        if not any_name:
+            break
+    raise SiteError(
+        f"--script {wanted}: there is another file of that name; give another, or remove it once no job needs it"
+    )
+
+
+def _takes(script: Script, text: str, keep: bool) -> bool:
+    """Whether the script has its path: nobody has, or a file that says the same."""
+    path = script.path
+    if keep:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if write_new(path, text, 0o755):
+            return True
+    elif not path.exists():
+        return True
+    return path.is_file() and path.read_bytes() == text.encode()
