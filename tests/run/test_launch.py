@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
 from fleet.machine.launch.local_launch import ATTEMPTS
 from tests.run.support.ensembles import mlp, write_ensemble
-from tests.run.support.processes import ROOT, Ended, run
+from tests.run.support.processes import ROOT, Ended, run, started
 
 REAL = Path(sys.executable).with_name("mpiexec")
 MOODY = f"""#!/bin/sh
@@ -18,16 +19,30 @@ echo "The PMIx server's listener thread failed to start." >&2
 exit 213
 """
 
+SLOW_TO_END = f"""#!/bin/sh
+case "$1" in --version) exec {REAL} --version ;; esac
+{REAL} "$@"
+code=$?
+touch "$GONE"
+while [ ! -e "$LET_GO" ]; do sleep 0.05; done
+exit $code
+"""
+
+
+def launcher_of(folder: Path, text: str) -> dict[str, str]:
+    """Variables with which a run takes this program for mpiexec."""
+    launcher = folder / "bin" / "mpiexec"
+    launcher.parent.mkdir()
+    launcher.write_text(text)
+    launcher.chmod(0o755)
+    return {"FLEET_MPI": "system", "PATH": f"{launcher.parent}:/usr/bin:/bin"}
+
 
 def run_with(folder: Path, failures: int, **more: str) -> tuple[Ended, int]:
     """A run whose launcher fails some times; how it ended, and how often the launcher was started."""
-    launcher = folder / "bin" / "mpiexec"
-    launcher.parent.mkdir()
-    launcher.write_text(MOODY)
-    launcher.chmod(0o755)
     ensemble = write_ensemble(folder, [mlp()])
-    variables = {"FLEET_MPI": "system", "STARTS": str(folder / "starts"), "FAILURES": str(failures), **more}
-    ended = run(ensemble.plain("run"), folder, PATH=f"{launcher.parent}:/usr/bin:/bin", **variables)
+    variables = {"STARTS": str(folder / "starts"), "FAILURES": str(failures), **more}
+    ended = run(ensemble.plain("run"), folder, **launcher_of(folder, MOODY), **variables)
     return ended, len((folder / "starts").read_text().splitlines())
 
 
@@ -52,3 +67,17 @@ def test_ranks_that_fail_as_they_begin_are_not_started_again(tmp_path: Path) -> 
     ended, starts = run_with(tmp_path, failures=0, PYTHONPATH=f"{broken}:{ROOT}")
     assert ended.code != 0 and starts == 1, ended.output
     assert "the library is torn" in ended.output
+
+
+def test_an_interrupt_after_the_last_rank_has_ended_changes_nothing(tmp_path: Path) -> None:
+    """The launcher lives on for a moment."""
+    ensemble, gone, gate = write_ensemble(tmp_path, [mlp()]), tmp_path / "gone", tmp_path / "gate"
+    variables = {**launcher_of(tmp_path, SLOW_TO_END), "GONE": str(gone), "LET_GO": str(gate)}
+    with started(ensemble.plain("run", "--no-in-place"), tmp_path, **variables) as running:
+        running.wait_for(gone.exists, "the ranks to end")
+        running.interrupt(signal.SIGINT)
+        ended = lambda: running.process.poll() is not None
+        running.wait_for(lambda: "the run is over" in running.output or ended(), "an answer to the interrupt")
+        gate.touch()
+        end = running.finish()
+    assert end.code == 0 and "Traceback" not in end.output, end.output

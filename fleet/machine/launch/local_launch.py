@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -213,7 +214,7 @@ class LocalLaunch:
         self._signals += 1
 
     def _wait(self, process: subprocess.Popen[bytes], folder: Path, ranks: RankWatch) -> int:
-        told, deadline, over, pid_file = 0, float("inf"), float("inf"), folder / "pid"
+        told, deadline, over = 0, float("inf"), float("inf")
         while True:
             try:
                 return process.wait(timeout=0.2)
@@ -229,18 +230,23 @@ class LocalLaunch:
             if self._signals > told:
                 told = self._signals
                 deadline = min(deadline, time.monotonic() + STOP_GRACE_SECONDS)
-                _pass_on(process, pid_file, gently=told == 1)
+                _pass_on(process, folder, gently=told == 1)
             if time.monotonic() > deadline:
-                _pass_on(process, pid_file, gently=False)
+                _pass_on(process, folder, gently=False)
                 deadline = time.monotonic() + 10
 
 
-def _pass_on(process: subprocess.Popen[bytes], pid_file: Path, gently: bool) -> None:
-    """Ask rank 0 to stop; if it is not up yet, or on a second wish, end all ranks."""
+def _pass_on(process: subprocess.Popen[bytes], folder: Path, gently: bool) -> None:
+    """Ask rank 0 to stop, if its run is not over yet; if it is not up, or gone, or on a second wish, end all ranks."""
+    pid_file = folder / "pid"
+    if gently and (folder / "code").exists():
+        tell("the run is over; its ranks are ending")
+        return
     if gently and pid_file.exists():
-        os.kill(int(pid_file.read_text()), signal.SIGTERM)
-    else:
-        process.terminate()
+        with suppress(ProcessLookupError):
+            os.kill(int(pid_file.read_text()), signal.SIGTERM)
+            return
+    process.terminate()
 
 
 def _end_with_parent() -> None:
