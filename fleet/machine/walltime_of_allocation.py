@@ -5,7 +5,6 @@ Slurm: SLURM_JOB_END_TIME, else `squeue`. LSF: `bjobs`. PBS: `qstat`. Flux: `flu
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 _PATIENCE_SECONDS = 20.0
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 
 Ask = Callable[[Sequence[str]], str]
 
@@ -74,10 +74,17 @@ def _lsf(environment: Mapping[str, str], ask: Ask, now: float) -> float | None:
 
 
 def _pbs(environment: Mapping[str, str], ask: Ask, now: float) -> float | None:
-    (job,) = json.loads(ask(["qstat", "-f", "-F", "json", environment["PBS_JOBID"]]))["Jobs"].values()
-    limit = job.get("Resource_List", {}).get("walltime")
-    begun = datetime.strptime(job["stime"], "%a %b %d %H:%M:%S %Y").timestamp()
+    said = ask(["qstat", "-f", environment["PBS_JOBID"]])  # its JSON breaks where a variable of the job holds odd text
+    facts = dict(re.findall(r"^    (\S+) = (.+)$", said, re.M))
+    begun, limit = _time_of(facts["stime"]), facts.get("Resource_List.walltime")
     return None if limit is None else begun + _seconds(limit)
+
+
+def _time_of(text: str) -> float:
+    """From C's form, such as `Mon Nov 23 05:15:50 2026`: its names are English whatever this process's language is."""
+    _, month, day, clock, year = text.split()
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return datetime(int(year), _MONTHS.index(month) + 1, int(day), hours, minutes, seconds).timestamp()
 
 
 def _flux(environment: Mapping[str, str], ask: Ask, now: float) -> float | None:

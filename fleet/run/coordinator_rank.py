@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from fleet.coordination.errors import RunError, SilentGroupError
-from fleet.coordination.lost_ranks import RanksLost, abort
+from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import HELD, leave
@@ -84,7 +84,7 @@ def _pulse(rank: Rank) -> Iterator[None]:
             for trainer in trainers:
                 mailbox.send(trainer, TO_TRAINER, Pulse())
 
-    thread = GuardedThread(beat, "pulse")
+    thread = GuardedThread(beat, "pulse", partial(abort_because, rank.world))
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
+from fleet.run.ranks.time_limit import time_limit
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import InOrder
@@ -68,8 +70,9 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:
     """Find out, with all ranks, the jobs and the devices; then play this rank's role."""
-    cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
-    warnings = check_places(world, cluster, options, spec.resources.threads)
+    with _together(world, spec, "said where it sits"):
+        cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
+        warnings = check_places(world, cluster, options, spec.resources.threads)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank])
     load_reduction(world, cluster, options)
@@ -78,13 +81,22 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
     torch.set_num_threads(spec.resources.threads)
     with ends_all(world):  # where shared memory that was free a moment ago is not, on one node
-        rank = Rank(options, Ties.tie(world, cluster), cluster, runtime, stop, datasets, warnings)
+        with _together(world, spec, "come to share its node's memory"):
+            ties = Ties.tie(world, cluster)
+        rank = Rank(options, ties, cluster, runtime, stop, datasets, warnings)
         code = _play_role(rank)
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)
     rank.flush()
     await_all(world, code, runtime.timeout)
     return code
+
+
+def _together(world: MPI.Intracomm, spec: EnsembleSpec, what: str) -> AbstractContextManager[None]:
+    """A bound for what all ranks do together as a run begins."""
+    seconds = spec.resources.timeout
+    late = f"rank {world.rank}: not every rank has {what} within {seconds:g} s, one is stuck or slow"
+    return time_limit(world, seconds, f"{late}; if that really takes so long, raise resources.timeout")
 
 
 def _play_role(rank: Rank) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -23,7 +22,15 @@ from fleet.scheduling.model.state import Cluster
 
 NOW = 1_700_000_000.0
 BEGUN = datetime.fromtimestamp(NOW - 600).strftime("%a %b %d %H:%M:%S %Y")
-QSTAT = json.dumps({"Jobs": {"7.pbs": {"stime": BEGUN, "Resource_List": {"walltime": "00:30:00"}}}})
+QSTAT = f"""Job Id: 7.pbs
+    Job_Name = x
+    resources_used.walltime = 00:10:00
+    Resource_List.select = 2:ncpus=4
+    Resource_List.walltime = 00:30:00
+    stime = {BEGUN}
+    Variable_List = PBS_O_HOME=/home/x,A="{{",B=C:\\new,
+\tPS1=\\[x
+"""
 SAID: dict[str, tuple[dict[str, str], str, float | None]] = {
     "Slurm, variable": ({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(int(NOW) + 90)}, "", 90.0),
     "Slurm, hours": ({"SLURM_JOB_ID": "7"}, "1:02:03\n", 3723.0),

@@ -28,6 +28,12 @@ while [ ! -e "$LET_GO" ]; do sleep 0.05; done
 exit $code
 """
 
+NOTING = f"""#!/bin/sh
+case "$1" in --version) exec {REAL} --version ;; esac
+env > "$SEEN"
+exec {REAL} "$@"
+"""
+
 
 def launcher_of(folder: Path, text: str) -> dict[str, str]:
     """Variables with which a run takes this program for mpiexec."""
@@ -81,3 +87,11 @@ def test_an_interrupt_after_the_last_rank_has_ended_changes_nothing(tmp_path: Pa
         gate.touch()
         end = running.finish()
     assert end.code == 0 and "Traceback" not in end.output, end.output
+
+
+def test_local_ranks_talk_over_the_loopback_interface_alone(tmp_path: Path) -> None:
+    ensemble, seen = write_ensemble(tmp_path, [mlp()]), tmp_path / "seen"
+    ended = run(ensemble.plain("run"), tmp_path, **launcher_of(tmp_path, NOTING), SEEN=str(seen))
+    assert ended.code == 0, ended.output
+    lines = seen.read_text().splitlines()
+    assert {"PMIX_MCA_ptl_base_if_include=lo", "OMPI_MCA_btl_tcp_if_include=lo"} <= set(lines), lines

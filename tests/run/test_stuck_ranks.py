@@ -15,7 +15,7 @@ import pytest
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.watchdog import Watchdog, forget_stacks, stuck_ranks
 from tests.run.support.ensembles import faulty, mlp, write_ensemble
-from tests.run.support.processes import run
+from tests.run.support.processes import ROOT, run
 
 RESOURCES = {"device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 4.0}
 
@@ -42,6 +42,21 @@ def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
     ended = run(ensemble.plain("run"), tmp_path, 90)
     assert ended.code == 1, ended.output
     assert re.search(r"fleet: rank [12] has not moved for 3.6 s; its process is stopped \(kill -CONT \d+", ended.output)
+
+
+STUCK_AT_THE_START = """
+import os, signal
+if os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
+    os.sched_getaffinity = lambda process: signal.pause()
+"""
+
+
+def test_a_rank_that_is_stuck_before_it_says_where_it_sits_ends_the_run(tmp_path: Path, started_cold: None) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK_AT_THE_START)
+    ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, **RESOURCES})
+    ended = run(ensemble.plain("run"), tmp_path, 90, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert ended.code == 1, ended.output
+    assert "not every rank has said where it sits within 4 s" in ended.output, ended.output
 
 
 @pytest.mark.slow

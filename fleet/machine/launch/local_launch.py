@@ -28,6 +28,8 @@ from fleet.machine.standard_error import tell
 STOP_GRACE_SECONDS = 120.0
 _END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
+# Variables that name interfaces, and those that cannot stand beside them.
+_INTERFACES = {"PMIX_MCA_ptl_base_if_include": (), "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",)}
 OWN_CODES = (FAILED, BAD_INPUT, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
 
 
@@ -82,10 +84,10 @@ def find_mpiexec() -> Mpiexec:
 
 
 def _loopback() -> dict[str, str]:
-    """Local ranks find their launcher over the loopback interface: other interfaces come and go."""
-    variable = "PMIX_MCA_ptl_base_if_include"
+    """Local ranks find their launcher, and each other, over the loopback interface: other interfaces come and go."""
     here = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
-    return {variable: here.pop()} if here and variable not in os.environ else {}
+    own = [name for name, others in _INTERFACES.items() if not any(other in os.environ for other in (name, *others))]
+    return {name: min(here) for name in own if here}
 
 
 def _identify(path: str) -> Mpiexec:
