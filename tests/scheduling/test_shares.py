@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,8 +117,13 @@ def test_no_levels_under_the_same_ceiling_need_fewer_devices(free: list[int], wo
 
 def test_a_last_slot_of_microseconds_is_filled_in_a_few_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives next to nothing; to add no more than that at each attempt took millions of them."""
-    attempts = []
-    monkeypatch.setattr(shares, "fill", lambda *given: attempts.append(given) or fill(*given))
+    attempts: list[float] = []
+
+    def counted(levels: Levels, work: float, *window: Any) -> Any:
+        attempts.append(work)
+        return fill(levels, work, *window)
+
+    monkeypatch.setattr(shares, "fill", counted)
     window = Window(first=2, last=77, head=10.0, tail=9.999998239999968, slot=10.0)
     levels = Levels.of(RateCurve({1: 64.0, 2: 96.0, 4: 112.0}, 5), 4, 5)
     numbers = fill_with_restarts(levels, 6080.0, window, np.full(76, 5), 5.0, 0)

@@ -55,7 +55,7 @@ class Net(nn.Module):
         self.cache = torch.ones(2)
 
     def do_buffer(self, inputs: Tensor) -> None:
-        self.seen += 1
+        self.get_buffer("seen").add_(1)
 
 
 class Task:
@@ -109,7 +109,8 @@ def test_a_cache_that_is_made_once_and_buffers_pass(what: str) -> None:
 @pytest.mark.parametrize("method", ["before_step", "after_step"])
 def test_a_buffer_that_is_changed_between_turns_is_refused(method: str) -> None:
     with pytest.raises(UntoldState, match=f"{method} changes buffer seen.*in `forward`"):
-        train(Task(**{method: lambda model: model.seen.add_(1)}))
+        changes: dict[str, Any] = {method: lambda model: model.seen.add_(1)}
+        train(Task(**changes))
 
 
 def test_a_frozen_parameter_may_change_once_after_a_step() -> None:
