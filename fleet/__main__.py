@@ -3,11 +3,11 @@
 import os
 import sys
 
-from fleet import after_standard_library
-
 if __name__ == "__main__":
     if sys.path[0] in ("", os.getcwd()):  # where Python has put the current folder, before its own modules
-        sys.path.insert(max(0, after_standard_library() - 1), sys.path.pop(0))
+        own = os.path.dirname(os.__file__)
+        last = max((place for place, path in enumerate(sys.path) if path in (own, f"{own}/lib-dynload")), default=0)
+        sys.path.insert(last, sys.path.pop(0))
     from fleet.machine.launch.launched import tell_begun
 
     tell_begun()

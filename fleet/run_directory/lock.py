@@ -18,12 +18,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from preprocess.ring.process import is_alive, namespace, own_identity
+import psutil
 
 NAME = ".lock"
 BEAT_SECONDS = 10.0
 SILENT_SECONDS = 45.0  # that a holder on another node may let pass without renewing its record
 _POLL_SECONDS = 0.5
+_CLOCK_SECONDS = 3.0  # by which the start of one process seems to move when the node's clock is set
 _RECORD_BYTES = 512  # always the same, so that a record replaces the one before
 
 
@@ -37,7 +38,8 @@ class Holder:
 
     Attributes:
         host: its node's name.
-        pid, started, namespace: see `preprocess.ring.process`.
+        pid, started: its process, and the second at which that started; together they name it for good.
+        namespace: equal for processes that see each other's ids.
         boot: the id of its node's start.
         beat: how often it has renewed the record.
     """
@@ -52,8 +54,7 @@ class Holder:
     @classmethod
     def own(cls) -> Holder:
         """This process."""
-        pid, started = own_identity()
-        return cls(socket.gethostname(), pid, started, namespace(), _boot())
+        return cls(socket.gethostname(), os.getpid(), int(psutil.Process().create_time()), _namespace(), _boot())
 
     @classmethod
     def read(cls, path: Path) -> Holder | None:
@@ -72,9 +73,15 @@ class Holder:
 
     def lives(self) -> bool | None:
         """Whether it does; None if that cannot be seen from here."""
-        if (self.boot, self.namespace) != (_boot(), namespace()):
+        if (self.boot, self.namespace) != (_boot(), _namespace()):
             return None
-        return is_alive(self.pid, self.started)
+        try:
+            process = psutil.Process(self.pid)
+            return (
+                process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.started) < _CLOCK_SECONDS
+            )
+        except psutil.NoSuchProcess:
+            return False
 
 
 class Watch:
@@ -183,6 +190,14 @@ def _release(path: Path, file: BinaryIO, own: Holder) -> None:
         found = Holder.read(path)
         if own.pid == os.getpid() and found is not None and found.is_same(own):
             os.ftruncate(file.fileno(), 0)
+
+
+def _namespace() -> int:
+    """0 where there are no namespaces."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _boot() -> str:

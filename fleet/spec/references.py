@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
-from fleet import after_standard_library
 from fleet.spec.problem import nearest
 
 
@@ -40,7 +39,7 @@ def importable(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
     """
     added = [str(pathlib.Path(path).absolute()) for path in paths]
     new = [path for path in dict.fromkeys(added) if path not in sys.path]
-    place = after_standard_library()
+    place = _after_standard_library()
     sys.path[place:place] = new
     importlib.invalidate_caches()
     try:
@@ -49,6 +48,13 @@ def importable(paths: Iterable[str | os.PathLike[str]]) -> Iterator[None]:
         for path in new:
             with contextlib.suppress(ValueError):
                 sys.path.remove(path)
+
+
+def _after_standard_library() -> int:
+    """Where a person's folders stand on `sys.path`: a `random.py` in one is not Python's own, and hides no other."""
+    standard = os.path.dirname(os.__file__)
+    own = (standard, os.path.join(standard, "lib-dynload"))
+    return max((place for place, path in enumerate(sys.path, 1) if path in own), default=0)
 
 
 def resolve(reference: str) -> Any:

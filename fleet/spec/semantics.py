@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
-from fleet.spec.no_exit import no_exit
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
+from trainers.repeatable.no_exit import no_exit
 
 _DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 
 from fleet.machine.submit.script import Script
 from fleet.machine.submit.site import SiteError
-from fleet.run_directory.whole_files import write_new
 
 
 def place(script: Script, any_name: bool, fill: Callable[[Script], str], keep: bool = True) -> tuple[Script, str]:
@@ -44,8 +45,25 @@ def _takes(script: Script, text: str, keep: bool) -> bool:
     path = script.path
     if keep:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if write_new(path, text, 0o755):
+        if _write_new(path, text):
             return True
     elif not path.exists():
         return True
     return path.is_file() and path.read_bytes() == text.encode()
+
+
+def _write_new(path: Path, text: str) -> bool:
+    """Write a file that may be run, whole, unless there is one of that name; returns whether it was written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.chmod(0o755)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True

@@ -38,12 +38,12 @@ from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
-from fleet.spec.no_exit import no_exit
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
+from trainers.repeatable.no_exit import no_exit
 from trainers.resize import joining, resize
 
 _IDLE_SECONDS = 1.0
