@@ -238,7 +238,8 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    assert listed == {entry.name for entry in run.iterdir()} | {"added", "stacks"}  # once a job was added, a rank stuck
+    sometimes = {"added", "stacks", "at_work"}  # once a job was added, a rank stuck, a rank lost
+    assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
     assert told.keys() == summary.keys()

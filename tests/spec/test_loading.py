@@ -46,6 +46,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "device": "auto",
         "memory_gib": None,
         "timeout": 300.0,
+        "lock_wait": 180.0,
     }
     assert (spec.policy.restart, spec.policy.margin) == (1.0, 1.0)
     assert spec.checkpoints.model_dump() == {"every": 1, "keep": 2, "margin": 30.0}

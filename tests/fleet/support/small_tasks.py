@@ -142,6 +142,7 @@ class Tampered(Small):
     """In one process: virtual worker 1 of 3 is tampered with in step 1."""
 
     relu: type[nn.Module] = _Tampered
+    scratch = ("calls",)
 
     def model(self) -> nn.Module:
         model = super().model()
