@@ -10,7 +10,6 @@ from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
-from trainers.repeatable.no_exit import no_exit
 
 _DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 
@@ -29,6 +28,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     """
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.references import importable
+    from trainers.repeatable.no_exit import no_exit
 
     with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state(), no_exit():
         problems = [
