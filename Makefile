@@ -9,12 +9,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
 # Without compiled bytecode every rank of every test compiles fleet anew.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# These share a device, or the machine's batch system; the other tests go beside each other, one a processor.
+# These share a device, or the machine's batch system, so they go one after another. The other tests go beside each other
+# and beside these; many wait for processes, so three of them share two processors.
 ALONE := $(addprefix tests/,gpu slurm)
+WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help venv horovod demo test test-all test-equality faults chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-beside test-alone test-all test-equality faults chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,7 +42,12 @@ demo: venv  ## train the demo ensemble on the digits and say where its report is
 	$(BIN)/fleet run examples/digits.yaml --out runs/demo
 
 test: venv  ## every test but the slow ones
-	$(PYTEST) $(BESIDE) -m "not slow" -n logical --dist loadfile
+	$(MAKE) --no-print-directory --jobs 2 test-beside test-alone
+
+test-beside: venv
+	$(PYTEST) $(BESIDE) -m "not slow" -n $(WORKERS) --dist loadfile
+
+test-alone: venv
 	$(PYTEST) $(ALONE) -m "not slow"
 
 test-all: venv  ## every test

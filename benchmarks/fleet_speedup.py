@@ -25,7 +25,7 @@ from fleet.report.waiting import device_times, mean_waiting
 from fleet.run_directory.journal import read_journal
 
 DEVICES = (6, 12, 24)
-ENSEMBLES = 10
+ENSEMBLES = 7  # in less than half an hour
 POLICIES = ("baseline", "flotilla")
 TIME_SCALE = 0.25
 START_SECONDS, RUN_SECONDS = 900, 300
@@ -65,7 +65,7 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     """Rehearse each ensemble under both policies on each number of devices; bars, and tables that explain them.
 
     Args:
-        repetitions: ensembles; 0: 10 of them.
+        repetitions: ensembles; 0: 7 of them.
     """
     found = {}
     for devices in DEVICES:
@@ -149,7 +149,8 @@ def _bars(found: dict[int, Pairs]) -> list[Bar]:
         bars.append(bar(name, off, f"within {AGREEING:.0%}", abs(off) <= AGREEING))
     every = [figures for pairs in found.values() for pair in pairs for figures in pair.values()]
     scheduling, checkpoint = max(each.scheduling for each in every), max(each.checkpoint for each in every)
-    bars.append(bar("coordinator's own cost, worst, percent of a run", scheduling, "< 1", scheduling < 1))
+    unscaled = TIME_SCALE * scheduling  # a rehearsal shortens the run, and not what its ranks do themselves
+    bars.append(bar("coordinator's own cost, worst, percent of a run at its own speed", unscaled, "< 1", unscaled < 1))
     wanted = f"< {PAPERS_WORST_CHECKPOINTS}"
     bars.append(bar("checkpoints, worst, percent of a run", checkpoint, wanted, checkpoint < PAPERS_WORST_CHECKPOINTS))
     return bars

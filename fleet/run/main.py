@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,7 @@ from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
-from fleet.run.ranks.time_limit import time_limit
+from fleet.run.ranks.time_limit import time_limit, together
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import InOrder
@@ -34,6 +33,13 @@ from trainers.reduce.horovod import horovod_sum
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+SPEC_SECONDS = 600.0
+"""In which rank 0 has read the spec: only that tells `resources.timeout`."""
+SPEC_LATE = (
+    f"rank 0 has not read the spec within {SPEC_SECONDS:g} s, or not every rank has come to hear it; "
+    "is the file system slow, or a module that the spec names stuck?"
+)
 
 
 def run_rank(options: RunOptions, stop: StopFlag) -> int:
@@ -63,25 +69,27 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
     if world.rank == COORDINATOR:
         leave("pid", os.getpid())
     folder = options.spec.absolute().parent
-    spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
+    with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
+        spec = agree(world, lambda: whole_spec(options), partial(EnsembleSpec.from_mapping, folder=folder))
     with importable([folder, Path.cwd()]):
         return _take_part(options, world, spec, stop)
 
 
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:
     """Find out, with all ranks, the jobs and the devices; then play this rank's role."""
-    with _together(world, spec, "said where it sits"):
+    with together(world, spec.resources.timeout, "said where it sits"):
         cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
         warnings = check_places(world, cluster, options, spec.resources.threads)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank])
     load_reduction(world, cluster, options)
-    facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
+    with together(world, spec.resources.timeout, "learnt how large the data sets are"):
+        facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
     rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
     runtime = Runtime(spec, facts, rehearsal, spec.resources.timeout)
     torch.set_num_threads(spec.resources.threads)
     with ends_all(world):  # where shared memory that was free a moment ago is not, on one node
-        with _together(world, spec, "come to share its node's memory"):
+        with together(world, spec.resources.timeout, "come to share its node's memory"):
             ties = Ties.tie(world, cluster)
         rank = Rank(options, ties, cluster, runtime, stop, datasets, warnings)
         code = _play_role(rank)
@@ -90,13 +98,6 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     rank.flush()
     await_all(world, code, runtime.timeout)
     return code
-
-
-def _together(world: MPI.Intracomm, spec: EnsembleSpec, what: str) -> AbstractContextManager[None]:
-    """A bound for what all ranks do together as a run begins."""
-    seconds = spec.resources.timeout
-    late = f"rank {world.rank}: not every rank has {what} within {seconds:g} s, one is stuck or slow"
-    return time_limit(world, seconds, f"{late}; if that really takes so long, raise resources.timeout")
 
 
 def _play_role(rank: Rank) -> int:

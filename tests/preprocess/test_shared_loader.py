@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader
@@ -89,6 +90,14 @@ def test_processes_share_what_is_made_once(start_loader: Start, loader_folder: P
     made = np.bincount(np.frombuffer((loader_folder / "record").read_bytes(), np.uint8))
     made[0] -= 3  # the first sample was looked at to learn its shape
     assert made.tolist()[1:] == [2] * 102
+
+
+def test_modules_of_the_current_folder_do_not_hide_python_s_own(
+    start_loader: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')")
+    monkeypatch.chdir(tmp_path)
+    assert len(start_loader().ready().ask("epoch")) == 13
 
 
 def test_late_comer_catches_up_and_shares_the_rest(start_loader: Start) -> None:

@@ -44,19 +44,37 @@ def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
     assert re.search(r"fleet: rank [12] has not moved for 3.6 s; its process is stopped \(kill -CONT \d+", ended.output)
 
 
-STUCK_AT_THE_START = """
-import os, signal
-if os.environ.get("OMPI_COMM_WORLD_RANK") == "1":
-    os.sched_getaffinity = lambda process: signal.pause()
-"""
+STUCK = "import os, shutil, signal\nif os.environ.get('OMPI_COMM_WORLD_RANK') == '{rank}':\n    {how}\n"
+IN_ITS_PLACE = "os.sched_getaffinity = lambda process: signal.pause()"
+IN_ITS_RING = (
+    "usage, asked = shutil.disk_usage, []; "
+    "shutil.disk_usage = lambda place: signal.pause() if asked.append(place) or len(asked) == 2 else usage(place)"
+)
+IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 4; main.whole_spec = lambda options: signal.pause()"
 
 
-def test_a_rank_that_is_stuck_before_it_says_where_it_sits_ends_the_run(tmp_path: Path, started_cold: None) -> None:
-    (tmp_path / "sitecustomize.py").write_text(STUCK_AT_THE_START)
+@pytest.mark.parametrize(
+    ("rank", "how", "told"),
+    [
+        (0, IN_THE_SPEC, "rank 0 has not read the spec within"),
+        (
+            1,
+            "os.sched_getaffinity = lambda process: signal.pause()",
+            "not every rank has said where it sits within 4 s",
+        ),
+        pytest.param(
+            1, IN_ITS_RING, "not every rank has come to make its node's ring within 4 s", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_rank_that_is_stuck_as_it_begins_ends_the_run(
+    tmp_path: Path, started_cold: None, rank: int, how: str, told: str
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(STUCK.format(rank=rank, how=how))
     ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, **RESOURCES})
     ended = run(ensemble.plain("run"), tmp_path, 90, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert ended.code == 1, ended.output
-    assert "not every rank has said where it sits within 4 s" in ended.output, ended.output
+    assert told in ended.output, ended.output
 
 
 @pytest.mark.slow

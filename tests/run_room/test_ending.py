@@ -56,8 +56,11 @@ def test_a_person_s_mistake_is_told_without_a_traceback(
     assert capsys.readouterr().err == "fleet: it is not there; put it there\n"
 
 
-def test_one_rank_waits_for_nobody(world: Any) -> None:
-    await_all(world, DONE, timeout=10.0)
+def test_one_rank_waits_for_nobody(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr("fleet.run.ending.abort", lambda world, code: ended.append(code))
+    await_all(world, DONE, timeout=-1.0)  # too late from the start, should it wait
+    assert not ended
 
 
 def test_what_rank_0_finds_is_read_from_what_it_said(world: Any) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
@@ -204,7 +204,10 @@ class LocalLaunch:
 
     def _unsaid(self, code: int) -> int:
         """The exit code of ranks that ended without a word of rank 0; tells why if nobody else could."""
-        if self._signals or code in OWN_CODES:
+        if self._signals:
+            tell("stopped before rank 0 could say how far the run is; run the same command again")
+            return STOPPED
+        if code in OWN_CODES:
             return code or FAILED
         tell(
             f"a rank was killed, or MPI failed, and the launcher ended the others (its exit code: {code}); if a rank "

@@ -16,6 +16,7 @@ from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.ring_keeper import Keeper
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
+from fleet.run.ranks.time_limit import together
 from fleet.run.ranks.watchdog import Watchdog
 from fleet.run_directory.directory import RunDirectory
 from preprocess import Dataset, NodeMap, Ring, SlotReceiver
@@ -104,7 +105,8 @@ class Rank:
 
     def make_ring(self, order: MakeRing) -> Ring:
         """Allocate the node's ring, together with its other ranks; the lowest of them keeps it, in a thread."""
-        ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
+        with together(self.world, self.runtime.timeout, "come to make its node's ring"):
+            ring = Ring.create(self.ties.node, order.lanes, order.lane_bytes, order.slot_samples, order.writers)
         if self.seat == 0:
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)

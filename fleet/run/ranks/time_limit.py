@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import abort
@@ -25,6 +25,12 @@ def time_limit(world: MPI.Intracomm, seconds: float, text: str) -> Iterator[None
         yield
     finally:
         timer.cancel()
+
+
+def together(world: MPI.Intracomm, seconds: float, what: str) -> AbstractContextManager[None]:
+    """A bound for what all ranks do together: none goes on before every one of them has done `what`."""
+    late = f"rank {world.rank}: not every rank has {what} within {seconds:g} s, one is stuck or slow"
+    return time_limit(world, seconds, f"{late}; if that really takes so long, raise resources.timeout")
 
 
 def _end_all(world: MPI.Intracomm, text: str) -> None:
