@@ -74,7 +74,7 @@ def test_a_plan_tells_what_simulate_tells(name: str, tmp_path: Path) -> None:
     for job in plan.jobs:
         assert job.begin == pytest.approx(begins[job.name], nan_ok=True)
         assert job.end == pytest.approx(ends[job.name], nan_ok=True)
-        assert job.deadline == pytest.approx(job.spec.arrival + (job.spec.deadline or math.inf))
+        assert job.deadline == pytest.approx(job.spec.arrival + float(job.spec.deadline or math.inf))
     assert plan.seconds == pytest.approx(outcome.makespan)
     assert set(plan.dropped) == {name for name, gone in zip(outcome.names, outcome.dropped) if gone}
     late = np.isfinite(outcome.end) & ~outcome.in_time
