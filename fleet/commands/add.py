@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +11,18 @@ import typer
 
 from fleet.commands.arguments import RunFolder
 from fleet.commands.ending import end, mendable
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.lock import NAME, Watch
 
-_PATIENCE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
+
+_Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="SECONDS|TIME", help="promise it, or say no: seconds from now on, or 2026-12-01T08:00"),
+]
+_Wait = Annotated[float, typer.Option(min=0, metavar="SECONDS", help="how long to wait for the run's answer")]
 
 
 def add(
@@ -25,39 +30,45 @@ def add(
     job: Annotated[
         Path, typer.Argument(help="YAML: a job as in a spec, or jobs: and defaults:", metavar="JOB", show_default=False)
     ],
+    deadline: _Deadline = None,
+    wait: _Wait = 120.0,
 ) -> None:
     """Add jobs to a run: while it goes on it takes them in; otherwise its next start does.
 
-    Exit codes: 0 taken in, or left for the run to take in; 2 bad input.
+    Jobs with a deadline are measured before it is promised. Exit codes: 0 promised, or without a deadline taken in, or
+    left for the run to take in; 1 cannot be promised; 2 bad input; 75 no word about the deadline yet (ask again with
+    the same command).
     """
     from fleet.spec import SpecError
+    from fleet.spec.moments import due
 
     known = EnsembleFile.read(directory)
     if known is None:
         end(BAD_INPUT, f"{directory} holds no run that was started: there is no ensemble.json in it; name its --out")
     added = AddedJobs(directory)
-    with mendable(SpecError):
-        jobs = _read(job, known, added)
+    with mendable(SpecError, ValueError):
+        jobs = _read(job, known, added, None if deadline is None else due(deadline))
     for entry in jobs:
-        added.offer(entry)
-    names = [entry["name"] for entry in jobs]
-    watch = Watch(directory / NAME)
-    if watch.holder() is None:
-        print(f"{', '.join(names)}: left in {directory}; the run stands still, its next start trains them too")
-        return
-    _await(added, names, directory, watch)
+        if not added.has(entry):
+            added.offer(entry)
+    promised = {entry["name"] for entry in jobs if entry["deadline"] is not None}
+    _await(added, [entry["name"] for entry in jobs], promised, directory, wait)
 
 
-def _read(path: Path, known: EnsembleFile, added: AddedJobs) -> list[dict[str, Any]]:
-    """The file's jobs, all keys written out; SpecError with all that is wrong with them."""
+def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | str | None) -> list[dict[str, Any]]:
+    """The file's jobs, all keys written out, with this deadline if there is one; SpecError with all that is wrong."""
     from fleet.run.ranks.runtime import data_key
     from fleet.spec import SpecError, check, load_jobs
 
     spec = load_jobs(path, known.spec, Path(known.folder))
+    if deadline is not None:
+        spec = spec.with_jobs(tuple(entry.model_copy(update={"deadline": deadline}) for entry in spec.jobs))
+    mapping: Mapping[str, Any] = spec.to_mapping()
+    again = {entry["name"] for entry in mapping["jobs"] if added.has(entry)}
     taken = {entry["name"] for entry in known.spec["jobs"]} | added.names()
     problems = list(check(spec, known.lengths))
     for position, entry in enumerate(spec.jobs):
-        if entry.name in taken:
+        if entry.name in taken - again:
             problems.append(
                 spec.origins.problem(
                     ("jobs", position, "name"), entry.name, "the run has a job of this name", mend="choose another"
@@ -72,28 +83,53 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs) -> list[dict[str, A
             )
     if problems:
         raise SpecError(problems, str(path))
-    mapping: Mapping[str, Any] = spec.to_mapping()
     return list(mapping["jobs"])
 
 
-def _await(added: AddedJobs, names: list[str], directory: Path, watch: Watch) -> None:
-    """Wait until the run has answered for all, and tell; it may end meanwhile."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while any(added.verdict(name) is None for name in names):
+def _await(added: AddedJobs, names: list[str], promised: Collection[str], directory: Path, wait: float) -> None:
+    """Wait until the run has answered for all, and tell; it may stand still, or end meanwhile.
+
+    Args:
+        promised: those of `names` whose deadlines are to be promised.
+        wait: seconds.
+    """
+    watch, end_of_wait, told = Watch(directory / NAME), time.monotonic() + wait, "stands still"
+    while open_ := [name for name in names if not _is_answered(added, name, name in promised)]:
         if watch.holder() is None:
-            print(f"the run has just ended; its next start trains {', '.join(names)}")
-            return
-        if time.monotonic() > deadline:
-            waiting = ", ".join(name for name in names if added.verdict(name) is None)
+            print(f"{', '.join(open_)}: left in {directory}; the run {told}, its next start trains them too")
+            break
+        if time.monotonic() > end_of_wait:
             print(
-                f"{waiting}: left in {directory}; rank 0 has not answered for {_PATIENCE_SECONDS:.0f} s. It takes jobs "
-                "in when it has measured rates, and when its rings have room, as another job has ended"
+                f"{', '.join(open_)}: left in {directory}; rank 0 has not answered for {wait:g} s. It takes jobs in "
+                "when it has measured rates, and when its rings have room, as another job has ended; those with a "
+                "deadline are measured first, as soon as a device can be spared"
             )
-            return
+            break
+        told = "has just ended"
         time.sleep(_POLL_SECONDS)
+    _tell(added, [name for name in names if name not in open_], promised)
+    if waiting := [name for name in open_ if name in promised]:
+        end(
+            STOPPED, f"nobody has said yet whether the deadline of {', '.join(waiting)} is met; ask again: same command"
+        )
+
+
+def _is_answered(added: AddedJobs, name: str, promised: bool) -> bool:
+    verdict = added.verdict(name)
+    return bool(verdict) or (verdict is not None and (not promised or added.decision(name) is not None))
+
+
+def _tell(added: AddedJobs, names: list[str], promised: Collection[str]) -> None:
+    """Say what became of jobs that were answered for; end with a code of its own if one got a no."""
     refused = {name: why for name in names if (why := added.verdict(name))}
     taken = [name for name in names if name not in refused]
-    if taken:
-        print(f"{', '.join(taken)}: taken in")
-    if refused:
-        end(BAD_INPUT, "; ".join(f"job {name} was refused: {why}" for name, why in refused.items()))
+    told = {name: decision for name in taken if name in promised and (decision := added.decision(name)) is not None}
+    kept = [name for name, (promise, _) in told.items() if promise]
+    plain = [name for name in taken if name not in told]
+    for which, what in ((plain, "taken in"), (kept, "taken in, and promised the deadline")):
+        if which:
+            print(f"{', '.join(which)}: {what}")
+    broken = [f"the deadline of {name} is not promised: {why}" for name, (promise, why) in told.items() if not promise]
+    said_no = [f"job {name} was refused: {why}" for name, why in refused.items()]
+    if said_no or broken:
+        end(BAD_INPUT if said_no else FAILED, "; ".join([*said_no, *broken]))

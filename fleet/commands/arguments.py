@@ -21,6 +21,9 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", help="change one value of the spec: a.b=c", metavar="KEY=VALUE")
 ]
 ClusterShape = Annotated[str | None, typer.Option("--cluster", help="nodes x devices, such as 3x4")]
+Start = Annotated[
+    str | None, typer.Option("--start", metavar="TIME", help="when second 0 is, for deadlines that are times of day")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
@@ -36,6 +39,13 @@ def changes_of(
     if policy is not None:
         changes += [f"policy.name={json.dumps(policy)}", "policy.parameters={}"]  # restart and margin stay
     return (*changes, *(settings or []))
+
+
+def start_of(text: str | None) -> float | None:
+    """Seconds since 1970 of what --start says; None: nothing. ValueError: it is no time."""
+    from fleet.spec.moments import moment, unix_seconds
+
+    return None if text is None else unix_seconds(moment(text))
 
 
 def cluster_shape(text: str | None) -> tuple[int, ...] | None:

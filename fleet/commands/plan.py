@@ -14,9 +14,11 @@ from fleet.commands.arguments import (
     Preprocessors,
     Settings,
     SpecFile,
+    Start,
     Trainers,
     changes_of,
     cluster_shape,
+    start_of,
 )
 from fleet.commands.ending import mendable
 
@@ -33,6 +35,7 @@ def plan(
     policy: PolicyName = None,
     settings: Settings = None,
     cluster: ClusterShape = None,
+    start: Start = None,
     as_json: AsJson = False,
 ) -> None:
     """Dry run: cluster map, flotillas, predicted times, memory and shared memory; trains nothing."""
@@ -41,11 +44,11 @@ def plan(
     from fleet.spec import load
 
     with mendable():
-        shape = cluster_shape(cluster)
+        shape, begin = cluster_shape(cluster), start_of(start)
         loaded = load(spec, changes_of(trainers, preprocessors, policy, settings))
         from fleet.run.dry_run import make_plan
 
-        made = make_plan(loaded, shape)
+        made = make_plan(loaded, shape, begin)
     if as_json:
         print(json.dumps(made.to_json(), indent=1))
         return

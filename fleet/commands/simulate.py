@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.arguments import AsJson
+from fleet.commands.arguments import AsJson, Start, start_of
 from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
@@ -94,6 +94,7 @@ def simulate(
     draw_models: _DrawModels = False,
     tightness: _Tightness = None,
     batch_ranges: _BatchRanges = False,
+    start: Start = None,
     cluster: _Shape = None,
     settings: _Settings = None,
     seeds: _Seeds = None,
@@ -116,7 +117,7 @@ def simulate(
     from fleet.simulator.comparing.failures import failures_of
 
     with mendable():
-        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges)
+        workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges, start)
         comparison = Comparison(
             workload,
             _cluster(cluster, workload),
@@ -136,13 +137,13 @@ def simulate(
 
 def _workload(
     trace: Path | None, format: str | None, run: Path | None, synthetic: str | None, rates: Path | None,
-    draw_models: bool, tightness: str | None, batch_ranges: bool,
+    draw_models: bool, tightness: str | None, batch_ranges: bool, start: str | None,
 ) -> Workload:  # fmt: skip
     from fleet.simulator.comparing.workload import Workload, synthetic_of
 
     drawn = None if synthetic is None else synthetic_of(synthetic)
     bounds = None if tightness is None else _bounds(tightness)
-    return Workload(trace, format, run, drawn, rates, draw_models, bounds, batch_ranges)
+    return Workload(trace, format, run, drawn, rates, draw_models, bounds, batch_ranges, start_of(start))
 
 
 def _bounds(text: str) -> tuple[float, float]:

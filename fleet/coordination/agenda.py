@@ -21,17 +21,19 @@ class Agenda:
         self._events = 0
         self._due = self._wake = -math.inf  # by the trigger, and by the policy's own wish; the first plan waits not
         self._memo: object = None
+        self._ends: dict[str, float] = {}
         self.clearing = False  # all groups leave first
+        self.measuring = False  # a job that came is measured first
 
     @property
     def next(self) -> float:
         """When to ask the policy."""
-        return math.inf if self.clearing else min(self._due, self._wake)
+        return math.inf if self.clearing or self.measuring else min(self._due, self._wake)
 
     @property
     def changed(self) -> tuple[str, ...]:
-        """Jobs that the last plan knew otherwise."""
-        return tuple(self._changed)
+        """Jobs that the last plan knew otherwise, each once."""
+        return tuple(dict.fromkeys(self._changed))
 
     @property
     def memo(self) -> object:
@@ -44,7 +46,30 @@ class Agenda:
         self._changed += jobs
         self._due = min(self._due, self._trigger.due(now, self._events, urgent))
 
+    def learnt(self, now: float, job: str, before: float, after: float, patience: float | None) -> bool:
+        """More is known of a running job. The policy is asked if the job is promised and falls behind its plan.
+
+        Args:
+            before, after: when it will be done at its pace, as was thought until now, and as is known now.
+            patience: seconds by which it may come later than was thought when the policy was asked last; None: it is
+                promised nothing.
+
+        Returns:
+            Whether the policy is asked.
+        """
+        self._changed.append(job)
+        if patience is None or after <= self._ends.setdefault(job, before) + patience:
+            return False
+        del self._ends[job]
+        self.happened(now)
+        return True
+
+    def started(self, job: str) -> None:
+        """A job has other devices, and another end ahead."""
+        self._ends.pop(job, None)
+
     def planned(self, plan: Plan) -> None:
         """The policy knows everything now."""
+        self._ends = {}
         self._changed, self._events, self._memo = [], 0, plan.memo
         self._due, self._wake = math.inf, plan.wake

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -25,6 +26,9 @@ class Bookkeeper:
 
     def record(self, event: str, **keys: Any) -> None:
         """Write down one event of the journal, with its keys, and change the books by it."""
+        if event == "done":
+            deadline = self.ledger.jobs[keys["job"]].state.deadline
+            keys["deadline"] = deadline if deadline < math.inf else None
         change(self.ledger, self.journal.write(event, **keys))
 
     def record_rates(self, name: str, curve: RateCurve, source: str) -> None:
@@ -82,7 +86,10 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "batch":
             ledger.batch_fixed(job, line["batch"])
         case "admitted":
-            ledger.admitted(job)
+            deadline = line.get("deadline")
+            ledger.admitted(job, math.inf if deadline is None else deadline)
+        case "late":
+            ledger.promise_broken(job, line["deadline"], line["end"])
         case "pardoned":
             ledger.pardoned(job, line["t"])
         case "set_back":
@@ -91,7 +98,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
             ledger.started(job, tuple(line["devices"]), line["t"], line.get("lane", 0))
         case "done":
-            ledger.done(job, line["epoch"], line.get("metrics", {}), line.get("checkpoint"), line["t"])
+            metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
+            ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
@@ -108,6 +116,8 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.formed(line["seconds"])
         case "progress":
             ledger.progressed(job, line["epoch"], line["step"], line["t"])
+        case "slowed":
+            ledger.slowed(job, line["rate"])
         case "epoch":
             ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"])
             ledger.was_deaf(job, line.get("deaf", 0.0))

@@ -12,7 +12,8 @@ from fleet.coordination.agenda import Agenda
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import end_line, epoch_keys
-from fleet.coordination.executor import Event, Executor, GroupEnded, RanksGone, SetBack, Start, StopReason
+from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
+from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
 from fleet.scheduling.model.plan import Plan
@@ -69,6 +70,8 @@ class Coordinator:
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
         self._stopping = False  # altogether, as it was asked to
+        self._newcomers = NewcomerRates(executor, books)
+        self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
 
     def run(self) -> None:
@@ -79,6 +82,8 @@ class Coordinator:
                 if self.outside.stop_requested():
                     if self._stop_all():
                         break
+                elif self._measures():
+                    pass
                 elif self._now() >= self._agenda.next:
                     self._carry_out(self._ask())
                 elif self._coming.devices:
@@ -90,6 +95,13 @@ class Coordinator:
                 self._check_silence()
             self._look_outside()
         self._end_round()
+
+    def _measures(self) -> bool:
+        """Whether a job that came without rates is measured, or its devices are cleared: plans wait for that."""
+        self._agenda.measuring = not self._coming.devices and self._newcomers.advance(self._leave)
+        if self._newcomers.measured:
+            self._heard.setdefault(self._newcomers.measured, self._now())
+        return self._agenda.measuring
 
     @contextmanager
     def _work(self) -> Iterator[None]:
@@ -116,8 +128,10 @@ class Coordinator:
     def _ask(self) -> Plan:
         """What the policy wants from now on."""
         begin, cpu = perf_counter(), thread_time()
-        changed = (*self._agenda.changed, *self._coming.devices)  # the policy believes that these have started
-        state = self.ledger.state(self._now(), changed, self._agenda.memo)
+        coming = self._coming.devices  # the policy believes that these have started
+        changed = tuple(dict.fromkeys((*self._agenda.changed, *coming)))
+        self._asked = self._now()
+        state = self.ledger.state(self._asked, changed, self._agenda.memo)
         plan = self.policy.plan(state)
         validate(plan.whole_of(state.running), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
@@ -152,14 +166,41 @@ class Coordinator:
     def _decide(self, plan: Plan) -> None:
         """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
-            deadline = self.ledger.jobs[name].state.deadline
-            self.books.record("admitted", job=name, deadline=deadline if deadline < math.inf else None)
+            self._promise(name)
+        self._tell_late(plan.late)
         self.ledger.promised(plan.promises)
         for name in plan.promoted:
             self.books.record("pardoned", job=name)
         for name, why in plan.dropped.items():
             error, epoch = f"policy {self.policy.name} dropped it: {why}", self.ledger.jobs[name].epoch
             self.books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+        self._tell_verdicts()
+
+    def _tell_verdicts(self) -> None:
+        """Tell the owners of jobs that came whether their deadlines are promised, as far as that is known."""
+        for name in list(self.outside.undecided()):
+            job = self.ledger.jobs[name]
+            seen = job.curve is not None and job.state.arrival <= self._asked
+            if job.state.admitted:
+                self.outside.decided(name, True, "")
+            elif not job.waits:
+                self.outside.decided(name, False, (job.error or job.status).strip().splitlines()[-1])
+            elif seen:
+                why = f"policy {self.policy.name} promises it nothing; it trains as if it had no deadline"
+                self.outside.decided(name, False, why)
+
+    def _promise(self, name: str) -> None:
+        deadline = self.ledger.jobs[name].state.deadline
+        self.books.record("admitted", job=name, deadline=deadline if deadline < math.inf else None)
+
+    def _tell_late(self, late: Mapping[str, float]) -> None:
+        """Tell of each promise that cannot be kept any more, once, and of each that can be kept after all."""
+        known = self.ledger.late
+        for name in late.keys() - known:
+            end, deadline = late[name], self.ledger.jobs[name].state.deadline
+            self.books.record("late", job=name, deadline=deadline, end=end if end < math.inf else None)
+        for name in known - late.keys():
+            self._promise(name)
 
     def _check_somebody_trains(self, plan: Plan) -> None:
         waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
@@ -195,6 +236,7 @@ class Coordinator:
                 step=job.step, lane=started.lane, stream=started.stream, moved=started.moved,
             )  # fmt: skip
             self._heard[job.name] = self._now()
+            self._agenda.started(job.name)
         self.outside.save()
 
     def _fix_batches(self, starting: _Coming) -> None:
@@ -241,13 +283,19 @@ class Coordinator:
         if isinstance(event, EpochEnded):
             devices = self.ledger.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
+                before = self.ledger.expected_end(event.job)
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
+                self._falls_behind(event.job, before)
         elif isinstance(event, CheckpointWritten):
             self.books.record("checkpoint", **asdict(event))
         elif isinstance(event, Formed):
             self.books.record("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:
                 self.books.record("warning", text=text, job=event.job)
+        elif isinstance(event, Measured):
+            self._heard.pop(event.job, None)
+            self._newcomers.take(event)
+            self._agenda.happened(self._now(), event.job)
         elif isinstance(event, GroupEnded):
             self._record_end(self._judged(event))
         elif isinstance(event, SetBack):
@@ -255,7 +303,17 @@ class Coordinator:
             self.books.record("set_back", job=event.job, epoch=found.epoch, step=found.step)
             self._agenda.happened(self._now(), event.job)
         elif isinstance(event, Progress):
+            before = self.ledger.expected_end(event.job)
             self.books.announce("progress", **asdict(event))
+            if self._falls_behind(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
+                self.books.announce("slowed", job=event.job, rate=event.rate)
+
+    def _falls_behind(self, job: str, before: float) -> bool:
+        """Whether a promised job will be later than was thought, and the policy is asked; `before`: a moment ago."""
+        if job not in self.ledger.running:
+            return False
+        patience = self.ledger.margin if self.ledger.jobs[job].state.admitted else None
+        return self._agenda.learnt(self._now(), job, before, self.ledger.expected_end(job), patience)
 
     @property
     def _round(self) -> int:
@@ -271,11 +329,14 @@ class Coordinator:
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
+        self._newcomers.ended(event.job)
         curve = self.ledger.jobs[event.job].curve
         if curve is not None:
             self.books.record_rates(event.job, curve, "training")
-        name, keys = end_line(event, self._round, self.ledger.jobs[event.job])
+        round_ = None if curve is None else self._round  # without rates it was measured
+        name, keys = end_line(event, round_, self.ledger.jobs[event.job])
         self.books.record(name, **keys)
+        self._tell_verdicts()
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
         if not (self._coming.devices and event.reason == "policy"):  # it makes room for what is planned already
             self._agenda.happened(self._now(), event.job)

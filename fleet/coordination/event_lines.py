@@ -28,7 +28,7 @@ def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys
     }
 
 
-def end_line(event: GroupEnded, round_: int, job: JobRecord) -> tuple[str, Keys]:
+def end_line(event: GroupEnded, round_: int | None, job: JobRecord) -> tuple[str, Keys]:
     """Name and keys of the line that says how a group's work ended."""
     common: Keys = {"round": round_, "job": event.job, "devices": event.devices, "epoch": event.epoch}
     if event.why == "done":

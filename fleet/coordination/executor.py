@@ -34,6 +34,18 @@ class Started:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A job without rates was measured, and its devices are free."""
+
+    job: str
+    devices: tuple[int, ...]
+    rate: float  # samples/s
+    batches: int
+    seconds: float
+    forming: float  # seconds until the group and its job were there
+
+
+@dataclass(frozen=True)
 class GroupEnded:
     """All members have left: the devices are free."""
 
@@ -71,7 +83,7 @@ class SetBack:
     job: str
 
 
-Event = Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
+Event = Measured | Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
 
 
 class Executor(Protocol):
@@ -81,6 +93,9 @@ class Executor(Protocol):
         """Form the groups of one allocation; with `share`, jobs at the same place of the same stream share its
         samples.
         """
+
+    def measure(self, job: str, devices: tuple[int, ...]) -> None:
+        """Find out how fast a job trains there, which nobody holds: a `Measured` comes, or a GroupEnded if it fails."""
 
     def stop(self, job: str, why: StopReason) -> None:
         """Ask a job's group to leave its devices at its next step boundary.

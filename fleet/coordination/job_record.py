@@ -19,6 +19,25 @@ UNRATED = RateCurve({1: 1.0}, per_node=1)
 
 
 @dataclass(frozen=True)
+class Promise:
+    """What became of a deadline that was promised.
+
+    Attributes:
+        status: `made`; `late` once it is known that it cannot be kept; `kept` or `missed` in the end.
+        deadline: seconds of the run, by the clock of the session that says so.
+        end: when the job was done, or, while it is late, can be done at the earliest; None: not known, or never.
+    """
+
+    status: Literal["made", "late", "kept", "missed"]
+    deadline: float
+    end: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in run.json."""
+        return {"status": self.status, "deadline": self.deadline, "end": self.end}
+
+
+@dataclass(frozen=True)
 class JobRecord:
     """What a run knows of a job: its state, as policies see it, and what concerns nobody but the run.
 
@@ -34,6 +53,7 @@ class JobRecord:
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
+        promise: of its deadline; None: none was made.
     """
 
     state: JobState
@@ -49,6 +69,7 @@ class JobRecord:
     started: bool = False
     ranks_cost: int = 0
     deadly: bool = False
+    promise: Promise | None = None
 
     @classmethod
     def of(cls, state: JobState, stream: str, batches: BatchRange | None = None) -> JobRecord:
@@ -107,6 +128,20 @@ class JobRecord:
         state = transitions.reached(self.state, epoch, max(0.0, self.samples - trained), trained, now)
         return replace(self, state=state, step=step)
 
+    def ended(self, now: float | None, deadline: float | None) -> JobRecord:
+        """The job with what became of its promise, if it was promised this deadline: done now, or, None, not at all."""
+        if self.promise is None:
+            return self
+        until = self.promise.deadline if deadline is None else deadline
+        kept = now is not None and now <= until
+        return replace(self, promise=Promise("kept" if kept else "missed", until, now))
+
+    def begun_again(self) -> JobRecord:
+        """The job in a new session, by whose clock its deadline is another; its promise is looked at anew."""
+        if self.promise is None or not self.waits:
+            return self
+        return replace(self, promise=Promise("made", self.state.deadline))
+
     def with_batches(self, batches: BatchRange | None) -> JobRecord:
         """The job with other batches to choose from."""
         ends = None if batches is None else batches.ends
@@ -121,4 +156,5 @@ class JobRecord:
             "metrics": self.metrics,
             "checkpoint": self.checkpoint,
             "error": self.error,
+            "promise": None if self.promise is None else self.promise.to_json(),
         }

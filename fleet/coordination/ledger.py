@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
-from fleet.coordination.job_record import UNRATED, JobRecord
+from fleet.coordination.job_record import UNRATED, JobRecord, Promise
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.rates import RateCurve
@@ -33,7 +33,8 @@ class Ledger:
         jobs: all of them.
         seed: root of the policy's random draws.
         restart: seconds that a job loses when it gets devices, as long as nothing longer was measured.
-        margin: seconds that promised deadlines leave for delays.
+        margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
+            thought is asked about.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Ledger:
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self._stop_time = StopTime()
-        self._seed, self._margin = seed, margin
+        self._seed, self.margin = seed, margin
         self._to_come = list(self.jobs)
 
     # what the books tell
@@ -93,7 +94,7 @@ class Ledger:
             changed=changed,
             memo=memo,
             promises=self.promises,
-            margin=self._margin,
+            margin=self.margin,
         )
 
     def share(self, job: str) -> float:
@@ -104,6 +105,16 @@ class Ledger:
         """Samples/s of a job on so many devices; 0: nobody knows."""
         curve = self.jobs[job].curve
         return float(curve(devices)) if curve and devices else 0.0
+
+    def expected_end(self, job: str) -> float:
+        """When a job will be done at its pace, seconds; infinite where that is not known."""
+        state = self.jobs[job].state
+        return state.ready + state.remaining / state.pace if state.pace else math.inf
+
+    @property
+    def late(self) -> set[str]:
+        """Unfinished jobs that are known to be late for the deadline that they were promised."""
+        return {job.name for job in self.unfinished if job.promise is not None and job.promise.status == "late"}
 
     def seconds_to_stop(self) -> float:
         """From a wish to stop until all running jobs are saved."""
@@ -143,7 +154,7 @@ class Ledger:
             known = replace(job, state=state, alone={})
             if job.status == "failed" and (self.is_over or not job.deadly):
                 known = replace(known, status="pending", error=None, deadly=False)
-            self.jobs[name] = replace(known, ranks_cost=0) if self.is_over else known
+            self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
         self.lost_devices, self.is_over = frozenset(), False
 
     def added(self, job: JobRecord) -> None:
@@ -217,9 +228,14 @@ class Ledger:
         if found.ended:
             self._change(job, metrics=dict(found.metrics), checkpoint=found.path)
 
-    def admitted(self, job: str) -> None:
-        """A job's deadline is promised."""
-        self._change(job, state=transitions.promised(self.jobs[job].state))
+    def admitted(self, job: str, deadline: float) -> None:
+        """A job's deadline is promised, seconds."""
+        state = transitions.promised(self.jobs[job].state)
+        self._change(job, state=state, promise=Promise("made", deadline))
+
+    def promise_broken(self, job: str, deadline: float, end: float | None) -> None:
+        """A job cannot meet the deadline that it was promised; it can be done at `end` at the earliest; None: never."""
+        self._change(job, promise=Promise("late", deadline, end))
 
     def pardoned(self, job: str, now: float) -> None:
         """Its service until now no longer counts against it."""
@@ -250,6 +266,13 @@ class Ledger:
             state = transitions.rerated(state, record.curve.observe(state.held, rate))
         self.jobs[job] = replace(record, state=state, metrics=dict(metrics))
 
+    def slowed(self, job: str, rate: float) -> None:
+        """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
+        record = self.jobs[job]
+        if record.curve is not None and record.state.pace:
+            curve = record.curve.scaled(rate / record.state.pace)
+            self._change(job, state=transitions.rerated(record.state, curve))
+
     def was_deaf(self, job: str, seconds: float) -> None:
         """So long, in its last epoch, a job heard of no wish."""
         self._stop_time.deaf[job] = seconds
@@ -274,16 +297,20 @@ class Ledger:
         """A job lost ranks that trained it."""
         self._change(job, ranks_cost=self.jobs[job].ranks_cost + 1)
 
-    def done(self, job: str, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float) -> None:
-        """A job has trained all that it should."""
+    def done(
+        self, job: str, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float,
+        deadline: float | None = None,
+    ) -> None:  # fmt: skip
+        """A job has trained all that it should; its deadline was then, if it had one."""
         self._released(job, now)
-        record = self.jobs[job].at(epoch, 0, now)
+        record = self.jobs[job].at(epoch, 0, now).ended(now, deadline)
         self._left(replace(record, status="done", metrics=dict(metrics), checkpoint=checkpoint))
 
     def failed(self, job: str, epoch: int, error: str, now: float, deadly: bool = False) -> None:
         """A job's code raised in the epoch after these, or ends processes, or its policy will never run it."""
         self._released(job, now)
-        self._left(replace(self.jobs[job].at(epoch, 0, now), status="failed", error=error, deadly=deadly))
+        record = self.jobs[job].at(epoch, 0, now).ended(None, None)
+        self._left(replace(record, status="failed", error=error, deadly=deadly))
 
     def _left(self, record: JobRecord) -> None:
         self.jobs[record.name] = record

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fleet.coordination.crew import Crew
 from fleet.coordination.errors import RunError
-from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start, Started, StopReason
+from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
     CheckpointWritten,
@@ -16,6 +16,8 @@ from fleet.coordination.protocol import (
     Formed,
     Left,
     MoveGroup,
+    Profiled,
+    ProfileGroup,
     Progress,
     SampleSkipped,
     SaveJob,
@@ -40,6 +42,7 @@ class LiveExecutor:
         next_tag: fresh tags for groups.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.
+        effort: of a measurement: steps, how many of the last are timed, and seconds after which it takes fewer.
     """
 
     def __init__(
@@ -49,9 +52,10 @@ class LiveExecutor:
         next_tag: Callable[[], int],
         stop: StopFlag,
         skipped: Callable[[SampleSkipped], None],
+        effort: tuple[int, int, float],
     ) -> None:
         self._crew, self._lanes, self._next_tag = crew, lanes, next_tag
-        self._stop, self._skipped = stop, skipped
+        self._stop, self._skipped, self._effort = stop, skipped, effort
         self._groups: dict[str, RunningGroup] = {}
         self._held: dict[str, tuple[int, ...]] = {}  # jobs that are in memory alone -> ranks, the master first
         self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
@@ -75,6 +79,12 @@ class LiveExecutor:
             self._form(start, lane, round_, start.job in moved)
             started.append(Started(start.job, lane.lane, str(lane.stream), start.job in moved))
         return tuple(started)
+
+    def measure(self, job: str, devices: tuple[int, ...]) -> None:
+        """Have a group formed that trains on made-up samples."""
+        members = self._crew.ranks_of(devices)
+        self._crew.tell(members, ProfileGroup(job, members, self._next_tag(), *self._effort))
+        self._groups[job] = RunningGroup(devices, members, None)
 
     def stop(self, job: str, why: StopReason) -> None:
         """Tell the group's master."""
@@ -106,6 +116,8 @@ class LiveExecutor:
                 if isinstance(message, CheckpointWritten):
                     self._saving.pop(message.job, None)
                 return message
+            elif isinstance(message, Profiled) and message.job in self._groups:
+                self._groups[message.job].measured = message
             elif isinstance(message, SampleSkipped):
                 self._skipped(message)
             elif isinstance(message, StopRequested):
@@ -150,7 +162,7 @@ class LiveExecutor:
         self._crew.tell(members, order)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane)
 
-    def _member_left(self, word: Left) -> GroupEnded | None:
+    def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""
         if word.fatal:
             raise RunError(f"job {word.job}, rank {word.rank}: {word.error}")
@@ -163,11 +175,12 @@ class LiveExecutor:
         if not group.is_gone:
             return None
         del self._groups[word.job]
-        self._lanes.leave(group.lane, word.job)
+        if group.lane is not None:
+            self._lanes.leave(group.lane, word.job)
         if group.holds_its_job:
             self._held[word.job] = group.members
         self._hand_over()
-        return group.verdict(bool(self._crew.lost))
+        return group.measurement or group.verdict(bool(self._crew.lost))
 
     def _unsaved(self, word: Left) -> GroupEnded | None:
         """A job that waits in memory could not be written down; the first of its ranks' words counts."""

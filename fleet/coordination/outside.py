@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fleet.coordination.checkpointed import Standing
 from fleet.run_directory.work_note import Death
 
@@ -15,6 +17,13 @@ class Outside:
 
     def take_in(self) -> None:
         """Add jobs to the books that have come from outside; called now and then."""
+
+    def undecided(self) -> Collection[str]:
+        """Jobs with a deadline whose owners wait to hear whether it is promised."""
+        return ()
+
+    def decided(self, job: str, promised: bool, why: str) -> None:
+        """Tell whether the deadline of such a job is promised; if not, why."""
 
     def set_batch(self, job: str, batch: int) -> None:
         """Tell everybody the batch that a job has from now on, samples of a step."""

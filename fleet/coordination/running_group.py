@@ -5,24 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fleet.coordination.executor import GroupEnded
-from fleet.coordination.protocol import Left
+from fleet.coordination.executor import GroupEnded, Measured
+from fleet.coordination.protocol import Left, Profiled
 
 
 @dataclass
 class RunningGroup:
-    """The trainers that train a job.
+    """The trainers that train a job, or measure how fast it trains.
 
     Attributes:
         devices, members: theirs, and their ranks, the master first.
-        lane: number of the one that they read.
+        lane: number of the one that they read; None: they measure.
+        measured: what they measured.
         words: what those said who have left.
     """
 
     devices: tuple[int, ...]
     members: tuple[int, ...]
-    lane: int
+    lane: int | None
     words: dict[int, Left] = field(default_factory=dict)
+    measured: Profiled | None = None
 
     @property
     def is_gone(self) -> bool:
@@ -33,6 +35,14 @@ class RunningGroup:
     def holds_its_job(self) -> bool:
         """Whether all who left still have their parts of the job in memory."""
         return all(word.held for word in self.words.values())
+
+    @property
+    def measurement(self) -> Measured | None:
+        """What all of them measured; None if they train, or one of them failed or is lost."""
+        found = self.measured
+        if found is None or any(word.why != "profiled" for word in self.words.values()):
+            return None
+        return Measured(found.job, self.devices, found.rate, found.batches, found.seconds, found.forming)
 
     def verdict(self, after_loss: bool) -> GroupEnded:
         """One from all members' words: a failure counts most, then a loss, and the master's word before others'.

@@ -27,6 +27,7 @@ from fleet.report.records import (
     Waited,
     Warned,
 )
+from fleet.report.wording import lateness
 from fleet.run_directory.journal import JournalLine, read_journal
 
 
@@ -103,6 +104,7 @@ class _Reader:
             "failed": self._failed,
             "round_end": self._round_end,
             "warning": self._warning,
+            "late": self._late,
             "lost": self._lost,
             "skipped": self._skipped,
             "ended": self._ended,
@@ -265,6 +267,10 @@ class _Reader:
     def _warning(self, event: JournalLine) -> None:
         job = event.get("job")
         self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
+
+    def _late(self, event: JournalLine) -> None:
+        text = lateness(_number(event.get("deadline")), _number(event.get("end")))
+        self._warnings.append(Warned(text, self._named(event), self._now))
 
     def _lost(self, event: JournalLine) -> None:
         ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))

@@ -85,6 +85,10 @@ def _warning(event: JournalLine, progress: RunProgress) -> str:
     return f"warning: {f'{job}: ' if job else ''}{event.get('text', '')}"
 
 
+def _late(event: JournalLine, progress: RunProgress) -> str:
+    return f"warning: {event.get('job')}: {wording.lateness(event.get('deadline'), event.get('end'))}"
+
+
 def _lost(event: JournalLine, progress: RunProgress) -> str:
     ranks, hosts = ", ".join(map(str, event.get("ranks") or ())), ", ".join(map(str, event.get("hosts") or ()))
     devices = wording.devices(map(int, event.get("devices") or ()))
@@ -114,6 +118,7 @@ _WRITERS = {
     "done": _done,
     "failed": _failed,
     "warning": _warning,
+    "late": _late,
     "lost": _lost,
     "skipped": _skipped,
     "ended": _ended,

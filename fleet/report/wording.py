@@ -66,6 +66,15 @@ def devices(indices: Iterable[int]) -> str:
     return ", ".join(runs) or "-"
 
 
+def lateness(deadline: float | None, end: float | None) -> str:
+    """What is told of a promised deadline that cannot be kept; seconds of the run, end None: it never ends."""
+    due = "its promised deadline" if deadline is None or deadline < 0 else f"its deadline, {duration(deadline)},"
+    if end is None:
+        return f"{due} cannot be kept: no device is left for it"
+    late = "" if deadline is None else f", {duration(end - deadline)} late"
+    return f"{due} cannot be kept: it ends at {duration(end)} at the earliest{late}"
+
+
 def plural(number: int, noun: str) -> str:
     """1 device, 2 devices."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,8 +138,13 @@ class DryRun:
         }
 
 
-def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None) -> DryRun:
-    """Check the spec, size its jobs, predict its run on `shape` (devices of each node; None: this machine's).
+def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | None = None) -> DryRun:
+    """Check the spec, size its jobs, predict its run.
+
+    Args:
+        spec: the ensemble's.
+        shape: devices of each node; None: this machine's.
+        start: when the run would begin, seconds since 1970; None: now.
 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
@@ -152,7 +158,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None) -> DryRun:
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
         expected = _expected(runtime, sizes, device, max(shape))
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
-    outcome, rounds, dropped = _simulated(spec, cluster, expected, ring)
+    outcome, rounds, dropped = _simulated(spec, cluster, expected, ring, time.time() if start is None else start)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
     jobs = tuple(_planned(expected[job.name], sizes[job.name], outcome) for job in spec.jobs)
     return DryRun(spec, cluster, jobs, rounds, dropped, shared, _shortages(runtime, sizes, shape, shared))
@@ -207,10 +213,10 @@ def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) ->
 
 
 def _simulated(
-    spec: EnsembleSpec, cluster: ClusterMap, expected: Mapping[str, _Expected], ring: RingPlan
+    spec: EnsembleSpec, cluster: ClusterMap, expected: Mapping[str, _Expected], ring: RingPlan, start: float
 ) -> tuple[Outcome, tuple[PlannedRound, ...], Mapping[str, str]]:
     """The run in the simulator: each getting of devices takes `policy.restart` seconds."""
-    trace = spec_trace({name: one.known for name, one in expected.items()})
+    trace = spec_trace({name: one.known for name, one in expected.items()}, start)
     rates = SpecRates(
         trace.curves,
         {name: one.scaling for name, one in expected.items() if one.scaling is not None},

@@ -1,7 +1,8 @@
 """Jobs that are added to a run: `fleet add` leaves them in the run directory, and rank 0 takes them in or refuses them.
 
 DIR/added/offered/JOB.json goes to DIR/added/taken/JOB.json, or away, with the reason in DIR/added/refused/JOB.txt. Jobs
-that were taken are part of the run from then on: every later session trains them as if the spec named them.
+that were taken are part of the run from then on: every later session trains them as if the spec named them. Whether the
+deadline of such a job is promised stands in DIR/added/verdicts/JOB.json, once that is known.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class AddedJobs:
     def offer(self, job: JobMapping) -> None:
         """Leave a job for the run to take in."""
         self._refused(job["name"]).unlink(missing_ok=True)
+        self._decision(job["name"]).unlink(missing_ok=True)
         self._write("offered", job)
 
     def offers(self) -> dict[str, JobMapping | None]:
@@ -49,6 +51,30 @@ class AddedJobs:
         make_folder(path.parent)
         write_whole(path, why + "\n")
         self._offered(name).unlink(missing_ok=True)
+
+    def decide(self, name: str, promised: bool, why: str) -> None:
+        """Say whether the deadline of a job that was taken is promised, and if not, why."""
+        path = self._decision(name)
+        make_folder(path.parent)
+        write_whole(path, json.dumps({"promised": promised, "why": why}))
+
+    def decision(self, name: str) -> tuple[bool, str] | None:
+        """Whether a job's deadline is promised, and if not, why; None as long as nobody has said it."""
+        try:
+            told = json.loads(self._decision(name).read_text())
+            return bool(told["promised"]), str(told["why"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def undecided(self) -> list[str]:
+        """Jobs with a deadline that were taken, and of which nobody has said whether it is promised."""
+        due = [job["name"] for job in self.taken() if job.get("deadline") is not None]
+        return [name for name in due if self.decision(name) is None]
+
+    def has(self, job: JobMapping) -> bool:
+        """Whether the very same job was added before: only its arrival may be another by now."""
+        known = (_read(self._folder / kind / f"{job['name']}.json") for kind in ("offered", "taken"))
+        return any(other is not None and {**other, "arrival": job["arrival"]} == dict(job) for other in known)
 
     def taken(self) -> list[JobMapping]:
         """Jobs that are part of the run, in the order in which they came."""
@@ -83,6 +109,9 @@ class AddedJobs:
 
     def _offered(self, name: str) -> Path:
         return self._folder / "offered" / f"{name}.json"
+
+    def _decision(self, name: str) -> Path:
+        return self._folder / "verdicts" / f"{name}.json"
 
     def _refused(self, name: str) -> Path:
         return self._folder / "refused" / f"{name}.txt"

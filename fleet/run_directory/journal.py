@@ -16,7 +16,9 @@ from fleet.run_directory.whole_files import sync_folder
 JournalLine = Mapping[str, Any]
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
-DURABLE = frozenset({"session", "admitted", "batch", "checkpoint", "skipped", "stopped", "done", "failed", "ended"})
+DURABLE = frozenset(
+    {"session", "admitted", "late", "batch", "checkpoint", "skipped", "stopped", "done", "failed", "ended"}
+)
 Listener = Callable[[dict[str, Any]], None]
 
 

@@ -141,7 +141,7 @@ class Simulation:
                 books.shown(job)
         state = State(
             books.cluster, books.unfinished, books.running, self._formed, books.unavailable, self._premises.seed, now,
-            tuple(self._changed), self._memo, books.free, books.promises, self._premises.margin,
+            tuple(dict.fromkeys(self._changed)), self._memo, books.free, books.promises, self._premises.margin,
         )  # fmt: skip
         begin = perf_counter()
         plan = self._policy.plan(state)
@@ -194,7 +194,7 @@ class Simulation:
         pace, delay = self._machine.pace(state, devices), self._machine.delay(state, devices)
         books.given(job, devices, now, delay, pace)
         if self._staged is not None:
-            books.shown(self._staged.begun(books.unfinished[job], devices))
+            self._show(self._staged.begun(books.unfinished[job], devices))
         self._enter_end(job)
 
     def _enter_end(self, job: str) -> None:
@@ -289,8 +289,15 @@ class Simulation:
             name = self._trace.jobs.name[row]
             job = self._books.unfinished[name]
             left = job.remaining - self._staged.lasts(job)
-            self._books.shown(self._staged.advanced(job))
+            self._show(self._staged.advanced(job))
             self._go_on(name, left, now)
+
+    def _show(self, job: JobState) -> None:
+        """Policies see a job so from now on; a promised one whose rates are others now is asked about at once."""
+        if job.rate is not self._books.unfinished[job.name].rate:
+            self._events += job.admitted
+            self._changed.append(job.name)
+        self._books.shown(job)
 
     def _fail(self, failure: int, now: float) -> None:
         hit = self._books.failed(self._devices_of(failure))

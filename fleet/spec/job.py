@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.values import (
     Count,
     CountRange,
@@ -136,9 +137,11 @@ class Job(Section):
         examples=[0.5],
     )
     stop: Stop = Field(description="When the job is done.", examples=[{"epochs": 8}])
-    deadline: Positive | None = Field(
+    deadline: Due | None = Field(
         default=None,
-        description="Seconds after its arrival by which the job should be done; for policies that know deadlines.",
+        description="When the job should be done, for policies that know deadlines: seconds after its arrival, those "
+        f"between two starts of the run included; or a time such as `{EXAMPLE}` or `{EXAMPLE}+01:00`, without an "
+        "offset in the time zone of the process that reads it.",
         examples=[3600],
     )
     priority: Integer = Field(

@@ -78,6 +78,40 @@ def test_looking_whether_a_run_goes_on_keeps_no_start_out(
     assert (ended.exit_code, ended.stdout) == (0, "extra: taken in\n"), ended.output
 
 
+def answering(promised: bool, why: str) -> Callable[[AddedJobs, JobMapping], None]:
+    def answer(added: AddedJobs, job: JobMapping) -> None:
+        added.take({**job, "arrival": 3.0})
+        added.decide(job["name"], promised, why)
+
+    return answer
+
+
+def test_the_exit_code_is_the_verdict_on_a_deadline(kept: Path, call: Callable[..., Result]) -> None:
+    with going_on(kept, answering(True, "")):
+        yes = call("add", kept, job_file("due"), "--deadline", "60")
+        again = call("add", kept, job_file("due"), "--deadline", "60")
+        plain = call("add", kept, job_file("plain"))
+    assert (yes.exit_code, yes.stdout) == (0, "due: taken in, and promised the deadline\n"), yes.output
+    assert (again.exit_code, again.stdout) == (0, yes.stdout), "asked again, it is not added twice"
+    assert (plain.exit_code, plain.stdout) == (0, "plain: taken in\n")
+    with going_on(kept, answering(False, "there is no time")):
+        no = call("add", kept, job_file("undue"), "--deadline", "60")
+    assert (no.exit_code, no.stdout) == (1, ""), no.output
+    assert no.stderr == "fleet: the deadline of undue is not promised: there is no time\n"
+
+
+def test_a_verdict_that_nobody_gives_yet_has_a_code_of_its_own(kept: Path, call: Callable[..., Result]) -> None:
+    still = call("add", kept, job_file("extra"), "--deadline", "2031-01-01T08:00Z")
+    assert still.exit_code == 75 and "its next start trains them too" in still.stdout and "ask again" in still.stderr
+    offered = json.loads((kept / "added" / "offered" / "extra.json").read_text())
+    assert offered["deadline"] == "2031-01-01T08:00:00+00:00"
+    with going_on(kept, lambda added, job: None):
+        slow = call("add", kept, job_file("extra"), "--deadline", "2031-01-01T08:00Z", "--wait", "0.2")
+    assert slow.exit_code == 75 and "rank 0 has not answered for 0.2 s" in slow.stdout
+    wrong = call("add", kept, job_file("other"), "--deadline", "soon")
+    assert wrong.exit_code == 2 and "'soon' is no time; write it as 2026-12-01T08:00" in wrong.stderr
+
+
 def test_a_refusal_is_told_with_its_reason(kept: Path, call: Callable[..., Result]) -> None:
     with going_on(kept, lambda added, job: added.refuse(job["name"], "its samples are too large")):
         ended = call("add", kept, job_file("extra"))

@@ -86,6 +86,7 @@ STEPS: dict[str, Callable[[Bookkeeper], None]] = {
     "moved": lambda keeper: _move(keeper),
     "pardoned": lambda keeper: keeper.record("pardoned", job="b"),
     "promised": lambda keeper: keeper.record("admitted", job="b", deadline=None),
+    "late": lambda keeper: keeper.record("late", job="b", deadline=30.0, end=None),
     "lost": lambda keeper: _lose(keeper),
     "round": lambda keeper: keeper.record("round_end", round=0, start=0.0, end=1.0),
 }

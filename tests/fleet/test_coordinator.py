@@ -13,6 +13,7 @@ from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopR
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
+from fleet.coordination.protocol import Progress
 from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
@@ -49,6 +50,9 @@ class Obedient:
     def stop(self, job: str, why: StopReason) -> None:
         _, start = self.running.pop(job)
         self.stopped.append(GroupEnded(job, start.devices, "stopped", why, start.epoch, start.step + 1))
+
+    def measure(self, job: str, devices: tuple[int, ...]) -> None:
+        raise AssertionError("all jobs have rates")
 
     def save_held(self) -> bool:
         return False
@@ -126,6 +130,38 @@ def test_a_stop_has_all_leave_once_and_leaves_their_places_in_the_books() -> Non
     _, ledger, events = coordinated([JobState(name, CURVE, 1) for name in "ab"], policy("flotilla"), Stopping())
     assert [event["event"] for event in events].count("stopping") == 1
     assert not ledger.running and ledger.status == "stopped" and {job.step for job in ledger.unfinished} == {1}
+
+
+class Slow(Obedient):
+    """Each group takes ten times as long as was thought; it says so every second."""
+
+    def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
+        self.begun = {start.job: self.clock.now for start in batch}
+        started = super().start(batch, round_, share)
+        self.running = {job: (self.clock.now + 30.0, start) for job, (_, start) in self.running.items()}
+        return started
+
+    def next_event(self, timeout: float) -> Event | None:
+        ends = min((end for end, _ in self.running.values()), default=0.0)
+        if self.stopped or self.clock.now + 1.0 >= ends:
+            return super().next_event(math.inf)
+        self.clock.now += 1.0
+        job = next(iter(self.running))
+        return Progress(job, 0, int(self.clock.now - self.begun[job]), 30, 1.0)
+
+
+def test_a_promise_that_a_slow_job_breaks_is_told_long_before_the_job_ends() -> None:
+    clock, events = Clock(), list[Any]()
+    journal = Journal(None, clock)
+    journal.listen(events.append)
+    job = JobState("a", CURVE, 1, deadline=20.0, remaining=30.0, epoch=30.0, batch=1)
+    ledger, machine = Ledger(Cluster((1,)), [JobRecord.of(job, "data/0")], seed=0, margin=1.0), Slow(clock)
+    chosen = policy("elasticflow", slot=1.0)
+    Coordinator(chosen, machine, Bookkeeper(ledger, journal), Outside(), math.inf, math.inf).run()
+    told = [event for event in events if event["event"] in ("admitted", "late", "done")]
+    assert [event["event"] for event in told] == ["admitted", "late", "done"]
+    assert told[1]["t"] <= 4.0 and told[1]["deadline"] == 20.0 and 28.0 <= told[1]["end"] <= 31.0
+    assert ledger.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 20.0, "end": 30.0}
 
 
 def test_the_policy_is_asked_by_its_trigger_and_not_while_all_leave() -> None:

@@ -58,6 +58,9 @@ class Opening:
     def stop(self, job: str, why: StopReason) -> None:
         self._stopped.append(GroupEnded(job, self._running.pop(job), "stopped", "policy", 0, 1))
 
+    def measure(self, job: str, devices: tuple[int, ...]) -> None:
+        raise AssertionError("all jobs have rates")
+
     def save_held(self) -> bool:
         return False
 

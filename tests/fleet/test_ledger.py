@@ -115,6 +115,31 @@ def test_a_dropped_job_has_failed_and_says_why() -> None:
     assert books.jobs["a"].result()["error"] == "too late"
 
 
+def test_what_becomes_of_a_promise() -> None:
+    books = ledger(deadline=50.0)
+    assert books.jobs["a"].result()["promise"] is None
+    books.admitted("a", 50.0)
+    books.started("a", (0, 1), 10.0)
+    assert books.expected_end("a") == 25.0 and not books.late
+    books.slowed("a", 5.0)
+    assert books.expected_end("a") == 70.0 and seen(books, 10.0).rate(1) == 2.5
+    books.promise_broken("a", 50.0, 70.0)
+    assert books.late == {"a"}
+    assert books.jobs["a"].result()["promise"] == {"status": "late", "deadline": 50.0, "end": 70.0}
+    books.reopened()
+    assert not books.late, "each session finds out anew"
+    change(books, {"event": "done", "job": "a", "epoch": 3, "t": 51.0, "deadline": 50.5})
+    assert books.jobs["a"].result()["promise"] == {"status": "missed", "deadline": 50.5, "end": 51.0}
+
+
+def test_a_promise_is_kept_by_the_clock_of_the_session_in_which_its_job_ends() -> None:
+    books = ledger(deadline=20.0)  # 30 s later a session began by whose clock it is due at 20 s, no more at 50 s
+    for line in ({"event": "admitted", "deadline": 50.0}, {"event": "done", "epoch": 3, "t": 40.0, "deadline": 50.0}):
+        change(books, {"job": "a", "t": 1.0, **line})
+    books.reopened()
+    assert books.jobs["a"].result()["promise"] == {"status": "kept", "deadline": 50.0, "end": 40.0}
+
+
 def test_a_rate_that_was_seen_changes_the_curve() -> None:
     books = ledger()
     books.started("a", (0, 1), 0.0)

@@ -52,7 +52,9 @@ class Machine:
         self.post, self.lost = Post(), frozenset[int]()
         crew = Crew(self.post, ClusterMap(tuple(places)), preprocessors, lambda: None, lambda: self.lost)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
-        self.executor = LiveExecutor(crew, OpenLanes(crew, self, 6), tags, StopFlag(), lambda skipped: None)
+        self.executor = LiveExecutor(
+            crew, OpenLanes(crew, self, 6), tags, StopFlag(), lambda skipped: None, (4, 2, 1.0)
+        )
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         return StreamPlace(KEY, 0)

@@ -49,6 +49,9 @@ class Losing:
     def stop(self, job: str, why: StopReason) -> None:
         """Its end is already on its way."""
 
+    def measure(self, job: str, devices: tuple[int, ...]) -> None:
+        raise AssertionError("all jobs have rates")
+
     def save_held(self) -> bool:
         return False
 

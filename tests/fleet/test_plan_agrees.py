@@ -74,7 +74,7 @@ def test_a_plan_tells_what_simulate_tells(name: str, tmp_path: Path) -> None:
     for job in plan.jobs:
         assert job.begin == pytest.approx(begins[job.name], nan_ok=True)
         assert job.end == pytest.approx(ends[job.name], nan_ok=True)
-        assert job.deadline == pytest.approx(job.spec.arrival + (job.spec.deadline or math.inf))
+        assert job.deadline == pytest.approx(job.spec.arrival + float(job.spec.deadline or math.inf))
     assert plan.seconds == pytest.approx(outcome.makespan)
     assert set(plan.dropped) == {name for name, gone in zip(outcome.names, outcome.dropped) if gone}
     late = np.isfinite(outcome.end) & ~outcome.in_time
@@ -125,6 +125,20 @@ def test_a_policy_chooses_batches_in_a_plan_as_in_a_run(tmp_path: Path) -> None:
     # A step of 10 takes 10 / 60 s, of which each device computes 10 / 48 / 2 s; with 100 samples the rest stays.
     summing = 10 / 60 - 10 / 48 / 2
     assert make_plan(load(path), (2,)).seconds == pytest.approx(2 * SAMPLES / 100 * (100 / 48 / 2 + summing))
+
+
+def test_deadlines_that_are_times_of_day_are_told_in_seconds_after_the_start(tmp_path: Path) -> None:
+    jobs = [Arriving(name, 1, 1, 0.0, 1.0, 0, {1: 48.0}) for name in ("before", "after", "seconds")]
+    path = write_spec(tmp_path, jobs)
+    values = yaml.safe_load(path.read_text())
+    for job, deadline in zip(values["jobs"], ("2026-12-01T07:00Z", "2026-12-01T09:00+01:00", 500.0)):
+        job["deadline"] = deadline
+    path.write_text(yaml.safe_dump(values))
+    told = json.loads(_fleet("plan", str(path), "--cluster", "1", "--start", "2026-12-01T07:30Z", "--json"))
+    assert {name: job["deadline"] for name, job in told["jobs"].items()} == {"before": 0, "after": 1800, "seconds": 500}
+    assert told["missed_deadlines"] == ["before"]
+    now = make_plan(load(path), (1,), start=1_796_112_000.0 - 60.0).jobs[1]  # a minute before
+    assert now.deadline == 60.0
 
 
 def test_the_command_tells_what_is_late_and_dropped_and_the_bound(tmp_path: Path) -> None:

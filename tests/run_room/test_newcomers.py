@@ -73,6 +73,17 @@ def test_a_job_that_no_file_knows_is_guessed_by_the_work_of_the_others(run: Open
     assert rates["measured"] == {"1": 75.0}, "it is as large as a and b, which train 100 and 50 samples/s"
 
 
+def test_a_verdict_is_asked_for_a_deadline_alone_and_outlasts_the_run(run: Opened, offer: Offer) -> None:
+    offer(deadline=60.0)
+    offer(name="later")
+    newcomers = Newcomers(run, ring_plan(run.rank.runtime, 3, 1))
+    assert newcomers.undecided == {"late"}, "a start finds it again"
+    assert last(run, "job")["due"] is None
+    newcomers.decided("late", False, "there is no time")
+    assert not newcomers.undecided and offers(run).decision("late") == (False, "there is no time")
+    assert not Newcomers(run, ring_plan(run.rank.runtime, 3, 1)).undecided
+
+
 def test_the_name_of_a_job_of_the_run_is_refused(run: Opened, offer: Offer) -> None:
     offer(name="a")
     assert offers(run).verdict("a") == "the run has a job of this name; choose another"

@@ -19,6 +19,7 @@ from fleet.run.chosen_batches import Batches
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
+from fleet.run.wall_clock import WallClock
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.state import Cluster
 
@@ -66,7 +67,7 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         jobs = [{"name": name, "virtual_workers": count} for name, count in (workers or {"a": 4, "b": 4}).items()]
         made = runtime(*jobs)
         batches = Batches(rank(made), lambda news: None, open=False)
-        records = [record_of(job, made, "cpu", batches) for job in made.spec.jobs]
+        records = [record_of(job, made, "cpu", batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs]
         books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
         return Rating(profiler, Bookkeeper(books, journal), known or {}, begun or {})
 

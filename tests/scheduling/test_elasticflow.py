@@ -132,6 +132,49 @@ def test_a_promise_that_a_failure_broke_is_made_anew_as_soon_as_it_can_be() -> N
     assert mended.promises["b"] is not None
 
 
+def slower(*jobs: JobState, rates: dict[int, float], time: float, first: Plan, forgetful: bool) -> Plan:
+    """What is planned once the first of these, which run as was planned, is known to train at other rates."""
+    known = [replace(jobs[0], rate=RateCurve(rates, 4, limit=4)), *jobs[1:]]
+    changed, memo = (jobs[0].name,), None if forgetful else first.memo
+    return ElasticFlow(slot=10).plan(after(first, *known, time=time, changed=changed, memo=memo))
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_job_that_is_slower_than_was_thought_is_promised_more(forgetful: bool) -> None:
+    a, b = job("a", 18.0, 20.0), job("b", 10.0, 20.0)
+    first = ElasticFlow(slot=10).plan(State.of(NODE, [a, b]))
+    assert set(first.promises["a"].numbers) == {1}
+    half = {1: 0.5, 2: 0.75, 4: 1.0}
+    plan = slower(replace(a, remaining=13.0), b, rates=half, time=1.0, first=first, forgetful=forgetful)
+    assert set(plan.promises["a"].numbers) == {2} and not plan.late
+    kept = slower(replace(a, remaining=9.0), b, rates=half, time=1.0, first=first, forgetful=forgetful)
+    assert "a" not in kept.promises and not kept.late, "what it is promised is still enough"
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_promise_that_cannot_be_kept_any_more_is_told_and_the_others_stay(forgetful: bool) -> None:
+    a, b = job("a", 18.0, 20.0), job("b", 29.0, 20.0)
+    first = ElasticFlow(slot=10).plan(State.of(NODE, [a, b]))
+    assert set(first.admitted) == {"a", "b"} and set(first.promises["b"].numbers) == {2}
+    tenth = {1: 0.1, 2: 0.15, 4: 0.2}
+    known = replace(a, remaining=5.0), replace(b, remaining=14.0)
+    plan = slower(*known, rates=tenth, time=10.0, first=first, forgetful=forgetful)
+    # Beside b's two devices a trains 0.15 samples/s until 20 s, with all of them 0.2 from then on.
+    assert plan.late == {"a": pytest.approx(20 + (5.0 - 1.5) / 0.2)}
+    assert "b" not in plan.promises and not plan.dropped
+
+
+def test_a_promise_stands_where_a_level_no_longer_helps() -> None:
+    a = job("a", 28.0, 20.0)
+    first = ElasticFlow(slot=10).plan(State.of(NODE, [a]))
+    assert set(first.promises["a"].numbers) == {2}
+    for forgetful in (False, True):
+        plan = slower(
+            replace(a, remaining=30.0), rates={1: 1.0, 2: 0.9, 4: 2.0}, time=1.0, first=first, forgetful=forgetful
+        )
+        assert plan.promises["a"].counts == (0, 1, 4) and set(plan.promises["a"].numbers) == {2}
+
+
 def test_moving_takes_seconds_that_are_promised_too() -> None:
     assert ElasticFlow(slot=10).plan(State.of(NODE, [job("a", 19.9, 10.0)])).admitted
     assert ElasticFlow(slot=10).plan(State.of(NODE, [job("a", 19.9, 10.0, restart=1.0)])).dropped

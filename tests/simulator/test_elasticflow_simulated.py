@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.placing.buddy import BuddyTree
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
@@ -151,3 +152,35 @@ def test_restarts_that_take_time_cost_admissions_but_no_deadline() -> None:
     outcome = Simulation(trace, machine, policy("elasticflow")).run()
     assert outcome.late_admitted == 0 and outcome.deadline_ratio > 0.8
     assert math.isfinite(outcome.makespan)
+
+
+class Tiring(MeasuredMachine):
+    """A machine on which a job is half as fast once the first half of it is done."""
+
+    def lasts(self, job: JobState) -> float:
+        return math.inf if job.kind else job.remaining / 2
+
+    def begun(self, job: JobState, devices: tuple[int, ...]) -> JobState:
+        return job
+
+    def advanced(self, job: JobState) -> JobState:
+        return job.changed(rate=job.rate.scaled(0.5), kind="tired")
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_simulated_job_that_gets_slower_is_given_more_or_told_to_be_late_at_once(forgetful: bool) -> None:
+    jobs = [
+        TraceJob(name, 0.0, 1, duration=20.0, limit=limit, deadline=25.0)
+        for name, limit in (("wide", 2), ("narrow", 1))
+    ]
+    late: dict[float, dict[str, float]] = {}
+    outcome = Simulation(
+        Trace.of(JobColumns.from_jobs(jobs)),
+        Tiring(Cluster((2,)), None),
+        Watched(policy("elasticflow", slot=1.0), forgetful),
+        watch=lambda now, plan, running: late.update({now: dict(plan.late)} if plan.late else {}),
+    ).run()
+    # From 10 s on both train 0.5 samples/s on a device: wide is promised both devices for 6 of its last slots.
+    assert min(late) == 10.0 and late[10.0] == {"narrow": pytest.approx(36.0)}
+    assert outcome.end[0] <= 25.0 < outcome.end[1]
+    assert all(told.keys() == {"narrow"} for told in late.values())

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace, write_trace
+from fleet.simulator.traces import JobColumns, Trace, TraceError, TraceJob, read_trace, write_trace
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written
 
@@ -105,6 +105,14 @@ def test_a_dozen_lines_by_hand_are_a_trace(tmp_path: Path) -> None:
     assert list(trace.jobs) == [TraceJob("a", 0, 2, batch_size=10, work=30, samples=300), TraceJob("b", 2, 1)]
 
 
+def test_deadlines_may_be_times_of_day_where_the_start_is_known(tmp_path: Path) -> None:
+    path = written(tmp_path, "name,arrival,devices,deadline\na,5,2,2026-12-01T08:00+00:00\nb,7,1,99\nc,9,1,\n")
+    a, b, c = read_trace(path, start=1_796_112_000.0 - 65.0).jobs
+    assert (a.deadline, b.deadline, c.deadline) == (60.0, 94.0, None)
+    with pytest.raises(TraceError, match="nobody says when the trace begins.*--start"):
+        read_trace(path)
+
+
 def test_any_slice_and_index_of_a_trace_is_what_its_list_has(tmp_path: Path) -> None:
     jobs = read_trace(written(tmp_path, trace_files.EASYSCALE)).jobs
     assert list(jobs[1:3]) == list(jobs)[1:3]
@@ -197,3 +205,15 @@ def test_a_run_is_read_as_the_trace_of_what_it_trained(tmp_path: Path) -> None:
     assert trace.curves["a"].measured == {1: 10, 2: 20}
     assert trace.curves["a"].per_node == 3
     assert trace.notes == ("idle: no rates or no epochs are known; it was left out",)
+
+
+def test_a_run_s_deadlines_are_those_of_its_first_session(tmp_path: Path) -> None:
+    deadlines: list[dict[str, Any]] = [
+        {"deadline": "2026-12-01T08:00:00+00:00", "due": 40.0}, {"deadline": 30.0, "due": 31.0},
+        {"deadline": 30.0}, {"deadline": "2020-12-01T08:00:00+00:00", "due": -9.0}, {"deadline": None, "due": None},
+    ]  # fmt: skip
+    names = "abcde"
+    events: list[dict[str, Any]] = [job_event(name) | each for name, each in zip(names, deadlines)]
+    events += [{"t": 0.2, "event": "rates", "job": name, "measured": {"1": 10.0}} for name in names]
+    jobs = read_trace(journal(tmp_path, *events)).jobs
+    assert [job.deadline for job in jobs] == [40.0, 31.0, 30.0, 0.0, None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.skipped_samples import SkippedBook
 from fleet.run.stages.output import Output
+from fleet.run.wall_clock import WallClock
 from fleet.run.wire import Wire
 from fleet.run_directory.journal import read_journal
 from fleet.scheduling.model.job_state import JobState
@@ -31,12 +32,14 @@ class Books:
         keeper: keeps the ledger and the journal.
         skipped: tells the samples that could not be made.
         batches: what the policy chose.
+        clock: the wall time of the run's seconds.
         found: where jobs stood by their checkpoints when the session began; those that were done are left out.
     """
 
     keeper: Bookkeeper
     skipped: SkippedBook
     batches: Batches
+    clock: WallClock
     found: Mapping[str, Standing]
 
     @property
@@ -48,7 +51,8 @@ class Books:
 def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     """Read the books as earlier sessions left them; the other ranks learn of batches and of skipped samples."""
     batches = Batches(rank, wire.to_trainers, chooses_batches(policy))
-    ledger, spec = _ledger(rank, batches), rank.runtime.spec
+    clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
+    ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
     found = {job.name: stands(rank, job.name) for job in ledger.unfinished}
     for name, place in found.items():
@@ -58,7 +62,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
         wire.to_preprocessors(order)
-    return Books(Bookkeeper(ledger, output.journal), skipped, batches, found)
+    return Books(Bookkeeper(ledger, output.journal), skipped, batches, clock, found)
 
 
 def stands(rank: Rank, job: str) -> Standing:
@@ -66,19 +70,19 @@ def stands(rank: Rank, job: str) -> Standing:
     return standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
 
 
-def _ledger(rank: Rank, batches: Batches) -> Ledger:
+def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
     spec = rank.runtime.spec
-    jobs = [record_of(job, rank.runtime, rank.cluster.device_name, batches) for job in spec.jobs]
+    jobs = [record_of(job, rank.runtime, rank.cluster.device_name, batches, clock) for job in spec.jobs]
     return Ledger(rank.cluster.cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin)
 
 
-def record_of(job: Job, runtime: Runtime, device: str, batches: Batches) -> JobRecord:
+def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
     mixed_kinds, _ = mixes_kinds(runtime, job.name, device)
     samples = runtime.data_of(job.name).samples
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
-        arrival=job.arrival, deadline=math.inf if job.deadline is None else job.arrival + job.deadline,
+        arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
         priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from importlib.metadata import version
 
@@ -26,7 +27,7 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     _write_session(rank, policy, books.ledger.sessions, journal)
     journal.write("cluster", **rank.cluster.record())
     for job in rank.runtime.spec.jobs:
-        write_job(journal, rank.runtime, job, ready.sizes[job.name])
+        write_job(journal, rank.runtime, job, ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline)
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
@@ -40,14 +41,15 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
         rank_console().print(binding_table(rank.cluster))
 
 
-def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size) -> None:
-    """Write down what a job is."""
+def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float) -> None:
+    """Write down what a job is; due: second of the run at which it should be done, infinite: none."""
     journal.write(
         "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
         parameter_bytes=size.parameter_bytes,
         virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
         samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
-        arrival=job.arrival, deadline=job.deadline, priority=job.priority, guaranteed=job.guaranteed,
+        arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
+        guaranteed=job.guaranteed,
     )  # fmt: skip
 
 

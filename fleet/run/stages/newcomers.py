@@ -26,13 +26,13 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 @dataclass(frozen=True)
 class _Newcomer:
-    """A job that can be taken in. runtime: with it; source: of its rates."""
+    """A job that can be taken in. runtime: with it; curve: None if it is to be measured; source: of its rates."""
 
     job: Job
     runtime: Runtime
     size: Size
     record: JobRecord
-    curve: RateCurve
+    curve: RateCurve | None
     source: str
 
 
@@ -50,6 +50,12 @@ class Newcomers:
         self._ledger, self._journal = opened.books.ledger, opened.output.journal
         self._offers = AddedJobs(opened.output.directory.path)
         self._looked = -float("inf")
+        self.undecided = {name for name in self._offers.undecided() if name in self._ledger.jobs}
+
+    def decided(self, job: str, promised: bool, why: str) -> None:
+        """Leave word for whoever added a job, whether its deadline is promised, and why not."""
+        self.undecided.discard(job)
+        self._offers.decide(job, promised, why)
 
     def take_in(self) -> None:
         """Look for offers, at most once a second while there is other work; take in what fits, refuse the rest."""
@@ -85,8 +91,11 @@ class Newcomers:
         importlib.invalidate_caches()  # its module may be younger than this process
         runtime = self._rank.runtime.with_job(job)
         size = self._check(runtime, job)
-        record = record_of(job, runtime, self._rank.cluster.device_name, self._opened.books.batches)
+        books, device = self._opened.books, self._rank.cluster.device_name
+        record = record_of(job, runtime, device, books.batches, books.clock)
         rates = self._opened.ready.known.of(runtime, name)
+        if job.deadline is not None and not rates and runtime.rehearsal is None:
+            return _Newcomer(job, runtime, size, record, None, "profile")  # nothing is promised by a guess
         curve = self._curve(job, rates or {1: self._guess(size)})
         return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
 
@@ -98,8 +107,11 @@ class Newcomers:
         self._sizes[job.name] = new.size
         self._opened.wire.to_trainers(AddJob(mapping))
         self._ledger.added(new.record)
-        write_job(self._journal, new.runtime, job, new.size)
-        self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
+        write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline)
+        if new.curve is not None:
+            self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
+        if job.deadline is not None:
+            self.undecided.add(job.name)
 
     def _check(self, runtime: Runtime, job: Job) -> Size:
         """Return the job's size; BadInput if this run cannot carry it."""

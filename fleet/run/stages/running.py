@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
@@ -14,7 +16,7 @@ from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.books import stands
 from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
-from fleet.run.stages.rated import Rated
+from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
 from fleet.run_directory.work_note import Death, take_deaths
 
@@ -47,6 +49,12 @@ class Running(Outside):
     def take_in(self) -> None:
         self._newcomers.take_in()
 
+    def undecided(self) -> Collection[str]:
+        return self._newcomers.undecided
+
+    def decided(self, job: str, promised: bool, why: str) -> None:
+        self._newcomers.decided(job, promised, why)
+
     def set_batch(self, job: str, batch: int) -> None:
         self._opened.books.batches.set(job, batch)
 
@@ -74,7 +82,9 @@ def start(rated: Rated) -> Running:
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
     wire.to_preprocessors(order)
+    settings = rank.runtime.spec.profile
+    effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     crew = Crew(wire.mailbox, rank.cluster, writers, wire.failure, wire.lost)
     lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
-    executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take)
+    executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
     return Running(opened, executor, Newcomers(opened, ring))

@@ -58,7 +58,7 @@ class Claim:
         """What it is promised in that slot: the number of a level."""
         asked, level = self._now
         if asked != slot:
-            first, numbers = self.share
+            first, numbers, _ = self.share
             level = numbers[slot - first] if 0 <= slot - first < len(numbers) else 0
             self._now = slot, level
         return level

@@ -6,6 +6,8 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from fleet.scheduling.elasticflow.claims import Claim, Step
 from fleet.scheduling.elasticflow.shares import (
     NOTHING,
@@ -47,6 +49,7 @@ class Promises:
         claims: by job.
         given: the promises of this plan; None: there are none, and there will be none.
         owed: jobs that were admitted, but whose promises are broken.
+        doubtful: jobs of which more is known than when their promises were made.
     """
 
     def __init__(self, cluster: Cluster, slot: float) -> None:
@@ -56,6 +59,7 @@ class Promises:
         self._new_steps: list[Step] = []  # not in order yet
         self.given: dict[str, MinimumShare | None] = {}
         self.owed: set[str] = set()
+        self.doubtful: list[str] = []
         self._slot = slot
         self._refills = REFILLS
         self._size = cluster.size
@@ -70,12 +74,14 @@ class Promises:
         names: Iterable[str] = state.by_name if book is None else state.changed
         if book is None:
             book = cls(state.cluster, slot)
-        book.given, book._refills = {}, REFILLS
+        book.given, book._refills, book.doubtful = {}, REFILLS, []
         new = []
-        for name in names:
+        for name in dict.fromkeys(names):
             if name not in state.by_name:
                 book.remove(name)
-            elif name not in book.claims:
+            elif name in book.claims:
+                book._renew(state.by_name[name])
+            else:
                 job = state.by_name[name]
                 if job.admitted or name in state.promises or job.deadline == math.inf:
                     book._enter(job, state.promises.get(name))
@@ -97,6 +103,8 @@ class Promises:
     def claim_of(self, job: JobState) -> Claim:
         """A claim that is promised nothing."""
         key = id(job.rate), job.limit
+        if len(self._levels) > 4 * len(self.claims) + 64:
+            self._levels.clear()  # those of rates that were refined since
         if key not in self._levels:
             self._levels[key] = Levels.of(job.rate, job.limit, self._size), job.rate
         return Claim(job.name, self._levels[key][0], job.deadline, job.restart)
@@ -151,7 +159,9 @@ class Promises:
         return True
 
     def mend(self, state: State, capacity: int) -> None:
-        """Keep what promises can be kept where fewer devices are left than are promised; make the broken ones anew."""
+        """Keep what promises can be kept where devices are gone, or jobs are slower than was thought; make the broken
+        ones anew.
+        """
         if self._table.most(slot_at(state.time, self._slot)) > capacity:
             line = [self.claims[name] for _, name in self._line]
             empty = Timetable(self._slot, slot_at(state.time, self._slot))
@@ -160,9 +170,19 @@ class Promises:
                 self._give(claim, share)
                 if share is None:
                     self.owed.add(claim.name)
+        for name in self.doubtful:
+            claim = self.claims[name]
+            if claim.top and not self._holds(claim, state.by_name[name], state.time):
+                self._table.add(claim.share.first, -claim.devices)
+                self._give(claim, None)
+                self.owed.add(name)
         for name in sorted(self.owed):
             if self.admit(state.by_name[name], state, capacity):
                 self.owed.discard(name)
+
+    def late(self, state: State, capacity: int) -> dict[str, float]:
+        """The jobs whose promises cannot be kept, and when each can be done at the earliest beside those that can."""
+        return {name: self._earliest_end(self.claims[name], state, capacity) for name in sorted(self.owed)}
 
     def queue(self, job: JobState) -> None:
         """A job waits for devices that others need less; it is promised nothing."""
@@ -176,16 +196,42 @@ class Promises:
         """
         if not claim.restart or not claim.top:
             return math.inf
+        return self._more(claim, job, now, self._last(claim, now), now + claim.restart, after)
+
+    def _holds(self, claim: Claim, job: JobState, now: float) -> bool:
+        """Whether a promise is still enough for what is left to do, at the rates that are known now."""
+        return self._more(claim, job, now, claim.deadline, job.ready, claim.levels.number(job.held)) >= 0
+
+    def _more(self, claim: Claim, job: JobState, now: float, until: float, ready: float, held: int) -> float:
+        """Samples by which a promise exceeds what a job needs that has the level of number `held` from `ready` on."""
         begin = slot_at(now, self._slot)
         numbers = claim.share.array[begin - claim.share.first :]
         end = (claim.share.first + len(claim.share.numbers)) * self._slot
-        window = Window.of(now, min(end, self._last(claim, now)), self._slot)
+        window = Window.of(now, min(end, until), self._slot)
         if window is None or not len(numbers):
             return -math.inf
-        busy = max(now, (begin + int((numbers > 0).argmax())) * self._slot)
-        paused = max(0.0, now + claim.restart - busy) * claim.levels.rates[int(numbers.max())]
-        needed = job.remaining_at(now) + paused + missed_by_moves(claim.levels, numbers, claim.restart, after)
+        needed = job.remaining_at(now)
+        if claim.restart:
+            busy = max(now, (begin + int((numbers > 0).argmax())) * self._slot)
+            needed += max(0.0, ready - busy) * claim.levels.rates[int(numbers.max())]
+            needed += missed_by_moves(claim.levels, numbers, claim.restart, held)
         return window.work(numbers, claim.levels.rates) - needed
+
+    def _earliest_end(self, claim: Claim, state: State, capacity: int) -> float:
+        """When a job is done that has all devices which nobody is promised; seconds since the run began."""
+        job, levels = state.by_name[claim.name], claim.levels
+        begin = max(state.time, job.ready if job.held else state.time + claim.restart)
+        first = slot_at(begin, self._slot)
+        free = np.append(capacity - self._table.ahead(first), capacity)  # after the last promise all are
+        rates = np.array(levels.rates)[levels.fitting[np.maximum(0, free)]]
+        bounds = np.append(np.arange(first, first + len(rates)) * self._slot, math.inf)
+        bounds[0] = begin
+        work = np.cumsum(rates[:-1] * np.diff(bounds)[:-1])
+        left = max(0.0, job.remaining_at(state.time))
+        slot = int(np.searchsorted(work, left))
+        done = float(work[slot - 1]) if slot else 0.0
+        end = float(bounds[slot]) + (left - done) / float(rates[slot]) if rates[slot] else math.inf
+        return max(end, claim.deadline)
 
     def _could(self, claim: Claim, job: JobState, now: float) -> bool:
         """Whether a job could meet its deadline if it were alone."""
@@ -199,10 +245,29 @@ class Promises:
     def _enter(self, job: JobState, share: MinimumShare | None) -> None:
         """A job is there, with what it was promised."""
         claim = self.claims[job.name] = self.claim_of(job)
-        self._set(claim, share or NOTHING)
+        self._set(claim, (share or NOTHING).on(claim.levels))
         self._table.add(claim.share.first, claim.devices)
         if job.admitted and share is None:
             self.owed.add(job.name)
+        elif claim.top:
+            self.doubtful.append(job.name)
+
+    def _renew(self, job: JobState) -> None:
+        """More is known of a job, such as its rates; its claim is by these from now on."""
+        before = self.claims[job.name]
+        claim = self.claim_of(job)
+        if (claim.levels, claim.restart) != (before.levels, before.restart):
+            share = before.share
+            self._table.add(share.first, -before.devices)
+            self._set(before, NOTHING)
+            self._set_steps(before, 0)
+            self.claims[job.name] = claim
+            self._set(claim, share.on(claim.levels))
+            self._table.add(claim.share.first, claim.devices)
+            if claim.share is not share:
+                self.given[job.name] = claim.share
+        if self.claims[job.name].top:
+            self.doubtful.append(job.name)
 
     def _again(self, new: Sequence[Claim], now: float) -> tuple[list[Claim], Timetable]:
         """The promises to be filled anew for new ones, and the table without them."""
@@ -244,7 +309,7 @@ class Promises:
             numbers = fill_with_restarts(levels, work, window, free, claim.restart, levels.number(job.held))
         else:
             numbers = fill(levels, work, window, free)
-        return None if numbers is None else MinimumShare(window.first, numbers.tobytes())
+        return None if numbers is None else MinimumShare(window.first, numbers.tobytes(), levels.counts)
 
     def _give(self, claim: Claim, share: MinimumShare | None) -> None:
         """Promise a job this from now on; the table knows already."""

@@ -175,7 +175,11 @@ class Timetable:
 
     def most(self, first: int) -> int:
         """The most devices that are promised in any slot from `first` on."""
-        return int(self._used[max(0, first - self._begin) :].max(initial=0))
+        return int(self.ahead(first).max(initial=0))
+
+    def ahead(self, first: int) -> Counts:
+        """Devices promised in the slots from `first` on, as far as the table reaches; none are after it."""
+        return self._used[max(0, first - self._begin) :]
 
     def _reach(self, first: int, last: int) -> None:
         """Move or lengthen the table so that it holds these slots; what lies before `first` is past."""
@@ -187,15 +191,24 @@ class Timetable:
 
 
 class MinimumShare(NamedTuple):
-    """A job's promise: the number of its level in each slot from `first` on."""
+    """A job's promise: the number of its level in each slot from `first` on, and the devices of each level."""
 
     first: int
     numbers: bytes
+    counts: tuple[int, ...] = ()
 
     @property
     def array(self) -> LevelNumbers:
         """The numbers as uint8 of shape (slots,), read-only."""
         return np.frombuffer(self.numbers, np.uint8)
+
+    def on(self, levels: Levels) -> MinimumShare:
+        """The same devices, or as many of them as a level has, where a job's levels are others now."""
+        if not self.numbers or self.counts == levels.counts:
+            return self
+        devices = np.array(self.counts, np.int64)[self.array]
+        numbers = levels.fitting[np.minimum(devices, len(levels.fitting) - 1)]
+        return MinimumShare(self.first, numbers.tobytes(), levels.counts)
 
 
 NOTHING = MinimumShare(0, b"")

@@ -23,6 +23,8 @@ class Plan:
         batches: job -> samples in a step, for jobs whose number changes.
         admitted: jobs whose deadline is promised from now on.
         dropped: job -> why it will never run; it leaves the queue.
+        late: of the jobs whose deadline was promised, all that cannot meet it any more, and when each can be done at
+            the earliest, counted as `wake`.
         promoted: jobs whose service until now no longer counts against them.
         wake: seconds since the run began at which the policy wants to be asked even if nothing has happened.
         bound: seconds below which no plan can bring the end of all jobs, counted as `wake`; None: not computed.
@@ -40,6 +42,7 @@ class Plan:
     batches: Mapping[str, int] = field(default_factory=dict)
     admitted: tuple[str, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
     promoted: tuple[str, ...] = ()
     wake: float = math.inf
     bound: float | None = None

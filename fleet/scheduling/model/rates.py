@@ -134,6 +134,11 @@ class RateCurve:
         blended = before + OBSERVED_WEIGHT * (rate - before)
         return RateCurve({**self.measured, count: blended}, self.per_node, self.limit, self.workers)
 
+    def scaled(self, factor: float) -> RateCurve:
+        """A new curve of a job that is so many times as fast on any number of devices."""
+        measured = {count: rate * factor for count, rate in self.measured.items()}
+        return RateCurve(measured, self.per_node, self.limit, self.workers)
+
     def _table(self, limit: int) -> _Table:
         """The table so far, made longer if it ends before `limit`."""
         table = self._tables.get("longest")

@@ -32,7 +32,8 @@ class State:
         unavailable: devices that nobody can be given.
         seed: root of every random draw.
         time: seconds since the run began.
-        changed: jobs that came, ended or stopped since the plan that left `memo`.
+        changed: jobs that came, ended or stopped since the plan that left `memo`, whose rates are others now, or that
+            have got less far than they should have.
         memo: the last plan's memo, see `Plan`; None: there is none, or more has changed than `changed` says.
         promises: job -> what the policy promised it last, see `Plan`; the driver's own books, too.
         margin: seconds that promised deadlines leave in case plans, messages or steps are late; 0 if they never are.

@@ -38,8 +38,10 @@ class ElasticFlow(UsualPolicy):
 
     A job that arrives is promised as little as it needs, slot by slot; if that is not free, all promises are filled
     anew with the work that is left, by deadline. If one then fails, the job is dropped, and all stays as it was: so a
-    promise, once made, can always be kept. Jobs without a deadline, jobs whose deadline is soft and cannot be met, and
-    jobs of unknown length get spare devices alone. Counts are powers of two, on buddy blocks.
+    promise, once made, can always be kept as long as rates are as they were. Where a job turns out to be slower, it is
+    promised more; if that is not free, the plan tells that it will be late. Jobs without a deadline, jobs whose
+    deadline is soft and cannot be met, and jobs of unknown length get spare devices alone. Counts are powers of two, on
+    buddy blocks.
 
     Args:
         slot: seconds; promised levels change at multiples of it.
@@ -71,7 +73,7 @@ class ElasticFlow(UsualPolicy):
         """Who is admitted, and who has how many devices from now on."""
         book, new = Promises.of(state, self.slot)
         capacity = min(state.cluster.size - self.reserve, state.capacity)
-        if state.unavailable or book.owed:
+        if state.unavailable or book.owed or book.doubtful:
             book.mend(state, capacity)
         admitted, dropped = self._decide(book, new, state, capacity)
         slot = slot_at(state.time, self.slot)
@@ -82,6 +84,7 @@ class ElasticFlow(UsualPolicy):
             stopped=tuple(allotted.stopped),
             admitted=tuple(admitted),
             dropped=dropped,
+            late=book.late(state, capacity) if book.owed else {},
             wake=allotted.rise * self.slot if allotted.rise < NEVER else math.inf,
             memo=book,
             promises=book.given,

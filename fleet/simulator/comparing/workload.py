@@ -42,6 +42,7 @@ class Workload:
         rates: a folder or file of measured rates; None: a run's own, or of a trace the durations that it says.
         draw_models: jobs of a trace without models get them, and work, from the table of rates.
         tightness: with `draw_models`, bounds of lambda: the deadline is the arrival + lambda * duration.
+        start: when the second 0 of a trace is, seconds since 1970; its deadlines may be times of day.
         batch_ranges: policies may give a job any batch between the smallest and the largest measured of its model.
 
     Raises:
@@ -56,6 +57,7 @@ class Workload:
     draw_models: bool = False
     tightness: tuple[float, float] | None = None
     batch_ranges: bool = False
+    start: float | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in ("trace", "run", "synthetic") if getattr(self, name) is not None]
@@ -70,6 +72,8 @@ class Workload:
             raise ValueError("--synthetic draws jobs from a table of rates; name its folder with --rates")
         if self.draw_models and (self.trace is None or self.rates is None):
             raise ValueError("--draw-models gives the jobs of a --trace models from --rates; name both")
+        if self.start is not None and self.trace is None:
+            raise ValueError("--start says when the second 0 of a --trace is; name that, or leave --start out")
         if self.tightness is not None and not self.draw_models:
             raise ValueError("--tightness is for jobs whose models are drawn; add --draw-models")
         if self.batch_ranges and self.rates is None:
@@ -107,7 +111,7 @@ class Workload:
         if self.synthetic is not None:
             return synthetic_trace(self.synthetic, _table(rates, "--synthetic"), seed), rates
         assert self.trace is not None
-        trace = read_trace(self.trace, self.format)
+        trace = read_trace(self.trace, self.format, self.start)
         if trace.curves and rates is None:
             return trace, RunRates(trace.curves)
         if self.draw_models:

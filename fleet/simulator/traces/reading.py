@@ -47,12 +47,13 @@ _SIGNS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 _SHOWN = 6  # signs that a report spells out; philly's differ in names alone
 
 
-def read_trace(path: str | Path, format: str | None = None) -> Trace:
+def read_trace(path: str | Path, format: str | None = None, start: float | None = None) -> Trace:
     """Read a trace.
 
     Args:
         path: a file, or the directory of a run.
         format: one of FORMATS; None: found by the columns (of a .json file or of a run's journal, by its name).
+        start: when the file's second 0 is, seconds since 1970; None: deadlines are no times of day.
 
     Raises:
         TraceError: the file cannot be used; it tells of everything that is wrong.
@@ -66,6 +67,7 @@ def read_trace(path: str | Path, format: str | None = None) -> Trace:
     if whole is not None:
         return whole(path)
     table = read_table(path)
+    table.relate("deadline", start)
     return TABLES[format or _by_columns(table)](table)
 
 

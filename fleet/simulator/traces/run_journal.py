@@ -63,7 +63,7 @@ class _Job:
     workers: int
     allowed: int | None
     stream: str
-    deadline: float | None
+    due: float | None
     priority: int
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
@@ -99,7 +99,7 @@ class _Job:
             workers=self.workers,
             epochs=float(epochs),
             stream=self.stream,
-            deadline=None if self.deadline is None else self.arrival + self.deadline,
+            deadline=None if self.due is None else max(self.arrival, self.due),
             priority=self.priority,
             outcome=self.outcome,
         )
@@ -131,15 +131,16 @@ class _Run:
     def _announce(self, event: JournalLine) -> None:
         """A job is announced by every session; the first tells when it arrived."""
         if event["job"] not in self.jobs:
-            samples, allowed, deadline = event.get("samples"), event.get("max_epochs"), event.get("deadline")
+            samples, allowed = event.get("samples"), event.get("max_epochs")
+            arrival = float(event["t"]) if self.planned else float(event.get("arrival") or 0.0)
             self.jobs[str(event["job"])] = _Job(
-                arrival=float(event["t"]) if self.planned else float(event.get("arrival") or 0.0),
+                arrival=arrival,
                 samples=None if samples is None else int(samples),
                 batch=int(event["batch_size"]),
                 workers=int(event["virtual_workers"]),
                 allowed=None if allowed is None else int(allowed),
                 stream=f"{event['data']}/{event.get('seed', 0)}" if event.get("data") else "",
-                deadline=None if deadline is None else float(deadline),
+                due=_due(event, arrival),
                 priority=int(event.get("priority") or 0),
             )
 
@@ -155,6 +156,14 @@ class _Run:
             job.losses[int(event["epoch"])] = float(event.get("metrics", {}).get("loss", math.nan))
         else:
             job.outcome = kind
+
+
+def _due(event: JournalLine, arrival: float) -> float | None:
+    """When a job should be done; older runs said only how long after its arrival."""
+    due, deadline = event.get("due"), event.get("deadline")
+    if due is None and deadline is not None:
+        return arrival + float(deadline)
+    return None if due is None else float(due)
 
 
 def _left_out(run: _Run, jobs: list[TraceJob]) -> list[str]:

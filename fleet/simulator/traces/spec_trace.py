@@ -12,6 +12,7 @@ from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.trace import Trace
 from fleet.spec import Job
+from fleet.spec.moments import unix_seconds
 
 FORMAT = "spec"
 
@@ -34,14 +35,19 @@ class KnownJob:
     mixed_kinds: bool = False
 
 
-def spec_trace(known: Mapping[str, KnownJob]) -> Trace:
-    """The jobs by arrival. Their times count from the begin of the run, whenever the first of them arrives."""
-    columns = JobColumns.from_jobs(map(_trace_job, known.values()))
+def spec_trace(known: Mapping[str, KnownJob], start: float) -> Trace:
+    """The jobs by arrival. Their times count from the begin of the run, whenever the first of them arrives.
+
+    Args:
+        known: by name.
+        start: when the run begins, seconds since 1970: deadlines may be times of day.
+    """
+    columns = JobColumns.from_jobs(_trace_job(job, start) for job in known.values())
     ordered = columns.take(np.argsort(columns.arrival, kind="stable"))
     return Trace(ordered, format=FORMAT, curves={name: one.curve for name, one in known.items()})
 
 
-def _trace_job(known: KnownJob) -> TraceJob:
+def _trace_job(known: KnownJob, start: float) -> TraceJob:
     job = known.job
     return TraceJob(
         job.name,
@@ -53,8 +59,15 @@ def _trace_job(known: KnownJob) -> TraceJob:
         limit=job.virtual_workers,
         workers=job.virtual_workers,
         epochs=float(job.stop.epochs),
-        deadline=None if job.deadline is None else job.arrival + job.deadline,
+        deadline=_due(job, start),
         priority=job.priority,
         mixed=known.mixed_kinds,
         stream=f"{known.data}/{job.seed}",
     )
+
+
+def _due(job: Job, start: float) -> float | None:
+    """Seconds after the run's begin; a deadline before its job's arrival is as good as one at it."""
+    if isinstance(job.deadline, str):
+        return max(job.arrival, unix_seconds(job.deadline) - start)
+    return None if job.deadline is None else job.arrival + job.deadline

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Flags, Floats
 from fleet.simulator.traces.problem import TraceError, TraceProblem
+from fleet.spec.moments import moment, unix_seconds
 
 WHOLE_LIMIT = 2**53
 """Counts from here on are not exact as floating-point numbers."""
@@ -114,6 +115,20 @@ class Table:
             else:
                 values[row] = seconds
         return values
+
+    def relate(self, column: str, start: float | None) -> None:
+        """Times of day in a column become seconds after `start`, which is in seconds since 1970; None: not known."""
+        for row, cell in enumerate(self.columns.get(column, ())):
+            if ":" not in cell:
+                continue
+            try:
+                seconds = unix_seconds(moment(cell)) - (start or 0.0)
+            except ValueError:
+                continue  # it is no number either, which is told
+            if start is None:
+                rule = "this is a time of day, and nobody says when the trace begins"
+                self.blame(row, column, rule, "say it with --start, or write seconds")
+            self.columns[column][row] = repr(seconds)
 
     def check(self, right: Flags, column: str, rule: str, mend: str) -> None:
         """Tell of the rows where `right` is false."""

@@ -1,0 +1,89 @@
+"""How fast a job trains that came while others train: it is measured before the policy hears of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.executor import Executor, Measured, StopReason
+from fleet.coordination.job_record import JobRecord
+from fleet.scheduling.model.rates import RateCurve
+
+SPARE_SECONDS = 60.0
+"""So much sooner than its deadline a promised job must be done at its pace, to give its devices away for a while."""
+
+
+class NewcomerRates:
+    """Measures jobs without rates, one after the other: on free devices, or on those of a job that makes room.
+
+    Args:
+        executor: measures.
+        books: what was measured is written there.
+    """
+
+    def __init__(self, executor: Executor, books: Bookkeeper) -> None:
+        self._executor, self._books, self._ledger = executor, books, books.ledger
+        self._leaving = ""  # the job that makes room
+        self._rates: dict[int, float] = {}
+        self.measured = ""  # the job that is measured now
+
+    def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
+        """Do what comes next, if a job has no rates; return whether plans have to wait for it.
+
+        Args:
+            leave: asks a job to leave its devices.
+        """
+        if self.measured or self._leaving in self._ledger.running:
+            return True
+        self._leaving = ""
+        job = next((job for job in self._ledger.unfinished if job.curve is None), None)
+        if job is None:
+            return False
+        free = self._free()
+        if not free:
+            self._leaving = self._who_makes_room()
+            if self._leaving:
+                leave(self._leaving, "policy")
+            return bool(self._leaving)
+        missing = sorted({1, min(job.limit, len(free))} - self._rates.keys())
+        if not missing:
+            self._rate(job)
+            return self.advance(leave)
+        if not self._executor.save_held():  # jobs in memory leave too little of it
+            self.measured = job.name
+            self._executor.measure(job.name, tuple(free[: missing[0]]))
+        return True
+
+    def take(self, result: Measured) -> None:
+        """Take in a measurement."""
+        self.measured = ""
+        self._rates[len(result.devices)] = result.rate
+        self._books.record(
+            "profile", job=result.job, devices=result.devices, count=len(result.devices), rate=result.rate,
+            batches=result.batches, seconds=result.seconds, forming=result.forming,
+        )  # fmt: skip
+
+    def ended(self, job: str) -> None:
+        """A job's group has ended; if it was to be measured, it has failed or lost a rank."""
+        if job == self.measured:
+            self.measured, self._rates = "", {}
+
+    def _rate(self, job: JobRecord) -> None:
+        rates, self._rates = self._rates, {}
+        curve = RateCurve(rates, per_node=max(self._ledger.cluster.devices_per_node), workers=job.limit)
+        self._books.record_rates(job.name, curve, "profile")
+
+    def _free(self) -> list[int]:
+        held = {device for devices in self._ledger.running.values() for device in devices}
+        return [device for device in range(self._ledger.cluster.size) if device not in held | self._ledger.lost_devices]
+
+    def _who_makes_room(self) -> str:
+        """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""
+        running = [self._ledger.jobs[name] for name in sorted(self._ledger.running)]
+        others = [job for job in running if not job.state.admitted]
+        if others:
+            return min(others, key=lambda job: job.state.held).name
+        spare = {job.name: job.state.deadline - self._ledger.expected_end(job.name) for job in running}
+        chosen = max(spare, key=lambda name: spare[name], default="")
+        return chosen if spare.get(chosen, -math.inf) >= SPARE_SECONDS else ""
