@@ -38,6 +38,7 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "schedule": (dict, type(None)),
     "job": str,
 }
+_OPTIONAL = frozenset({"task_state"})
 
 
 class CheckpointError(RuntimeError):
@@ -58,6 +59,7 @@ class Checkpoint:
     epoch: finished epochs. step: steps done since. steps: steps done since the job began.
     parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
     layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
+    task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.
     """
 
     job: str
@@ -74,10 +76,12 @@ class Checkpoint:
     layout: dict[str, Any]
     history: list[dict[str, float]]
     pins: dict[str, str]
+    task_state: Any = None
 
     def as_tree(self) -> dict[str, Any]:
-        """Return nested plain data (see `trainers.tree`)."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        """Return nested plain data (see `trainers.tree`); what is not there is left out, as older versions expect."""
+        tree = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in tree.items() if name not in _OPTIONAL or value is not None}
 
     @classmethod
     def from_tree(cls, tree: dict[str, Any]) -> Checkpoint:
@@ -115,7 +119,7 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
         put_in_place(partial, path)
     except TypeError as error:
         raise CheckpointError(
-            path, str(error), "keep such values out of the optimizer's and the schedule's state"
+            path, str(error), "keep such values out of the state of the optimizer, the schedule and the task"
         ) from error
     except OSError as error:
         with suppress(OSError):  # there may be no such file, nor folder

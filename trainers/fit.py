@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn, optim
+from torch import nn
 
 from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.update import Update
 
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 
@@ -21,8 +22,8 @@ class BuiltJob:
     virtual_workers: int
     batch_size: int
     model: nn.Module
-    optimizer: optim.Optimizer
-    has_schedule: bool
+    update: Update
+    keeps_state: bool
 
 
 def check_fit(checkpoint: Checkpoint, job: BuiltJob) -> None:
@@ -49,22 +50,27 @@ def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "layout of buckets": _parameters(laid_out),
         "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
         "optimizer": _settings(checkpoint.optimizer),
+        "task's own state": _kept(checkpoint.task_state is not None),
     }
 
 
 def _of_job(job: BuiltJob) -> dict[str, Any]:
     parameters = dict(job.model.named_parameters())
-    trainable = sum(parameter.requires_grad for parameter in parameters.values())
     return {
         "seed": job.seed,
         "virtual_workers": job.virtual_workers,
         "batch_size": job.batch_size,
         "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
-        "schedule": job.has_schedule,
-        "layout of buckets": _parameters(list(range(trainable))),
+        "schedule": job.update.schedule is not None,
+        "layout of buckets": _parameters(list(range(len(job.update.parameters)))),
         "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
-        "optimizer": _settings(job.optimizer.state_dict()),
+        "optimizer": _settings(job.update.optimizer.state_dict()),
+        "task's own state": _kept(job.keeps_state),
     }
+
+
+def _kept(is_kept: bool) -> str:
+    return "kept by state()" if is_kept else "not kept"
 
 
 def _parameters(indices: list[int]) -> str:

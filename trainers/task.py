@@ -31,7 +31,8 @@ class Task(Protocol):
     gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`);
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
-    nothing reads in a later step (see `trainers.repeatable.shared_state`).
+    nothing reads in a later step (see `trainers.repeatable.shared_state`);
+    state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.own_state`).
     """
 
     def model(self) -> nn.Module:

@@ -10,11 +10,11 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint
@@ -22,11 +22,9 @@ from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, check_fit
 from trainers.group import Group
+from trainers.own_state import OwnState
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
-from trainers.reduce.buckets import Buckets, Layout
-from trainers.reduce.first_step import agreed_layout, check_uses
-from trainers.reduce.gradients import Filling, Gradients
 from trainers.reduce.overlap import Reduction
 from trainers.repeatable import determinism
 from trainers.repeatable.evaluation_mode import evaluating
@@ -36,6 +34,7 @@ from trainers.repeatable.shared_state import SharedState
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
+from trainers.update import Turn, Update
 from trainers.virtual_worker import VirtualWorker
 
 
@@ -70,23 +69,11 @@ class ForwardBackward:
         return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
 
 
-@dataclass(frozen=True)
-class _Turn:
-    """What one worker's turn gave.
-
-    loss: mean over its samples. used, order: see `trainers.reduce.gradients.Turn`.
-    """
-
-    loss: Tensor | float
-    samples: int
-    used: tuple[bool, ...]
-    order: list[int]
-
-
 class Trainer:
     """One member's part in the training of a job.
 
-    model, optimizer, schedule: as the task built them, the same on every member after every step.
+    model: as the task built it, the same on every member after every step.
+    update: the task's optimizer and schedule, likewise.
     workers: this member's virtual workers, in rank order.
     options: what the task asks of a step (see `trainers.step_options`).
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
@@ -124,18 +111,23 @@ class Trainer:
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
-        self.optimizer = tasks.optimizer_of(task, self.model)
-        self.schedule = tasks.scheduler_of(task, self.optimizer)
+        optimizer = tasks.optimizer_of(task, self.model)
+        schedule = tasks.scheduler_of(task, optimizer)
         self.workers = [
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
-        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task))
-        self._names, self._parameters = self._trainable()
-        self._gradients = Gradients(self._names, self._parameters, lambda: self.accumulating)
-        self._lay_out(Layout.first(self._parameters))
+        self._own = OwnState(task)
+        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
+        self.update = Update(self.name, "", self.model, optimizer, schedule, lambda: self.accumulating)
+        self.update.lay_out(self.update.layout, len(self.workers))
         self.epoch = self.step_in_epoch = self.steps = 0
         self.history: list[dict[str, float]] = []
         self.computed_seconds = self.waited_seconds = 0.0
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The task's optimizer."""
+        return self.update.optimizer
 
     def plan(self, samples: int) -> BatchPlan:
         """Return which positions of an epoch of `samples` samples each virtual worker takes at each step."""
@@ -151,22 +143,9 @@ class Trainer:
         """
         with self._clock():
             batches = self._one_a_worker(batches)
-            buffers = self._first_workers_buffers()
-            with Reduction(self._adder, self._beside) as reduction:
-                turns = [self._turn(worker, batch, buffers, reduction) for worker, batch in zip(self.workers, batches)]
-                sums = self._count(turns)
-                layout = self._agree_on_layout(turns)
-                totals = self._finish(reduction)
-            self._buckets.give(totals, layout.used or ())
-            with self._shared.between_turns("before_step"):
-                self.options.before_update(self.task, self.model)
-            self.optimizer.step()
-            if self.schedule is not None:
-                self.schedule.step()
+            sums = self._update(partial(self._turn, batches, self._first_workers_buffers()))
             with self._shared.between_turns("after_step"):
                 tasks.after_step(self.task, self.model)
-            if layout != self._buckets.layout:
-                self._lay_out(layout)
             self.step_in_epoch += 1
             self.steps += 1
         return sums
@@ -219,10 +198,13 @@ class Trainer:
     def snapshot(self) -> Checkpoint | None:
         """Return the job's whole state on the master, None elsewhere. All members call it, between two steps."""
         with self._clock():
-            gathered = self.group.gather_trees([worker.as_tree() for worker in self.workers])
+            own = {"workers": [worker.as_tree() for worker in self.workers], "state": self._own.digest()}
+            gathered = self.group.gather_trees(own)
             if not self.group.is_master:
                 return None
-            return Checkpoint.from_tree(on_host(self.state([tree for part in gathered for tree in part]).as_tree()))
+            self._own.hold_equal([member["state"] for member in gathered])
+            contexts = [tree for member in gathered for tree in member["workers"]]
+            return Checkpoint.from_tree(on_host(self.state(contexts).as_tree()))
 
     def state(self, contexts: list[dict[str, Any]]) -> Checkpoint:
         """Return the job's state with these virtual workers' contexts; tensors are the trainer's own, not copies."""
@@ -236,11 +218,10 @@ class Trainer:
             steps=self.steps,
             parameters={name: parameter.detach() for name, parameter in self.model.named_parameters()},
             workers=contexts,
-            optimizer=self.optimizer.state_dict(),
-            schedule=None if self.schedule is None else self.schedule.state_dict(),
-            layout=self._buckets.layout.as_tree(),
             history=self.history,
             pins=determinism.pins(self.device),
+            task_state=self._own.now(),
+            **self.update.as_tree(),
         )
 
     def restore(self, checkpoint: Checkpoint | None = None) -> None:
@@ -257,7 +238,7 @@ class Trainer:
                 worker.restore(saved.workers[worker.rank])
 
     def take(self, saved: Checkpoint) -> None:
-        """Take over what all members share; tensors of the optimizer become this trainer's own, uncopied.
+        """Take over what all members share; its tensors become the optimizer's and the task's own, uncopied.
 
         PinsDiffer if this process runs under other settings.
         """
@@ -266,10 +247,9 @@ class Trainer:
             for name, parameter in self.model.named_parameters():
                 if parameter.data_ptr() != saved.parameters[name].data_ptr():  # else it was received in place
                     parameter.copy_(saved.parameters[name])
-        self.optimizer.load_state_dict(saved.optimizer)
-        if self.schedule is not None and saved.schedule is not None:
-            self.schedule.load_state_dict(saved.schedule)
-        self._lay_out(self._kept(Layout.from_tree(saved.layout)))
+        shared = {"optimizer": saved.optimizer, "schedule": saved.schedule, "layout": saved.layout}
+        self.update.take(shared, self.level.keeps_layout, len(self.workers))
+        self._own.take(saved.task_state, self.device)
         self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
         self.history = saved.history
 
@@ -277,7 +257,7 @@ class Trainer:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.workers = workers
         self._join(group)
-        self._lay_out(self._kept(self._buckets.layout))
+        self.update.lay_out_again(self.update.layout, self.level.keeps_layout, len(workers))
 
     # The parts of a step, in the order in which `step` uses them.
 
@@ -296,51 +276,50 @@ class Trainer:
         parts = flat.split([buffer.numel() * buffer.element_size() for buffer in buffers])
         return [part.clone().view(buffer.dtype).view(buffer.shape) for part, buffer in zip(parts, buffers)]
 
-    def _turn(self, worker: VirtualWorker, batch: Any, buffers: Sequence[Tensor], reduction: Reduction) -> _Turn:
+    def _update(self, turn: Callable[[int, VirtualWorker, Reduction], Turn]) -> list[float]:
+        """Run all own workers' turns, and update with the sum of all workers' gradients; return each loss * samples."""
+        update = self.update
+        with Reduction(self._adder, self._beside) as reduction:
+            turns = [turn(place, worker, reduction) for place, worker in enumerate(self.workers)]
+            sums = self._count(turns)
+            layout = update.agree(self.group, turns, self.steps)
+            update.start_all(reduction)
+            totals = self._finish(reduction)
+        update.give(totals, layout.used or ())
+        with self._shared.between_turns("before_step"):
+            self.options.before_update(self.task, self.model)
+        update.step()
+        if layout != update.layout:
+            update.lay_out(layout, len(self.workers))
+        return sums
+
+    def _turn(
+        self, batches: Sequence[Any], buffers: Sequence[Tensor], place: int, worker: VirtualWorker, reduction: Reduction
+    ) -> Turn:
         """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
         worker.begin(buffers)
-        filling = self._filling(reduction) if worker is self.workers[-1] else None
-        factor, layout = 1.0 / self.virtual_workers, self._buckets.layout
-        with (
-            worker.active(self.model),
-            self._gradients.turn(worker.views, factor, self._buckets.copies, filling) as turn,
-        ):
-            if self.step_in_epoch == 0:
-                worker.open_loader()
-            batch = tasks.move(batch() if callable(batch) else batch, self.device)
+        factor = 1.0 / self.virtual_workers
+        with worker.active(self.model), self.update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
+            batch = self._batch(worker, batches[place])
             with named_operators(self.model, self.name), self._shared.turn():
                 loss = self.compute.gradients(self, worker, batch)
-        if layout.used is not None:
-            check_uses(self.name, self._names, [tuple(turn.used)], layout.used, worker.rank, self.steps)
-        if filling is not None:
-            filling.finish()
-        return _Turn(loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
+        return Turn(loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 
-    def _filling(self, reduction: Reduction) -> Filling | None:
-        """Return what begins sums as buckets fill; None in step 0, whose only bucket is full at its end."""
-        layout = self._buckets.layout
-        if layout.used is None:
-            return None
-        return Filling(layout.buckets, layout.used, lambda number: self._start(reduction, number))
-
-    def _start(self, reduction: Reduction, number: int) -> None:
-        vectors = [worker.gradients[number] for worker in self.workers]
-        if self._buckets.copies is None:
-            reduction.start(vectors)
-        else:
-            reduction.start(vectors, self._buckets.copies.mark())
+    def _batch(self, worker: VirtualWorker, batch: Any) -> Batch:
+        """Return a worker's batch on the device, under its random state."""
+        if self.step_in_epoch == 0:
+            worker.open_loader()
+        moved: Batch = tasks.move(batch() if callable(batch) else batch, self.device)
+        return moved
 
     def _finish(self, reduction: Reduction) -> list[Tensor]:
         """Return the sum over all virtual workers' gradients, one vector a bucket."""
-        if not self._buckets.layout.is_rebuilt:
-            for number in range(len(self._buckets.layout.buckets)):
-                self._start(reduction, number)
         totals, seconds = reduction.finish()
         waited = self._adder.take_waited()
         self.group.waited += min(seconds, waited) if self._beside else waited
         return totals
 
-    def _count(self, turns: Sequence[_Turn]) -> list[float]:
+    def _count(self, turns: Sequence[Turn]) -> list[float]:
         values = [float(turn.loss) for turn in turns]
         for worker, value in zip(self.workers, values):
             if not math.isfinite(value):
@@ -349,30 +328,6 @@ class Trainer:
                     f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
                 )
         return [worker.count(value, turn.samples) for worker, value, turn in zip(self.workers, values, turns)]
-
-    def _agree_on_layout(self, turns: Sequence[_Turn]) -> Layout:
-        """Return the buckets of the steps after this one; all members learn them from step 0."""
-        layout = self._buckets.layout
-        if layout.used is not None:
-            return layout
-        uses, order = [turn.used for turn in turns], turns[0].order
-        return agreed_layout(self.name, self.group, self._names, self._parameters, uses, order, self.steps)
-
-    def _trainable(self) -> tuple[list[str], list[nn.Parameter]]:
-        trainable = [(name, parameter) for name, parameter in self.model.named_parameters() if parameter.requires_grad]
-        if not trainable:
-            raise ValueError(f"job {self.name}: the model has no parameter that requires a gradient")
-        return [name for name, _ in trainable], [parameter for _, parameter in trainable]
-
-    def _kept(self, layout: Layout) -> Layout:
-        """Return the layout after a restart or a move: at D0 DDP begins anew."""
-        return layout if self.level.keeps_layout else Layout.first(self._parameters)
-
-    def _lay_out(self, layout: Layout) -> None:
-        self._buckets = Buckets(self._parameters, layout)
-        for worker in self.workers:
-            worker.gradients = self._buckets.empty()
-            worker.views = self._buckets.views(worker.gradients)
 
     def _join(self, group: Group) -> None:
         self.group = group
@@ -384,9 +339,8 @@ class Trainer:
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
         built = BuiltJob(
-            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.optimizer,
-            has_schedule=self.schedule is not None,
-        )  # fmt: skip
+            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.update, self._own.is_kept
+        )
         check_fit(checkpoint, built)
 
     @contextmanager

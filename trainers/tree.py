@@ -34,6 +34,8 @@ def on_host(value: Any) -> Any:
     """Return a copy of a tree with its tensors on the CPU, which later changes to the original leave alone."""
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
+    if isinstance(value, np.ndarray):
+        return value.copy()
     if isinstance(value, dict):
         copied = {key: on_host(item) for key, item in value.items()}
         return Counter(copied) if isinstance(value, Counter) else copied

@@ -1,7 +1,7 @@
 """One logical data-parallel rank of a job: an EasyScaleThread (EasyScale, SC'23, 3.2).
 
 Virtual workers take turns on a device. What differs between them is small: random states, buffers (BatchNorm's
-statistics) and gradients. Parameters and the optimizer's state are shared.
+statistics) and gradients (see `trainers.update`). Parameters and the optimizer's state are shared.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ class VirtualWorker:
 
     rank: 0 .. N-1, fixed for the job's life.
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
-    gradients: own scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`).
-    views: each parameter's part.
     loss_sum, samples: loss times samples, and samples, since the epoch began.
     """
 
@@ -32,8 +30,6 @@ class VirtualWorker:
         self.device = device
         self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
         self._names = [name for name, _ in model.named_buffers()]
-        self.gradients: list[Tensor] = []
-        self.views: list[Tensor] = []
         self.loss_sum = 0.0
         self.samples = 0
         seed_everything(seed + 1 + rank)

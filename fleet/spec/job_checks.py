@@ -19,7 +19,7 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from fleet.spec.values import Named
-from trainers.step_options import StepOptions
+from trainers.task_checks import check_task
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Inspection:
         if missing:
             return
         try:
-            StepOptions.of(task)
+            check_task(task)
         except ValueError as error:
             self.note(("task", "name"), named.name, f"the task's {error}")
         try:

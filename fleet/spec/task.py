@@ -19,6 +19,8 @@ from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from trainers.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
+_AS_WRITTEN = ("state", "load_state")
+"""Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 
 
@@ -51,6 +53,9 @@ class SpecTask:
             getattr(says, name, None) for name in STEP_OPTIONS
         )
         self.scratch = tuple(getattr(self._user, "scratch", ()))
+        for name in _AS_WRITTEN:
+            if hasattr(self._user, name):
+                setattr(self, name, getattr(self._user, name))
         self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
         self._schedule = schedule_of(job.schedule.name) if job.schedule else None
         self._loss = loss_function(job)

@@ -61,6 +61,21 @@ def test_any_number_of_trainers_has_the_bits_of_stock_ddp(made: Path, name: str)
     assert sum(section.elements for section in result.sections) > 300_000
 
 
+def test_what_a_task_keeps_has_the_bits_of_stock_ddp_after_a_resume(tmp_path: Path) -> None:
+    fleet_runs: dict[str, tuple[object, ...]] = {
+        "ddp.h5": (STEPS, "--ddp"),
+        "half.h5": (3, "--trainers", 2),
+        "whole.h5": (STEPS, "--trainers", 1, "--resume", "half.h5"),
+    }
+    for name, (steps, *more) in fleet_runs.items():
+        ended = fleet_train(tmp_path, "Averaging", name, int(str(steps)), *more)
+        assert ended.code == 0, f"{name}: {ended.output}"
+    result = compare_checkpoints(read(tmp_path / "whole.h5"), read(tmp_path / "ddp.h5"))
+    assert result.is_equal, result.differences[0]
+    assert next(part.tensors for part in result.sections if part.name == "task") == 11
+    assert read(tmp_path / "whole.h5").task_state["more"]["steps"] == STEPS
+
+
 def test_resumed_job_differs_from_where_it_began(made: Path) -> None:
     result = compare_checkpoints(read(made / "half.h5"), read(made / "three.h5"))
     assert {difference.name.split("/")[0] for difference in result.differences} >= {"parameters", "buffers", "progress"}
@@ -197,6 +212,11 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "stock DDP from a checkpoint": (lambda made: {"resume": made / "half.h5", "ddp": True}, ("--ddp --resume",)),
     "stock DDP on fewer trainers": (lambda _: {"ddp": True}, ("--ddp --trainers 1",)),
     "option of a step out of range": (lambda _: {"task": f"{TASKS}:Greedy"}, ("clip_norm", "-1.0")),
+    "state that is kept by half": (lambda _: {"task": f"{TASKS}:Forgetful"}, ("has state()", "def load_state(state)")),
+    "state of its own": (
+        lambda made: {"resume": made / "half.h5", "task": f"{TASKS}:Averaging"},
+        ("task's own state is not kept", "kept by state()"),
+    ),
     "no samples": (lambda _: {"task": f"{TASKS}:Empty"}, ("no samples",)),
 }
 

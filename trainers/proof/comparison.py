@@ -19,7 +19,7 @@ from torch import Tensor
 from trainers.checkpoint import Checkpoint
 from trainers.proof.tensor_trace import TensorHash
 
-SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout")
+SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout", "task")
 """Parts of a checkpoint that are compared, in the order in which the first difference is looked for."""
 NOT_COMPARED = ("job", "history", "pins")
 """Shown only: a name, metrics, and the settings under which the state was made."""
@@ -151,6 +151,7 @@ def _by_section(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
         "random": {name: context["random"] for name, context in workers.items()},
         "progress": {**{name: getattr(checkpoint, name) for name in _PROGRESS}, **own},
         "layout": checkpoint.layout,
+        "task": {} if checkpoint.task_state is None else {"state": checkpoint.task_state},
     }
 
 

@@ -12,12 +12,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint
+from trainers.own_state import OwnState
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
@@ -174,6 +175,7 @@ class DdpRank:
             "schedule": None if self.schedule is None else on_host(self.schedule.state_dict()),
             "layout": self._layout.as_tree(),
             "pins": determinism.pins(self._device),
+            "task_state": on_host(OwnState(self._task).now()),
         }
 
 
@@ -197,6 +199,15 @@ class _Wrapped(nn.Module):
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
         return self._parallel(*arguments, **named)
+
+    def named_parameters(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        return self._parallel.module.named_parameters(*arguments, **named)
+
+    def named_buffers(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, Tensor]]:
+        return self._parallel.module.named_buffers(*arguments, **named)
+
+    def named_modules(self, *arguments: Any, **named: Any) -> Iterator[tuple[str, nn.Module]]:
+        return self._parallel.module.named_modules(*arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_parallel"].module, name)

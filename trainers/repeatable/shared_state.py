@@ -7,10 +7,12 @@ would reach the next worker, would advance N times a step, and would be lost wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,13 +35,14 @@ class SharedState:
         job: its name.
         model: what workers take turns on.
         scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`).
+        own: gives a digest of the task's own state (see `trainers.own_state`).
 
     Raises:
         UntoldState: the model has a SyncBatchNorm.
     """
 
-    def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = ()) -> None:
-        self._job, self._model, self._scratch = job, model, frozenset(scratch)
+    def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = (), own: Callable[[], str] = str) -> None:
+        self._job, self._model, self._scratch, self._own = job, model, frozenset(scratch), own
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
         self._turns = 0
         for name, module in model.named_modules():
@@ -54,15 +57,18 @@ class SharedState:
         """A worker's forward and backward pass.
 
         Raises:
-            UntoldState: it changed a parameter or an attribute of a module; the text names it and the mend.
+            UntoldState: it changed a parameter, an attribute of a module or the task's own state; the text names it
+                and the mend.
         """
         close = self._turns < CLOSE_LOOKS
         before, marks = self._attributes() if close else {}, self._marks(self._parameters, close)
+        own = self._own() if close else ""
         yield
         self._turns += 1
         self._hold_parameters(marks, self._marks(self._parameters, close))
         if close:
             self._hold_attributes(before, self._attributes())
+            self._hold_own(own, self._own())
 
     @contextmanager
     def between_turns(self, where: str) -> Iterator[None]:
@@ -99,6 +105,14 @@ class SharedState:
                     f"nothing reads it in a later step, name it in the task: scratch = ({name.rpartition('.')[2]!r},)"
                 )
 
+    def _hold_own(self, before: str, after: str) -> None:
+        if before != after:
+            raise UntoldState(
+                f"job {self._job}: the forward pass changes the task's own state, which `state()` gives. All virtual "
+                "workers of a trainer share it, and those of other trainers do not; change it in the task's "
+                "`after_step(model)`, which comes once, and alike on all trainers"
+            )
+
     def _marks(self, tensors: Mapping[str, Tensor], close: bool) -> dict[str, object]:
         """What tells whether a tensor is another than before: its place, its version; closely, its bits too."""
         return {
@@ -109,23 +123,25 @@ class SharedState:
     def _attributes(self) -> dict[str, object]:
         """Each module's own attributes by full name, as values that can be compared later."""
         return {
-            f"{path}.{name}".lstrip("."): _seen(value, _DEPTH)
+            f"{path}.{name}".lstrip("."): seen(value, _DEPTH)
             for path, module in self._model.named_modules()
             for name, value in vars(module).items()
             if name not in _TORCHS_OWN and name not in self._scratch
         }
 
 
-def _seen(value: Any, depth: int) -> object:
-    """A value that stays equal as long as `value` does; None where it is None, or nothing that can be looked into."""
+def seen(value: Any, depth: int = 32) -> object:
+    """Return a value that stays equal as long as `value` does; None where that is None, or cannot be looked into."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Tensor):
         return tuple(value.shape), str(value.dtype), _digest(value)
+    if isinstance(value, np.ndarray):
+        return value.shape, str(value.dtype), hashlib.blake2b(np.ascontiguousarray(value).tobytes()).hexdigest()
     if depth and isinstance(value, Mapping):
-        return tuple((str(key), _seen(item, depth - 1)) for key, item in value.items())
+        return tuple((str(key), seen(item, depth - 1)) for key, item in value.items())
     if depth and isinstance(value, list | tuple | set | frozenset):
-        return tuple(_seen(item, depth - 1) for item in value)
+        return tuple(seen(item, depth - 1) for item in value)
     return None
 
 

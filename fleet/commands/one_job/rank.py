@@ -41,7 +41,7 @@ from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
 from trainers.single_job import News, NoSamples, SingleJob, TaskDatasets
-from trainers.step_options import StepOptions
+from trainers.task_checks import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -194,7 +194,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
 def _task(reference: str) -> Any:
     task = resolve(reference)()
     try:
-        StepOptions.of(task)
+        check_task(task)
     except ValueError as error:
         raise TrainError(f"{reference}: {error}") from error
     return task

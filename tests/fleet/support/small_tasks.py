@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,40 @@ class Small:
 
     def dataset(self, train: bool) -> Noisy:
         return Noisy(SAMPLES if train else 10)
+
+
+class Averaging(Small):
+    """The same, drawn to an average of its weights that the task keeps, with a count and the last biases."""
+
+    def __init__(self) -> None:
+        self.average: list[Tensor] = []
+        self.steps, self.queue = 0, torch.zeros(3, 10)
+
+    def loss(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        far = [(weight - average).square().sum() for weight, average in zip(model.parameters(), self.average)]
+        return nn.functional.cross_entropy(model(batch[0]), batch[1]) + 0.01 * sum(far) * self.steps
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        self.average = self.average or [weight.detach().clone() for weight in model.parameters()]
+        for weight, average in zip(model.parameters(), self.average):
+            average.lerp_(weight, 0.1)
+        self.queue[self.steps % 3] = list(model.parameters())[-1]
+        self.steps += 1
+
+    def state(self) -> dict[str, Any]:
+        return {"average": self.average, "more": {"steps": self.steps, "queue": self.queue}, "kind": "moving"}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        assert state["kind"] == "moving"
+        self.average, self.steps, self.queue = state["average"], state["more"]["steps"], state["more"]["queue"]
+
+
+class Forgetful(Small):
+    """Gives state, and takes none."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
 
 
 class Parts(Small):

@@ -15,6 +15,7 @@ from tests.trainers.support.equality_tasks import steps_of
 
 IN_PLACE = History("cnn", 4, (Stay((2,), 1), Stay((1, 3, 0), 2, "resize"), Stay((0, 1), 7, "resize")))
 SWAPPED = History("mlp", 3, (Stay((0, 1, 2), 2), Stay((3,), 5, "resize"), Stay((2, 0), 9)))
+REMEMBERED = History("own state", 3, (Stay((0, 1), 2), Stay((2, 3, 0), 5, "resize"), Stay((1,), 9)))
 KILLED = History("everything", 4, (Stay((0, 1), 2), Stay((3, 2, 1), 7, "resize")), every=2, kill=Kill(5, 1))
 
 
@@ -32,9 +33,10 @@ def check(history: History, stock: StockDDP, elastic: Elastic) -> None:
     [
         pytest.param(IN_PLACE, marks=pytest.mark.slow),
         pytest.param(SWAPPED, marks=pytest.mark.slow),
+        REMEMBERED,
         pytest.param(KILLED, marks=pytest.mark.slow),
     ],
-    ids=["resized in place", "other trainers", "killed"],
+    ids=["resized in place", "other trainers", "own state", "killed"],
 )
 def test_a_history_ends_with_the_bits_of_stock_ddp(history: History, stock: StockDDP, four_trainers: Elastic) -> None:
     check(history, stock, four_trainers)

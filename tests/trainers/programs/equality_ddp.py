@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from tests.trainers.support.equality_states import State, state
-from tests.trainers.support.equality_tasks import TASKS, EqualityTask
+from tests.trainers.support.equality_tasks import TASKS, EqualityTask, Remembering
 
 SECONDS = 200.0
 
@@ -86,12 +86,12 @@ def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
             if task.between is not None:
                 task.between(model)
             optimizer.step()
-            if task.after is not None:
-                task.after(model)
+            task.after_step(model)
             if schedule is not None:
                 schedule.step()
             number = str(len(states) + 1)
-            states[number] = state(model.named_parameters(), model.named_buffers(), optimizer.state_dict())
+            own = task.state() if isinstance(task, Remembering) else None
+            states[number] = state(model.named_parameters(), model.named_buffers(), optimizer.state_dict(), own)
             if len(states) == steps:
                 break
         epoch += 1

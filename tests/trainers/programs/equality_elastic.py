@@ -46,7 +46,7 @@ def wait(source: int, tag: int) -> Any:
 
 def states_of(checkpoint: Checkpoint) -> list[dict[str, str]]:
     return [
-        state(checkpoint.parameters.items(), worker["buffers"].items(), checkpoint.optimizer)
+        state(checkpoint.parameters.items(), worker["buffers"].items(), checkpoint.optimizer, checkpoint.task_state)
         for worker in checkpoint.workers
     ]
 
@@ -56,7 +56,7 @@ class History:
 
     def __init__(self, request: dict[str, Any], tag: int) -> None:
         self.request, self.tag = request, tag
-        self.task: EqualityTask = TASKS[request["task"]]
+        self.task: EqualityTask = TASKS[request["task"]].fresh()
         self.data = self.task.dataset(True)
         self.segments = request["segments"]
         self.folder = Path(request["folder"])
@@ -78,7 +78,7 @@ class History:
         tag = self.tag + 4 * number
         if number and segment["how"] == "resize":
             if WORLD.rank in ranks and WORLD.rank not in old:
-                self.trainer = Trainer(self.task, workers, joining(ranks, WORLD.rank))
+                self.trainer = Trainer(self.task.fresh(), workers, joining(ranks, WORLD.rank))
             if self.trainer is not None and not resize(self.trainer, WORLD, old, ranks, tag, SECONDS):
                 self.trainer = None
             return
@@ -87,7 +87,7 @@ class History:
         if number:
             wait(old[0], READY)
         group = Group.form(WORLD, ranks, tag, SECONDS)
-        self.trainer = Trainer(self.task, workers, group)
+        self.trainer = Trainer(self.task.fresh(), workers, group)
         saved = latest_good(self.folder)[0] if group.is_master else None
         if group.agree(int(saved is not None)):
             self.trainer.restore(saved)

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.tree import flatten
+
 State = dict[str, str]
 """Name of a tensor -> digest of its dtype, shape and bytes."""
 States = dict[str, list[State]]
@@ -23,16 +25,21 @@ def digest(tensor: Tensor) -> str:
 
 
 def state(
-    parameters: Iterable[tuple[str, Tensor]], buffers: Iterable[tuple[str, Tensor]], optimizer: Mapping[str, Any]
+    parameters: Iterable[tuple[str, Tensor]],
+    buffers: Iterable[tuple[str, Tensor]],
+    optimizer: Mapping[str, Any],
+    own: Any = None,
 ) -> State:
-    """Return the digests of all that must agree on a rank; `optimizer` is a state_dict."""
+    """Return the digests of all that must agree on a rank; `optimizer` is a state_dict, `own` the task's own state."""
     tensors = {f"parameter {name}": value for name, value in parameters}
     tensors |= {f"buffer {name}": value for name, value in buffers}
     for index, entries in optimizer["state"].items():
         tensors |= {f"optimizer {index} {name}": value for name, value in entries.items() if value is not None}
+    structure, arrays = flatten(own)
+    tensors |= {f"own state {path}": torch.as_tensor(array) for path, array in arrays.items()}
     digests = {name: digest(torch.as_tensor(value)) for name, value in tensors.items()}
     rates = [float(group["lr"]).hex() for group in optimizer["param_groups"]]
-    return {**digests, "learning rates": " ".join(rates)}
+    return {**digests, "learning rates": " ".join(rates), "own state": structure}
 
 
 def first_difference(got: States, wanted: States) -> str | None:

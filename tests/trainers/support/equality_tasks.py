@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -138,6 +138,42 @@ class EqualityTask:
         if self.after is not None:
             self.after(model)
 
+    def fresh(self) -> EqualityTask:
+        """The task as it is before it trains."""
+        return self
+
+
+@dataclass(frozen=True)
+class Remembering(EqualityTask):
+    """Keeps an average of its weights, the last norms and a count, and is drawn to the average in every step."""
+
+    memory: dict[str, Any] = field(default_factory=dict)
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        loss = super().loss(model, batch)
+        for weight, average in zip(model.parameters(), self.memory.get("average", [])):
+            loss = loss + 0.001 * self.memory["steps"] * (weight - average).square().sum()
+        return loss
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module) -> None:
+        weights = list(model.parameters())
+        average = self.memory.setdefault("average", [weight.detach().clone() for weight in weights])
+        for mean, weight in zip(average, weights):
+            mean.mul_(0.8).add_(weight, alpha=0.2)
+        self.memory["steps"] = self.memory.get("steps", 0) + 1
+        self.memory["norms"] = {"last": [*self.memory.get("norms", {}).get("last", []), float(average[0].norm())][-3:]}
+
+    def state(self) -> dict[str, Any]:
+        return self.memory
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.memory.clear()
+        self.memory.update(state)
+
+    def fresh(self) -> EqualityTask:
+        return replace(self, memory={})
+
 
 def mlp() -> nn.Module:
     return MLP(256, (800, 100), 10, dropout=0.2)  # 1.1 MiB, so that the rebuilt buckets are two
@@ -214,6 +250,7 @@ OPTIONS = [
     _option("clip value", clip_value=0.01),
     _option("before step", between=clip_by_hand),
     _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
+    Remembering("own state", mlp, lambda: images("own state", channels=1), rule="adam"),
     _option("accumulate 2", accumulate=2),
     _option("accumulate 3", accumulate=3, batch_size=6, rule="adam"),
     _option("accumulate two buckets", mlp, accumulate=2),

@@ -1,0 +1,13 @@
+"""What of a task can be refused before its model is built."""
+
+from __future__ import annotations
+
+from trainers.own_state import OwnState
+from trainers.step_options import StepOptions
+from trainers.task import Task
+
+
+def check_task(task: Task) -> None:
+    """Raise ValueError, which names what is wrong and the mend, if a task cannot be trained as it is written."""
+    StepOptions.of(task)
+    OwnState(task)

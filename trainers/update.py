@@ -1,0 +1,139 @@
+"""One optimizer of a job, and the way of its parameters' gradients to it: hooks, buckets, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn, optim
+
+from trainers.group import Group
+from trainers.reduce import gradients
+from trainers.reduce.buckets import Buckets, Layout
+from trainers.reduce.first_step import agreed_layout, check_uses
+from trainers.reduce.overlap import Reduction
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What one worker's turn gave.
+
+    loss: mean over its samples. used, order: see `trainers.reduce.gradients.Turn`.
+    """
+
+    loss: Tensor | float
+    samples: int
+    used: tuple[bool, ...]
+    order: list[int]
+
+
+class Update:
+    """What one optimizer trains.
+
+    part: the name of the model's part that it trains, "" for the whole model.
+    optimizer, schedule: the task's.
+    names, parameters: those of the part that require gradients, in the order of definition.
+    gradients: each own worker's scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`).
+    """
+
+    def __init__(
+        self,
+        job: str,
+        part: str,
+        model: nn.Module,
+        optimizer: optim.Optimizer,
+        schedule: optim.lr_scheduler.LRScheduler | None,
+        accumulating: Callable[[], bool],
+    ) -> None:
+        """ValueError if there is nothing to train. accumulating: see `trainers.reduce.gradients.Gradients`."""
+        self._job, self.part, self.optimizer, self.schedule = job, part, optimizer, schedule
+        named = model.get_submodule(part).named_parameters(part)
+        trainable = [(name, parameter) for name, parameter in named if parameter.requires_grad]
+        if not trainable:
+            what = f"part {part} of the model" if part else "the model"
+            raise ValueError(f"job {job}: {what} has no parameter that requires a gradient")
+        self.names, self.parameters = [name for name, _ in trainable], [parameter for _, parameter in trainable]
+        self._hooks = gradients.Gradients(self.names, self.parameters, accumulating)
+        self.lay_out(Layout.first(self.parameters), 0)
+
+    @property
+    def layout(self) -> Layout:
+        """The make-up of the buckets."""
+        return self._buckets.layout
+
+    def lay_out(self, layout: Layout, workers: int) -> None:
+        """Make buckets for so many own virtual workers."""
+        self._buckets = Buckets(self.parameters, layout)
+        self.gradients = [self._buckets.empty() for _ in range(workers)]
+        self._views = [self._buckets.views(vectors) for vectors in self.gradients]
+
+    @contextmanager
+    def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> Iterator[gradients.Turn]:
+        """Leave the gradients that are made inside, times `factor`, in the buckets of the own worker `place`.
+
+        The last worker's begin to be summed. rank: the worker's, step: the job's, for errors. UnevenGradients.
+        """
+        filling = self._filling(reduction) if place == len(self._views) - 1 else None
+        with self._hooks.turn(self._views[place], factor, self._buckets.copies, filling) as turn:
+            yield turn
+        if self.layout.used is not None:
+            check_uses(self._job, self.names, [tuple(turn.used)], self.layout.used, rank, step)
+        if filling is not None:
+            filling.finish()
+
+    def agree(self, group: Group, turns: Sequence[Turn], step: int) -> Layout:
+        """Return the buckets of the updates after this one; all members learn them from the first."""
+        if self.layout.used is not None:
+            return self.layout
+        uses, order = [turn.used for turn in turns], turns[0].order
+        return agreed_layout(self._job, group, self.names, self.parameters, uses, order, step)
+
+    def start_all(self, reduction: Reduction) -> None:
+        """Begin the sums that no turn has begun: in the first update, whose only bucket is full at its end."""
+        if not self.layout.is_rebuilt:
+            for number in range(len(self.layout.buckets)):
+                self._start(reduction, number)
+
+    def give(self, totals: Sequence[Tensor], used: Sequence[bool]) -> None:
+        """Make the sums the gradients of the used parameters."""
+        self._buckets.give(totals, used)
+
+    def step(self) -> None:
+        """Let the optimizer update the parameters, and the schedule follow."""
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+
+    def as_tree(self) -> dict[str, Any]:
+        """Return the state that outlives a step; tensors are the optimizer's own, not copies."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "layout": self.layout.as_tree(),
+        }
+
+    def take(self, tree: dict[str, Any], keeps_layout: bool, workers: int) -> None:
+        """Take over the state that `as_tree` described; its tensors become the optimizer's own, uncopied."""
+        self.optimizer.load_state_dict(tree["optimizer"])
+        if self.schedule is not None and tree["schedule"] is not None:
+            self.schedule.load_state_dict(tree["schedule"])
+        self.lay_out_again(Layout.from_tree(tree["layout"]), keeps_layout, workers)
+
+    def lay_out_again(self, layout: Layout, keeps_layout: bool, workers: int) -> None:
+        """Make buckets after a restart or a move; without `keeps_layout` the job begins anew, as DDP does."""
+        self.lay_out(layout if keeps_layout else Layout.first(self.parameters), workers)
+
+    def _filling(self, reduction: Reduction) -> gradients.Filling | None:
+        """Return what begins sums as buckets fill; None in the first update."""
+        if self.layout.used is None:
+            return None
+        return gradients.Filling(self.layout.buckets, self.layout.used, lambda number: self._start(reduction, number))
+
+    def _start(self, reduction: Reduction, number: int) -> None:
+        vectors = [worker[number] for worker in self.gradients]
+        if self._buckets.copies is None:
+            reduction.start(vectors)
+        else:
+            reduction.start(vectors, self._buckets.copies.mark())
