@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 
 from fleet.machine.launch.launched import ranks_started
+from fleet.machine.memory import node_memory
 from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
@@ -36,7 +36,7 @@ class Place:
     device: int | None  # index over all trainers in (node, rank) order
     device_name: str | None
     cores: tuple[int, ...]
-    node_bytes: int  # memory of the node
+    node_bytes: int  # memory of the node that the run may use
     shared_bytes: int  # free shared memory of the node
     device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
 
@@ -186,7 +186,7 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
     order = [rank for rank in range(world) if role[rank] == "trainer"]
     device_of = {rank: index for index, rank in enumerate(order)}
     names = {rank: device if device == "cpu" else f"{device}:{nodes[:rank].count(nodes[rank])}" for rank in order}
-    memory = psutil.virtual_memory().total
+    memory = node_memory()
     return ClusterMap(
         tuple(
             Place(
@@ -211,7 +211,7 @@ def _facts_of_host(comm: MPI.Intracomm) -> dict[str, Any]:
         "host": socket.gethostname(),
         "node": _real_node(comm),
         "cores": sorted(os.sched_getaffinity(0)),
-        "memory": psutil.virtual_memory().total,
+        "memory": node_memory(),
         "shared": shared_memory_available()[0],
     }
 

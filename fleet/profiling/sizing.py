@@ -21,25 +21,37 @@ ASSUMED_PARAMETERS_PER_SECOND = 1e9  # for models that cannot be counted
 
 @dataclass(frozen=True)
 class Size:
-    """A job's needs in bytes, for one virtual worker at a time on a device.
+    """A job's needs in bytes.
 
-    `activation_bytes` and `operations` (floating point operations of forward and backward, a sample) are None where the
-    model cannot be run on the meta device.
+    `activation_bytes`: of one virtual worker's batch, as workers take turns. `gradient_bytes`: one copy, of what is
+    trained.
+    It and `operations` (floating point operations of forward and backward, a sample) are None where the model cannot be
+    run on the meta device.
     """
 
     parameters: int
     parameter_bytes: int
+    gradient_bytes: int
     buffer_bytes: int
     optimizer_bytes: int
     activation_bytes: int | None
     operations: float | None
 
     def device_bytes(self, workers: int) -> int:
-        """Memory on a device that runs `workers` virtual workers: what is shared once, gradients and buffers for
-        each.
+        """Memory of an accelerator that runs `workers` virtual workers.
+
+        It holds one copy of the gradients, that of the sum, and each worker's buffers.
         """
-        shared = self.parameter_bytes * 2 + self.optimizer_bytes + (self.activation_bytes or 0)
-        return shared + workers * (self.parameter_bytes + self.buffer_bytes)
+        shared = self.parameter_bytes + self.gradient_bytes + self.optimizer_bytes + (self.activation_bytes or 0)
+        return shared + (workers + 1) * self.buffer_bytes
+
+    def host_bytes(self, workers: int) -> int:
+        """Memory of the host beside that: each worker's gradients wait there for their sum."""
+        return workers * self.gradient_bytes
+
+    def cpu_bytes(self, workers: int) -> int:
+        """Memory of the host where the device is the CPU: everything."""
+        return self.device_bytes(workers) + self.host_bytes(workers)
 
 
 class _SavedBytes:
@@ -74,6 +86,7 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),
         parameter_bytes=_bytes(list(model.parameters())),
+        gradient_bytes=_bytes([p for p in model.parameters() if p.requires_grad]),
         buffer_bytes=_bytes(list(model.buffers())),
         optimizer_bytes=_bytes(
             [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
@@ -109,42 +122,68 @@ class MemoryProblem:
     text: str
 
 
-def memory_problem(
-    sizes: Mapping[str, Size], workers: Mapping[str, int], devices: int, per_device: int, node_bytes: int | None
-) -> MemoryProblem | None:
-    """Tell whether every job fits a device, and, where devices share the node's memory, whether the largest fit
-    together.
+@dataclass(frozen=True)
+class Room:
+    """Where a node's jobs have to fit.
+
+    Attributes:
+        devices: trainers of the node.
+        host: bytes of the node that the run may use.
+        device: bytes of each accelerator; None where the devices are CPUs, which use the host's; infinite if unknown.
+    """
+
+    devices: int
+    host: int
+    device: float | None = None
+
+
+def memory_problem(sizes: Mapping[str, Size], workers: Mapping[str, int], room: Room) -> MemoryProblem | None:
+    """Tell whether every job fits one device and the host, and whether the largest fit the host together.
 
     Args:
         sizes: the sizes of each job.
         workers: virtual workers of each job; on one device it runs them all in turn.
-        devices: trainers of a node.
-        per_device: bytes of a device.
-        node_bytes: bytes that the node's trainers share (CPU trainers); None where each device has its own.
+        room: the node.
     """
-    needs = {job: size.device_bytes(workers[job]) for job, size in sizes.items()}
-    largest = sorted(needs, key=lambda job: -needs[job])
-    too_large = [job for job in largest if needs[job] > per_device]
-    if too_large:
-        job = too_large[0]
-        others = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
-        return MemoryProblem(
-            f"job {job}{others} needs about {readable(needs[job])} of memory "
-            f"with its {workers[job]} virtual workers on one device, "
-            f"and a device has {readable(per_device)}; make its batch or the network smaller, "
-            "or raise resources.memory_gib"
-        )
-    together = sum(needs[job] for job in largest[:devices])
-    if node_bytes is not None and together > node_bytes:
-        names = ", ".join(largest[:devices])
-        fits = max(k for k in range(devices) if sum(needs[job] for job in largest[:k]) <= node_bytes)
-        return MemoryProblem(
-            f"jobs {names} can run at the same time on {devices} trainers of a node "
-            f"and then need about {readable(together)}, "
-            f"and the node has {readable(node_bytes)}; use at most {max(1, fits)} trainers a node, "
-            "or raise resources.memory_gib"
-        )
-    return None
+    if room.device is not None:
+        needs = {job: size.device_bytes(workers[job]) for job, size in sizes.items()}
+        mend = "make its batch or the network smaller"
+        found = _too_large(needs, room.device, "on one device, and a device", mend)
+        if found is not None:
+            return found
+        needs = {job: size.host_bytes(workers[job]) for job, size in sizes.items()}
+        what = "for the gradients of its virtual workers, which leave the device for the host, and the node"
+        mend = "give it fewer virtual_workers, or raise resources.memory_gib"
+    else:
+        needs = {job: size.cpu_bytes(workers[job]) for job, size in sizes.items()}
+        what = "with its virtual workers on one device, and the node"
+        mend = "make its batch or the network smaller, or raise resources.memory_gib"
+    return _too_large(needs, room.host, what, mend) or _too_many(needs, room)
+
+
+def _too_large(needs: Mapping[str, int], there: float, what: str, mend: str) -> MemoryProblem | None:
+    too_large = sorted((job for job in needs if needs[job] > there), key=lambda job: -needs[job])
+    if not too_large:
+        return None
+    others = f" (and {len(too_large) - 1} more)" if len(too_large) > 1 else ""
+    return MemoryProblem(
+        f"job {too_large[0]}{others} needs about {readable(needs[too_large[0]])} of memory {what} has "
+        f"{readable(int(there))}; {mend}"
+    )
+
+
+def _too_many(needs: Mapping[str, int], room: Room) -> MemoryProblem | None:
+    """Tell whether the largest jobs can be on all of a node's devices at once."""
+    largest = sorted(needs, key=lambda job: -needs[job])[: room.devices]
+    together = sum(needs[job] for job in largest)
+    if together <= room.host:
+        return None
+    fits = max(k for k in range(room.devices) if sum(needs[job] for job in largest[:k]) <= room.host)
+    return MemoryProblem(
+        f"jobs {', '.join(largest)} can run at the same time on {room.devices} trainers of a node and then need about "
+        f"{readable(together)} of the host's memory, and the node has {readable(room.host)}; use at most "
+        f"{max(1, fits)} trainers a node, or raise resources.memory_gib"
+    )
 
 
 def assumed_rate(size: Size, device: str) -> float:

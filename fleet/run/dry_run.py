@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import local_trainers
-from fleet.profiling.sizing import Size, assumed_rate, memory_problem, readable, size_of
+from fleet.machine.memory import node_memory
+from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, size_of
 from fleet.run.input_checks import check_against_data
 from fleet.run.known_rates import KnownRates
 from fleet.run.lanes import RingPlan, ring_plan
@@ -39,7 +38,7 @@ class PlannedJob:
     """One job's needs, rates and prediction.
 
     Attributes:
-        memory: bytes on a device that runs all its virtual workers.
+        memory: bytes on a device that runs all its virtual workers; host_memory: of the host.
         rates: r(1) .. r(virtual workers), samples/s.
         source: "profile", "table" or "assumed".
         begin, end: seconds since the run began when it first trains and is done; NaN: never.
@@ -49,6 +48,7 @@ class PlannedJob:
     spec: Job
     size: Size
     memory: int
+    host_memory: int
     samples: int
     rates: tuple[float, ...]
     source: str
@@ -71,6 +71,7 @@ class PlannedJob:
         return {
             "parameters": self.size.parameters,
             "memory_bytes": self.memory,
+            "host_memory_bytes": self.host_memory,
             "operations_per_sample": self.size.operations,
             "samples": self.samples,
             "max_epochs": self.spec.stop.epochs,
@@ -160,7 +161,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     outcome, rounds, dropped = _simulated(spec, cluster, expected, ring, time.time() if start is None else start)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
-    jobs = tuple(_planned(expected[job.name], sizes[job.name], outcome) for job in spec.jobs)
+    jobs = tuple(_planned(expected[job.name], sizes[job.name], device, outcome) for job in spec.jobs)
     return DryRun(spec, cluster, jobs, rounds, dropped, shared, _shortages(runtime, sizes, shape, shared))
 
 
@@ -230,11 +231,14 @@ def _simulated(
     return outcome, watch.until(dict(zip(outcome.names, outcome.end.tolist()))), watch.dropped
 
 
-def _planned(expected: _Expected, size: Size, outcome: Outcome) -> PlannedJob:
+def _planned(expected: _Expected, size: Size, device: str, outcome: Outcome) -> PlannedJob:
     job, row = expected.known.job, outcome.names.index(expected.known.job.name)
     rates = tuple(float(expected.known.curve(m)) for m in range(1, job.virtual_workers + 1))
+    workers = job.virtual_workers
+    host = size.cpu_bytes(workers) if device == "cpu" else size.host_bytes(workers)
+    memory = host if device == "cpu" else size.device_bytes(workers)
     return PlannedJob(
-        job, size, size.device_bytes(job.virtual_workers), expected.known.samples, rates, expected.source,
+        job, size, memory, host, expected.known.samples, rates, expected.source,
         float(outcome.begin[row]), float(outcome.end[row]), float(outcome.deadline[row]),
     )  # fmt: skip
 
@@ -245,10 +249,10 @@ def _shortages(
     """What of this machine would not do; another machine may."""
     spec, texts = runtime.spec, []
     limit = spec.resources.memory_gib
-    whole = psutil.virtual_memory().total if limit is None else int(limit * 2**30)
-    if _device(spec) == "cpu":
-        found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, max(shape), whole, whole)
-        texts += [found.text] if found is not None else []
+    host = node_memory() if limit is None else int(limit * 2**30)
+    room = Room(max(shape), host, None if _device(spec) == "cpu" else math.inf)
+    found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
+    texts += [found.text] if found is not None else []
     free, place = shared_memory_available()
     texts += [
         f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.profiling.sizing import Size, memory_problem, readable, size_of
+from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.runtime import Runtime
@@ -46,16 +46,15 @@ def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
 
 
 def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:
-    """Raise BadInput if a job does not fit a device, or the largest do not fit a node together."""
+    """Raise BadInput if a job does not fit a device or its host, or the largest do not fit a host together."""
     limit = spec.resources.memory_gib
     workers = {job.name: job.virtual_workers for job in spec.jobs}
     for node in cluster.nodes:
         trainers = [place for place in cluster.trainers if place.node == node]
         if not trainers:
             continue
-        own = trainers[0].device_bytes
-        whole = trainers[0].node_bytes if limit is None else int(limit * 2**30)
-        found = memory_problem(sizes, workers, len(trainers), own or whole, whole if own is None else None)
+        host = trainers[0].node_bytes if limit is None else int(limit * 2**30)
+        found = memory_problem(sizes, workers, Room(len(trainers), host, trainers[0].device_bytes))
         if found is not None:
             raise BadInput(found.text)
 

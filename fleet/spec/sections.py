@@ -181,7 +181,9 @@ class Resources(Section):
         examples=["cpu"],
     )
     memory_gib: Positive | None = Field(
-        default=None, description="Memory of a node that the run may use, GiB; null: all of it.", examples=[16]
+        default=None,
+        description="Memory of a node that the run may use, GiB; null: all of it, or what its control group allows.",
+        examples=[16],
     )
     timeout: Positive = Field(
         default=300.0,

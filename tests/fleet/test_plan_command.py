@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
 
-from fleet.profiling.sizing import memory_problem, readable, size_of
+from fleet.machine.memory import node_memory
+from fleet.profiling.sizing import Room, memory_problem, readable, size_of
 from preprocess import SampleLayout
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +78,22 @@ def test_sizes_by_hand() -> None:
     # Forward 2 a weight and sample; backward as much for the weights, and for the inputs of all but the first layer.
     assert size.operations == 2 * (2 * weights + 300)
     assert size.activation_bytes is not None and size.activation_bytes >= 5 * (12 + 100) * 4
-    assert size.device_bytes(3) - size.device_bytes(2) == 4 * weights
+    assert size.cpu_bytes(3) - size.cpu_bytes(2) == 4 * weights
+
+
+def test_gradients_of_all_workers_leave_an_accelerator_for_the_host() -> None:
+    class Normed(_Task):
+        def model(self) -> nn.Module:
+            model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3), nn.BatchNorm1d(3))
+            model[1].bias.requires_grad_(False)
+            return model
+
+    size = size_of(Normed(), SampleLayout((3, 4), "float32"))
+    trained, buffers = 4 * (36 + 6), 4 * (3 + 3) + 8
+    assert (size.gradient_bytes, size.buffer_bytes) == (trained, buffers)
+    assert size.device_bytes(9) - size.device_bytes(8) == buffers, "a worker's gradients do not stay there"
+    assert size.host_bytes(9) == 9 * trained
+    assert size.cpu_bytes(9) == size.device_bytes(9) + size.host_bytes(9)
 
 
 def test_a_model_that_refuses_the_meta_device_is_sized_by_its_parameters() -> None:
@@ -86,9 +103,38 @@ def test_a_model_that_refuses_the_meta_device_is_sized_by_its_parameters() -> No
 
 def test_memory_problems_name_jobs_and_mends() -> None:
     sizes = {"big": size_of(_Task(), SampleLayout((3, 4), "float32"))}
-    need = sizes["big"].device_bytes(2)
-    assert memory_problem(sizes, {"big": 2}, 1, need, need) is None
-    too_small = memory_problem(sizes, {"big": 2}, 1, need - 1, None)
+    need = sizes["big"].cpu_bytes(2)
+    assert memory_problem(sizes, {"big": 2}, Room(1, need)) is None
+    too_small = memory_problem(sizes, {"big": 2}, Room(1, need - 1))
     assert too_small is not None and "big" in too_small.text and readable(need) in too_small.text
-    both = memory_problem({"a": sizes["big"], "b": sizes["big"]}, {"a": 2, "b": 2}, 2, need, 2 * need - 1)
+    both = memory_problem({"a": sizes["big"], "b": sizes["big"]}, {"a": 2, "b": 2}, Room(2, 2 * need - 1))
     assert both is not None and "at most 1 trainers" in both.text
+
+
+def test_a_job_fits_an_accelerator_and_its_host_apart() -> None:
+    size = size_of(_Task(), SampleLayout((3, 4), "float32"))
+    sizes, workers = {"wide": size}, {"wide": 1000}
+    device, host = size.device_bytes(1000), size.host_bytes(1000)
+    assert device < 10 * size.parameter_bytes < host
+    assert memory_problem(sizes, workers, Room(4, host, device)) is None
+    small = memory_problem(sizes, workers, Room(4, host, device - 1))
+    assert small is not None and "a device has" in small.text and "memory_gib" not in small.text
+    shared = memory_problem(sizes, workers, Room(4, host - 1, device))
+    assert shared is not None and "gradients of its virtual workers, which leave the device" in shared.text
+    assert "fewer virtual_workers" in shared.text and readable(host) in shared.text
+    many = memory_problem({"a": size, "b": size}, {"a": 1000, "b": 1000}, Room(2, 2 * host - 1, device))
+    assert many is not None and "at most 1 trainers a node" in many.text
+
+
+def test_a_control_group_limits_the_memory_of_a_node(tmp_path: Path) -> None:
+    whole = psutil.virtual_memory().total
+    own = tmp_path / "cgroup"
+    for line, limit in (("0::/job/step", "job/memory.max"), ("7:cpu,memory:/job/step", "memory/memory.limit_in_bytes")):
+        own.write_text(f"3:cpuset:/other\n{line}\n")
+        groups = tmp_path / limit.replace("/", "-")
+        assert node_memory(groups, own) == whole, "there are no such groups"
+        (groups / limit).parent.mkdir(parents=True)
+        for text, allowed in (("12345678\n", 12345678), ("max\n", whole), (f"{2**63 - 4096}\n", whole)):
+            (groups / limit).write_text(text)
+            assert node_memory(groups, own) == allowed
+    assert node_memory(own=tmp_path / "none") == whole

@@ -108,3 +108,39 @@ def test_made_up_batches_have_the_layout() -> None:
     inputs, targets = made_up_batch(SampleLayout((5, 5, 3), "uint8", (2,), "float32"), 7, torch.device("cpu"))
     assert inputs.shape == (7, 5, 5, 3) and inputs.dtype == torch.uint8
     assert targets.shape == (7, 2) and targets.dtype == torch.float32
+
+
+class _Words(_Task):
+    """Ten words and three places: other ids than these it does not know."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(10, 4), nn.Flatten(), nn.Linear(20, 3))
+
+
+class _OwnWords(_Task):
+    """The same with a table of its own kind."""
+
+    class Table(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Parameter(torch.zeros(10, 4))
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.rows[ids].flatten(1)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(self.Table(), nn.Linear(20, 3))
+
+
+@pytest.mark.parametrize("task", [_Words(), _OwnWords()])
+def test_a_small_vocabulary_is_measured(task: _Task) -> None:
+    timing = measure(Trainer(task, 2, Group.alone()), SampleLayout((5,), "int64"), 4, 3, budget_seconds=60.0)
+    assert timing.batches == 3
+
+
+def test_all_words_of_a_vocabulary_are_met() -> None:
+    seen: list[torch.Tensor] = []
+    trainer = Trainer(_Words(), 2, Group.alone())
+    trainer.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    measure(trainer, SampleLayout((5,), "int64"), 4, 3, budget_seconds=60.0)
+    assert seen[0].unique().tolist() == list(range(10))
