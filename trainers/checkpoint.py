@@ -35,10 +35,10 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "seed virtual_workers batch_size epoch step steps": int,
     "parameters optimizer layout pins": dict,
     "workers history": list,
-    "schedule": (dict, type(None)),
+    "schedule parts": (dict, type(None)),
     "job": str,
 }
-_OPTIONAL = frozenset({"task_state"})
+_OPTIONAL = frozenset({"parts", "task_state"})
 
 
 class CheckpointError(RuntimeError):
@@ -59,6 +59,7 @@ class Checkpoint:
     epoch: finished epochs. step: steps done since. steps: steps done since the job began.
     parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
     layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
+    parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.
     """
 
@@ -76,7 +77,14 @@ class Checkpoint:
     layout: dict[str, Any]
     history: list[dict[str, float]]
     pins: dict[str, str]
+    parts: dict[str, dict[str, Any]] | None = None
     task_state: Any = None
+
+    @property
+    def updates(self) -> list[dict[str, Any]]:
+        """Return each optimizer's state, with its schedule's and its buckets' layout, in order."""
+        first = {"optimizer": self.optimizer, "schedule": self.schedule, "layout": self.layout}
+        return [first, *(self.parts or {}).values()]
 
     def as_tree(self) -> dict[str, Any]:
         """Return nested plain data (see `trainers.tree`); what is not there is left out, as older versions expect."""
@@ -173,8 +181,8 @@ def _decoded(tree: Any) -> Checkpoint:
             if not isinstance(getattr(saved, name), kind):
                 raise ValueError(f"its {name} is a {type(getattr(saved, name)).__name__}")
     lacking = [
-        *({"buckets", "used"} - set(saved.layout)),
-        *({"state", "param_groups"} - set(saved.optimizer)),
+        *(name for each in saved.updates for name in {"buckets", "used"} - set(each["layout"])),
+        *(name for each in saved.updates for name in {"state", "param_groups"} - set(each["optimizer"])),
         *(name for worker in saved.workers for name in {"rank", "buffers"} - set(worker)),
     ]
     if lacking or len(saved.workers) != saved.virtual_workers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ class BuiltJob:
     virtual_workers: int
     batch_size: int
     model: nn.Module
-    update: Update
+    updates: Sequence[Update]
     keeps_state: bool
 
 
@@ -50,23 +51,38 @@ def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
         "layout of buckets": _parameters(laid_out),
         "set of buffers": sorted(checkpoint.workers[0]["buffers"]) if checkpoint.workers else _NOT_SAID,
         "optimizer": _settings(checkpoint.optimizer),
+        "parts with optimizers of their own": _parts(
+            {part: _place(tree) for part, tree in (checkpoint.parts or {}).items()}
+        ),
         "task's own state": _kept(checkpoint.task_state is not None),
     }
 
 
 def _of_job(job: BuiltJob) -> dict[str, Any]:
     parameters = dict(job.model.named_parameters())
+    first, *others = job.updates
     return {
         "seed": job.seed,
         "virtual_workers": job.virtual_workers,
         "batch_size": job.batch_size,
         "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},
-        "schedule": job.update.schedule is not None,
-        "layout of buckets": _parameters(list(range(len(job.update.parameters)))),
+        "schedule": first.schedule is not None,
+        "layout of buckets": _parameters(list(range(len(first.parameters)))),
         "set of buffers": sorted(name for name, _ in job.model.named_buffers()),
-        "optimizer": _settings(job.update.optimizer.state_dict()),
+        "optimizer": _settings(first.optimizer.state_dict()),
+        "parts with optimizers of their own": _parts({update.part: _place(update.as_tree()) for update in others}),
         "task's own state": _kept(job.keeps_state),
     }
+
+
+def _place(tree: dict[str, Any]) -> list[Any]:
+    """What of a part's optimizer is compared: its settings, how many parameters are in buckets, and its schedule."""
+    laid_out = sum(len(bucket) for bucket in tree["layout"]["buckets"])
+    return [_settings(tree["optimizer"]), laid_out, tree["schedule"] is not None]
+
+
+def _parts(places: dict[str, list[Any]]) -> str:
+    return ", ".join(f"{part} {place}" for part, place in places.items()) or "none"
 
 
 def _kept(is_kept: bool) -> str:

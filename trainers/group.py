@@ -114,6 +114,15 @@ class Group:
         if not self.is_master:
             _land(landing, tensor)
 
+    def bcast_copies(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
+        if self.size == 1 or not tensors:
+            return [tensor.clone() for tensor in tensors]
+        flat = torch.cat([tensor.contiguous().view(-1).view(torch.uint8) for tensor in tensors])
+        self.bcast(flat)
+        parts = flat.split([tensor.numel() * tensor.element_size() for tensor in tensors])
+        return [part.clone().view(tensor.dtype).view(tensor.shape) for part, tensor in zip(parts, tensors)]
+
     def bcast_bytes(self, data: bytes | None = None) -> bytes:
         """Return the master's bytes; the others give nothing."""
         length = self.agree(len(data) if self.is_master and data is not None else 0)

@@ -13,11 +13,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.utils.data import default_collate
 
 from trainers.convergence.stop_agreement import StopAgreement
 from trainers.repeatable.random_state import seed_everything
-from trainers.task import Batch, Task, batch_size_of, name_of, seed_of
+from trainers.task import Batch, Task, batch_size_of, collate_of, name_of, seed_of
 from trainers.trainer import Trainer
 
 _SECONDS_BETWEEN_NEWS = 1.0
@@ -66,7 +65,7 @@ class TaskDatasets:
         seed_everything(seed_of(task))
         self.train = task.dataset(True)
         self.held_out = task.dataset(False)
-        self._seed, self._batch_size = seed_of(task), batch_size_of(task)
+        self._seed, self._batch_size, self._collate = seed_of(task), batch_size_of(task), collate_of(task)
         if not len(self.train):
             raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
@@ -76,7 +75,7 @@ class TaskDatasets:
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """Return these training samples as one batch."""
-        return _collated(self.train, indices)
+        return self._collate(_samples(self.train, indices))
 
     def held_out_batches(self, first: int = 0, every: int = 1) -> Iterator[tuple[int, Batch]]:
         """Yield (index, batch) of every `every`-th held-out batch from `first` on; each drawn under the job's seed."""
@@ -84,7 +83,8 @@ class TaskDatasets:
         starts = range(0, samples, self._batch_size)
         for index in range(first, len(starts), every):
             seed_everything(self._seed)
-            yield index, _collated(self.held_out, range(starts[index], min(starts[index] + self._batch_size, samples)))
+            chosen = range(starts[index], min(starts[index] + self._batch_size, samples))
+            yield index, self._collate(_samples(self.held_out, chosen))
 
 
 class SingleJob:
@@ -181,10 +181,8 @@ class Pace:
         return due
 
 
-def _collated(dataset: Any, indices: Sequence[int]) -> Batch:
-    """Return a batch as DataLoader makes it."""
+def _samples(dataset: Any, indices: Sequence[int]) -> list[Any]:
+    """Return samples as DataLoader gets them."""
     if callable(getattr(dataset, "__getitems__", None)):
-        batch: Batch = default_collate(dataset.__getitems__(list(indices)))
-    else:
-        batch = default_collate([dataset[index] for index in indices])
-    return batch
+        return list(dataset.__getitems__(list(indices)))
+    return [dataset[index] for index in indices]

@@ -6,12 +6,13 @@ the optional parts up, so the rest of the package never asks whether a task has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sized
 from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.data import default_collate
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
@@ -32,6 +33,9 @@ class Task(Protocol):
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
+    collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
+    step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler: several
+    optimizers (see `trainers.parts`);
     state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.own_state`).
     """
 
@@ -75,18 +79,33 @@ def _accuracy(model: nn.Module, batch: Batch) -> Sums:
 
 
 def evaluation_sums(task: Task, model: nn.Module, batch: Batch) -> Sums:
-    """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients."""
+    """Return a held-out batch's sums of the task's metrics and of `test_loss`. For eval mode without gradients.
+
+    A task with a step of its own has `test_loss` where it has `loss`, and metrics where it has `metrics`.
+    """
     once = cast(nn.Module, _RememberedOutput(model))
-    count = samples_in(batch)
-    sums: Sums = {"test_loss": (loss_of(task, once, batch).item() * count, float(count))}
-    metrics = task.metrics(once, batch) if hasattr(task, "metrics") else _accuracy(once, batch)
+    count, sums, metrics = samples_in(batch), {}, {}
+    if _measures_loss(task):
+        sums["test_loss"] = (loss_of(task, once, batch).item() * count, float(count))
+    if hasattr(task, "metrics"):
+        metrics = task.metrics(once, batch)
+    elif not hasattr(task, "step"):
+        metrics = _accuracy(once, batch)
     sums.update({name: (float(total), float(number)) for name, (total, number) in metrics.items()})
     return sums
 
 
+def _measures_loss(task: Task) -> bool:
+    return bool(getattr(task, "measures_loss", hasattr(task, "loss") or not hasattr(task, "step")))
+
+
 def optimizer_of(task: Task, model: nn.Module) -> torch.optim.Optimizer:
     """Return the task's optimizer. ValueError if it needs several losses a step."""
-    optimizer = task.optimizer(model)
+    return held(task, task.optimizer(model))
+
+
+def held(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return an optimizer. ValueError if it needs several losses a step."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError(
             f"job {name_of(task)}: LBFGS asks for the loss several times a step, and a step here has one; use another "
@@ -108,13 +127,24 @@ def scratch_of(task: Task) -> tuple[str, ...]:
 
 def scheduler_of(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler | None:
     """Return the task's learning-rate schedule over `optimizer`, or None. ValueError if it needs a metric."""
-    schedule = task.scheduler(optimizer) if hasattr(task, "scheduler") else None
+    return held_schedule(task, task.scheduler(optimizer) if hasattr(task, "scheduler") else None)
+
+
+def held_schedule(
+    task: Task, schedule: torch.optim.lr_scheduler.LRScheduler | None
+) -> torch.optim.lr_scheduler.LRScheduler | None:
+    """Return a learning-rate schedule, or None. ValueError if it needs a metric."""
     if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
         raise ValueError(
             f"job {name_of(task)}: ReduceLROnPlateau needs a metric at each step, and schedules are stepped without; "
             "use another schedule, such as CosineAnnealingLR"
         )
     return schedule
+
+
+def collate_of(task: Task) -> Callable[[list[Any]], Batch]:
+    """Return what makes a batch of a list of samples."""
+    return getattr(task, "collate", None) or default_collate
 
 
 def batch_size_of(task: Task) -> int:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from trainers.own_state import OwnState
+from trainers.parts import check_parted
 from trainers.step_options import StepOptions
 from trainers.task import Task
+
+
+def needed_by(task: object) -> tuple[str, ...]:
+    """Return the names of the methods that a task must have beside `model` and `dataset`."""
+    return ("optimizers", "step") if hasattr(task, "step") or hasattr(task, "optimizers") else ("optimizer",)
 
 
 def check_task(task: Task) -> None:
     """Raise ValueError, which names what is wrong and the mend, if a task cannot be trained as it is written."""
     StepOptions.of(task)
     OwnState(task)
+    check_parted(task)

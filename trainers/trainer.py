@@ -23,6 +23,7 @@ from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, check_fit
 from trainers.group import Group
 from trainers.own_state import OwnState
+from trainers.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.overlap import Reduction
@@ -68,12 +69,18 @@ class ForwardBackward:
             losses.append(loss.detach())
         return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
 
+    def phases(self, trainer: Trainer, batch: Batch) -> Iterator[Phase]:
+        """Return the step that the task itself has written; only such a task has phases."""
+        task: Any = trainer.task
+        written: Iterator[Phase] = task.step(trainer.model, batch)
+        return written
+
 
 class Trainer:
     """One member's part in the training of a job.
 
     model: as the task built it, the same on every member after every step.
-    update: the task's optimizer and schedule, likewise.
+    updates: its optimizers and schedules, likewise; one, but for tasks with a step of their own (see `trainers.parts`).
     workers: this member's virtual workers, in rank order.
     options: what the task asks of a step (see `trainers.step_options`).
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
@@ -111,23 +118,27 @@ class Trainer:
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
-        optimizer = tasks.optimizer_of(task, self.model)
-        schedule = tasks.scheduler_of(task, optimizer)
+        rules = rules_of(task, self.model)
         self.workers = [
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
         self._own = OwnState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
-        self.update = Update(self.name, "", self.model, optimizer, schedule, lambda: self.accumulating)
-        self.update.lay_out(self.update.layout, len(self.workers))
+        self.updates = [
+            Update(self.name, part, self.model, *rule, accumulating=lambda: self.accumulating)
+            for part, rule in rules.items()
+        ]
+        self._parts = Parts(self.name, self.model, list(rules)) if is_parted(task) else None
+        for update in self.updates:
+            update.lay_out(update.layout, len(self.workers))
         self.epoch = self.step_in_epoch = self.steps = 0
         self.history: list[dict[str, float]] = []
         self.computed_seconds = self.waited_seconds = 0.0
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
-        """The task's optimizer."""
-        return self.update.optimizer
+        """The task's optimizer, or the first of several."""
+        return self.updates[0].optimizer
 
     def plan(self, samples: int) -> BatchPlan:
         """Return which positions of an epoch of `samples` samples each virtual worker takes at each step."""
@@ -142,8 +153,11 @@ class Trainer:
         NonDeterministicOperator where the model cannot be trained so; PeerFailed, PeerSilent.
         """
         with self._clock():
-            batches = self._one_a_worker(batches)
-            sums = self._update(partial(self._turn, batches, self._first_workers_buffers()))
+            if len(batches) != len(self.workers):
+                raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
+            phases = getattr(self.compute, "phases", None) if self._parts else None
+            turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
+            sums = [worker.count(float(turn.loss), turn.samples) for worker, turn in zip(self.workers, turns)]
             with self._shared.between_turns("after_step"):
                 tasks.after_step(self.task, self.model)
             self.step_in_epoch += 1
@@ -221,7 +235,8 @@ class Trainer:
             history=self.history,
             pins=determinism.pins(self.device),
             task_state=self._own.now(),
-            **self.update.as_tree(),
+            parts={update.part: update.as_tree() for update in self.updates[1:]} or None,
+            **self.updates[0].as_tree(),
         )
 
     def restore(self, checkpoint: Checkpoint | None = None) -> None:
@@ -247,8 +262,8 @@ class Trainer:
             for name, parameter in self.model.named_parameters():
                 if parameter.data_ptr() != saved.parameters[name].data_ptr():  # else it was received in place
                     parameter.copy_(saved.parameters[name])
-        shared = {"optimizer": saved.optimizer, "schedule": saved.schedule, "layout": saved.layout}
-        self.update.take(shared, self.level.keeps_layout, len(self.workers))
+        for update, tree in zip(self.updates, saved.updates):
+            update.take(tree, self.level.keeps_layout, len(self.workers))
         self._own.take(saved.task_state, self.device)
         self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
         self.history = saved.history
@@ -257,31 +272,24 @@ class Trainer:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.workers = workers
         self._join(group)
-        self.update.lay_out_again(self.update.layout, self.level.keeps_layout, len(workers))
+        for update in self.updates:
+            update.lay_out_again(update.layout, self.level.keeps_layout, len(workers))
 
     # The parts of a step, in the order in which `step` uses them.
 
-    def _one_a_worker(self, batches: Sequence[Any]) -> Sequence[Any]:
-        if len(batches) != len(self.workers):
-            raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
-        return batches
-
     def _first_workers_buffers(self) -> list[Tensor]:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
-        buffers = self.workers[0].buffers
-        if self.group.size == 1 or not buffers:
-            return [buffer.clone() for buffer in buffers]
-        flat = torch.cat([buffer.contiguous().view(-1).view(torch.uint8) for buffer in buffers])
-        self.group.bcast(flat)
-        parts = flat.split([buffer.numel() * buffer.element_size() for buffer in buffers])
-        return [part.clone().view(buffer.dtype).view(buffer.shape) for part, buffer in zip(parts, buffers)]
+        return self.group.bcast_copies(self.workers[0].buffers)
 
-    def _update(self, turn: Callable[[int, VirtualWorker, Reduction], Turn]) -> list[float]:
-        """Run all own workers' turns, and update with the sum of all workers' gradients; return each loss * samples."""
-        update = self.update
+    def _update(self, turn: Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]) -> list[Turn]:
+        """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
+        buffers = self._first_workers_buffers()
         with Reduction(self._adder, self._beside) as reduction:
-            turns = [turn(place, worker, reduction) for place, worker in enumerate(self.workers)]
-            sums = self._count(turns)
+            turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
+            update = turns[0].update
+            if update is None:
+                return []
+            self._hold_finite(turns)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
             totals = self._finish(reduction)
@@ -291,19 +299,52 @@ class Trainer:
         update.step()
         if layout != update.layout:
             update.lay_out(layout, len(self.workers))
-        return sums
+        return turns
 
     def _turn(
-        self, batches: Sequence[Any], buffers: Sequence[Tensor], place: int, worker: VirtualWorker, reduction: Reduction
+        self, batches: Sequence[Any], buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker
     ) -> Turn:
         """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
         worker.begin(buffers)
-        factor = 1.0 / self.virtual_workers
-        with worker.active(self.model), self.update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
+        update, factor = self.updates[0], 1.0 / self.virtual_workers
+        with worker.active(self.model), update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
             batch = self._batch(worker, batches[place])
             with named_operators(self.model, self.name), self._shared.turn():
                 loss = self.compute.gradients(self, worker, batch)
-        return Turn(loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
+        return Turn(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
+
+    def _by_parts(self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]) -> list[Turn]:
+        """Run the phases of the task's own step; return, for each worker, the sum of its losses."""
+        courses = [Course(self.name, worker.rank) for worker in self.workers]
+
+        def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> Turn:
+            course = courses[place]
+            with worker.active(self.model):
+                if not course.has_begun:
+                    batch = self._batch(worker, batches[place])
+                    course.begin(phases(self, batch), tasks.samples_in(batch))
+                with named_operators(self.model, self.name), self._shared.turn():
+                    return self._phase(course, buffers, reduction, place)
+
+        while turns := self._update(turn):
+            for course, taken in zip(courses, turns):
+                course.loss += float(taken.loss)
+        return [Turn(None, course.loss, course.samples) for course in courses]
+
+    def _phase(self, course: Course, buffers: Sequence[Tensor], reduction: Reduction, place: int) -> Turn:
+        """Run a worker's step up to its next loss, and that loss's gradients in the part that it is for."""
+        assert self._parts is not None
+        with self._parts.turn(buffers):
+            with self.options.precision(self.device):
+                phase = course.advance()
+            number = self._parts.agreed(phase, course.rank, self.group if place == 0 else None)
+            if phase is None:
+                return Turn()
+            update, factor = self.updates[number], 1.0 / self.virtual_workers
+            with update.turn(place, course.rank, factor, reduction, self.steps) as turn:
+                wanted = [parameter for parameter in update.parameters if parameter.requires_grad]
+                phase[1].backward(inputs=wanted)  # type: ignore[no-untyped-call]
+        return Turn(update, phase[1].detach(), course.samples, tuple(turn.used), turn.order)
 
     def _batch(self, worker: VirtualWorker, batch: Any) -> Batch:
         """Return a worker's batch on the device, under its random state."""
@@ -319,15 +360,13 @@ class Trainer:
         self.group.waited += min(seconds, waited) if self._beside else waited
         return totals
 
-    def _count(self, turns: Sequence[Turn]) -> list[float]:
-        values = [float(turn.loss) for turn in turns]
-        for worker, value in zip(self.workers, values):
+    def _hold_finite(self, turns: Sequence[Turn]) -> None:
+        for worker, value in zip(self.workers, [float(turn.loss) for turn in turns]):
             if not math.isfinite(value):
                 raise Diverged(
                     f"job {self.name} diverged: the loss of virtual worker {worker.rank} is {value} at step "
                     f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
                 )
-        return [worker.count(value, turn.samples) for worker, value, turn in zip(self.workers, values, turns)]
 
     def _join(self, group: Group) -> None:
         self.group = group
@@ -339,7 +378,7 @@ class Trainer:
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
         built = BuiltJob(
-            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.update, self._own.is_kept
+            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.updates, self._own.is_kept
         )
         check_fit(checkpoint, built)
 

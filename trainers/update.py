@@ -20,13 +20,15 @@ from trainers.reduce.overlap import Reduction
 class Turn:
     """What one worker's turn gave.
 
-    loss: mean over its samples. used, order: see `trainers.reduce.gradients.Turn`.
+    update: what its gradients go to; None if it gave none, as its step is over. loss: mean over its samples.
+    used, order: see `trainers.reduce.gradients.Turn`.
     """
 
-    loss: Tensor | float
-    samples: int
-    used: tuple[bool, ...]
-    order: list[int]
+    update: Update | None = None
+    loss: Tensor | float = 0.0
+    samples: int = 0
+    used: tuple[bool, ...] = ()
+    order: Sequence[int] = ()
 
 
 class Update:
@@ -87,7 +89,7 @@ class Update:
         """Return the buckets of the updates after this one; all members learn them from the first."""
         if self.layout.used is not None:
             return self.layout
-        uses, order = [turn.used for turn in turns], turns[0].order
+        uses, order = [turn.used for turn in turns], list(turns[0].order)
         return agreed_layout(self._job, group, self.names, self.parameters, uses, order, step)
 
     def start_all(self, reduction: Reduction) -> None:
@@ -101,10 +103,12 @@ class Update:
         self._buckets.give(totals, used)
 
     def step(self) -> None:
-        """Let the optimizer update the parameters, and the schedule follow."""
+        """Let the optimizer update the parameters, and the schedule follow; a part's gradients are gone then."""
         self.optimizer.step()
         if self.schedule is not None:
             self.schedule.step()
+        for parameter in self.parameters if self.part else ():
+            parameter.grad = None  # else the next part's phase would find them
 
     def as_tree(self) -> dict[str, Any]:
         """Return the state that outlives a step; tensors are the optimizer's own, not copies."""

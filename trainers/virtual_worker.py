@@ -50,8 +50,8 @@ class VirtualWorker:
 
     @torch.no_grad()
     def fill(self, model: nn.Module) -> None:
-        """Copy this worker's buffers into the model."""
-        _copy(list(model.buffers()), self.buffers)
+        """Copy this worker's buffers into the model, past their versions: a graph may hold them (`trainers.parts`)."""
+        _copy([buffer.data for buffer in model.buffers()], self.buffers)
 
     def open_loader(self) -> None:
         """Draw what `iter(DataLoader)` draws once an epoch from torch's global generator: its processes' base seed."""

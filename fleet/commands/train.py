@@ -114,12 +114,16 @@ def _devices(options: TrainOptions) -> int:
 
 def _check_task(reference: str) -> None:
     """Find the class, and what it must have, before any rank starts."""
+    from trainers.task_checks import needed_by
+
     found = resolve(reference)
-    missing = [name for name in ("model", "optimizer", "dataset") if not callable(getattr(found, name, None))]
+    needed = ("model", *needed_by(found), "dataset")
+    missing = [name for name in needed if not callable(getattr(found, name, None))]
     if not callable(found) or missing:
         raise TrainError(
             f"{reference} is no task: it has no {', no '.join(missing) or 'way to be called'}; a task is a class with "
-            "the methods model(self), optimizer(self, model) and dataset(self, train)"
+            "the methods model(self), optimizer(self, model) and dataset(self, train), or, for several optimizers, "
+            "optimizers(self, model) and step(self, model, batch) in place of the second"
         )
 
 

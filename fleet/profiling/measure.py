@@ -7,12 +7,14 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from preprocess import SampleLayout
 from trainers import Batch, Trainer
+from trainers.task import move
 
 LEAST_TIMED = 3
 _BYTES = 251  # a prime, so that rows of a batch differ
@@ -33,7 +35,7 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
     members agree on that after the first step, which also warms up.
     """
-    batch = made_up_batch(layout, trainer.batch_size, trainer.device, _numbers(trainer.model, layout))
+    batch = _batch(trainer, layout)
     own = [batch] * len(trainer.workers)
     begin = time.perf_counter()
     trainer.step(own)
@@ -51,12 +53,29 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     return Timing(samples / seconds, timed, time.perf_counter() - begin)
 
 
+def _batch(trainer: Trainer, layout: SampleLayout) -> Batch:
+    """What is trained on: of a task that collates samples itself, its largest ones."""
+    largest = largest_batch(trainer.task)
+    if largest is not None:
+        moved: Batch = move(largest, trainer.device)
+        return moved
+    return made_up_batch(layout, trainer.batch_size, trainer.device, _numbers(trainer.model, layout))
+
+
+def largest_batch(task: Any) -> Batch | None:
+    """A batch of a task's largest sample, over and over; None where the task does not collate samples itself."""
+    if not hasattr(task, "collate"):
+        return None
+    batch: Batch = task.collate([task.largest_sample() for _ in range(task.batch_size)])
+    return batch
+
+
 def made_up_batch(layout: SampleLayout, count: int, device: torch.device, numbers: int = _BYTES) -> Batch:
-    """A batch of the right shape and dtype, the same each time: ramps of `numbers` numbers from 0 on; zero as target."""
+    """A batch of the right shape and dtype, always the same: ramps of numbers below `numbers`, and zero as target."""
     shape, kind = (count, *layout.input_shape), getattr(torch, layout.input_dtype)
-    inputs = torch.arange(math.prod(shape), dtype=torch.int64) % numbers
-    targets = torch.zeros((count, *layout.target_shape), dtype=getattr(torch, layout.target_dtype))
-    return inputs.to(kind).reshape(shape).to(device), targets.to(device)
+    inputs = torch.arange(math.prod(shape), dtype=torch.int64, device=device) % numbers
+    targets = torch.zeros((count, *layout.target_shape), dtype=getattr(torch, layout.target_dtype), device=device)
+    return inputs.to(kind).reshape(shape), targets
 
 
 def _numbers(model: nn.Module, layout: SampleLayout) -> int:

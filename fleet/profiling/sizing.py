@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from fleet.profiling.measure import largest_batch, made_up_batch
 from preprocess import SampleLayout
+from trainers.parts import is_parted, rules_of
 from trainers.repeatable.no_exit import no_exit
+from trainers.task import move
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}
@@ -76,11 +79,12 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
     saved, operations = _SavedBytes(), None
-    optimizer = task.optimizer(model)
+    optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():
             operations = _run_once(task, model, layout, saved) / task.batch_size
-            optimizer.step()
+            for optimizer in optimizers:
+                optimizer.step()
     except (Exception, SystemExit):
         operations = None
     return Size(
@@ -89,7 +93,13 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         gradient_bytes=_bytes([p for p in model.parameters() if p.requires_grad]),
         buffer_bytes=_bytes(list(model.buffers())),
         optimizer_bytes=_bytes(
-            [v for state in optimizer.state.values() for v in state.values() if isinstance(v, Tensor)]
+            [
+                value
+                for optimizer in optimizers
+                for state in optimizer.state.values()
+                for value in state.values()
+                if isinstance(value, Tensor)
+            ]
         ),
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
@@ -98,16 +108,13 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
 
 def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
-    inputs = torch.empty(
-        (task.batch_size, *layout.input_shape), dtype=getattr(torch, layout.input_dtype), device="meta"
-    )
-    targets = torch.empty(
-        (task.batch_size, *layout.target_shape), dtype=getattr(torch, layout.target_dtype), device="meta"
-    )
-    with FlopCounterMode(display=False) as counter:
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor):
-            loss = task.loss(model, (inputs, targets))
-        loss.backward()
+    meta = torch.device("meta")
+    batch = move(largest_batch(task) or made_up_batch(layout, task.batch_size, meta), meta)
+    hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
+    with FlopCounterMode(display=False) as counter, hooks:
+        losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [task.loss(model, batch)]
+        for loss in losses:
+            loss.backward()
     return float(counter.get_total_flops())
 
 

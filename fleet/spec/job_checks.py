@@ -19,7 +19,8 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from fleet.spec.values import Named
-from trainers.task_checks import check_task
+from trainers.parts import rules_of
+from trainers.task_checks import check_task, needed_by
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Inspection:
         task = self.built("task", named, resolve, object)
         if task is None:
             return
-        needed = ("model", "optimizer", "dataset") if needs_data else ("model", "optimizer")
+        needed = ("model", *needed_by(task), *(["dataset"] if needs_data else []))
         missing = [name for name in needed if not callable(getattr(task, name, None))]
         for name in missing:
             close = nearest(name, [other for other in dir(task) if not other.startswith("_")])
@@ -72,14 +73,17 @@ class Inspection:
             self.note(("task", "name"), named.name, f"the task has no method {name}", close, mend)
         if missing:
             return
+        if hasattr(task, "collate") and not needs_data:
+            rule = "the task has collate(samples), and the samples of a section of data come as batches of one shape"
+            self.note(("data",), named.name, rule, mend="leave data out, and let the task's dataset(train) give them")
         try:
             check_task(task)
         except ValueError as error:
             self.note(("task", "name"), named.name, f"the task's {error}")
         try:
-            _without_memory(lambda: task.optimizer(task.model()))
+            _without_memory(lambda: rules_of(task, task.model()))
         except (Exception, SystemExit) as error:  # the user's code may raise anything
-            misfit = refused(task.optimizer, f"{named.name}, building its model and optimizer,", error)
+            misfit = refused(task.model, f"{named.name}, building its model and optimizer,", error)
             self.faults.append(Fault(("task", "name"), named.name, replace(misfit, mend="mend the task")))
 
     def loss(self, named: Named) -> None:

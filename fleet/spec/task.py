@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
@@ -19,7 +19,7 @@ from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from trainers.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
-_AS_WRITTEN = ("state", "load_state")
+_AS_WRITTEN = ("state", "load_state", "optimizers", "schedulers", "collate", "largest_sample")
 """Methods of a task class that a task has where the class has them, and lacks where it lacks them."""
 _BROADCASTING = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"})
 
@@ -56,6 +56,10 @@ class SpecTask:
         for name in _AS_WRITTEN:
             if hasattr(self._user, name):
                 setattr(self, name, getattr(self._user, name))
+        if hasattr(self._user, "step"):
+            self.step = self._step
+            self.scheduler = None  # type: ignore[method-assign,assignment]
+            self.measures_loss = hasattr(self._user, "loss")
         self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
         self._schedule = schedule_of(job.schedule.name) if job.schedule else None
         self._loss = loss_function(job)
@@ -83,6 +87,10 @@ class SpecTask:
         if self._schedule is None or self._job.schedule is None:
             return None
         return self._schedule(optimizer, **self._job.schedule.arguments)  # type: ignore[no-any-return]
+
+    def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
+        inputs, targets = batch
+        yield from self._user.step(model, (self.prepare(inputs), targets))
 
     def before_step(self, model: nn.Module) -> None:
         """Let the task class have the summed gradients before each update, if it wants them."""

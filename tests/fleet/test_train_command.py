@@ -61,19 +61,21 @@ def test_any_number_of_trainers_has_the_bits_of_stock_ddp(made: Path, name: str)
     assert sum(section.elements for section in result.sections) > 300_000
 
 
-def test_what_a_task_keeps_has_the_bits_of_stock_ddp_after_a_resume(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("task", "tensors"), [("Averaging", 11), ("Adversarial", 1), ("Ragged", 0)])
+def test_what_a_task_does_itself_has_the_bits_of_stock_ddp(tmp_path: Path, task: str, tensors: int) -> None:
     fleet_runs: dict[str, tuple[object, ...]] = {
         "ddp.h5": (STEPS, "--ddp"),
         "half.h5": (3, "--trainers", 2),
         "whole.h5": (STEPS, "--trainers", 1, "--resume", "half.h5"),
     }
     for name, (steps, *more) in fleet_runs.items():
-        ended = fleet_train(tmp_path, "Averaging", name, int(str(steps)), *more)
+        ended = fleet_train(tmp_path, task, name, int(str(steps)), *more)
         assert ended.code == 0, f"{name}: {ended.output}"
     result = compare_checkpoints(read(tmp_path / "whole.h5"), read(tmp_path / "ddp.h5"))
     assert result.is_equal, result.differences[0]
-    assert next(part.tensors for part in result.sections if part.name == "task") == 11
-    assert read(tmp_path / "whole.h5").task_state["more"]["steps"] == STEPS
+    assert next(part.tensors for part in result.sections if part.name == "task") == tensors
+    histories = [read(tmp_path / name).history for name in ("ddp.h5", "whole.h5")]
+    assert histories[0] == histories[1] and len(histories[0]) == 1
 
 
 def test_resumed_job_differs_from_where_it_began(made: Path) -> None:

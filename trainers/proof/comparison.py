@@ -139,6 +139,7 @@ def compare_traces(left: Iterable[TensorHash], right: Iterable[TensorHash]) -> t
 
 def _by_section(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     """Return all that is compared, by section."""
+    parts = checkpoint.parts or {}
     workers = {f"worker {context['rank']}": context for context in checkpoint.workers}
     own = {
         name: {k: v for k, v in context.items() if k not in ("buffers", "random")} for name, context in workers.items()
@@ -146,11 +147,11 @@ def _by_section(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
     return {
         "parameters": dict(checkpoint.parameters),
         "buffers": {name: context["buffers"] for name, context in workers.items()},
-        "optimizer": checkpoint.optimizer,
-        "schedule": checkpoint.schedule or {},
+        "optimizer": {**checkpoint.optimizer, **{name: part["optimizer"] for name, part in parts.items()}},
+        "schedule": {**(checkpoint.schedule or {}), **{name: part["schedule"] for name, part in parts.items()}},
         "random": {name: context["random"] for name, context in workers.items()},
         "progress": {**{name: getattr(checkpoint, name) for name in _PROGRESS}, **own},
-        "layout": checkpoint.layout,
+        "layout": {**checkpoint.layout, **{name: part["layout"] for name, part in parts.items()}},
         "task": {} if checkpoint.task_state is None else {"state": checkpoint.task_state},
     }
 

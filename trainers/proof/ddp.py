@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint
 from trainers.own_state import OwnState
+from trainers.parts import Rule, rules_of
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
@@ -47,13 +48,12 @@ class DdpRank:
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)
-        self.optimizer = tasks.optimizer_of(task, self.model)
-        self.schedule = tasks.scheduler_of(task, self.optimizer)
-        self._parallel = DistributedDataParallel(self.model)
-        self._callable = _Wrapped(self._parallel)
+        self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
         self._sampler: DistributedSampler[Any] = DistributedSampler(self._data.train, ranks, rank, seed=self._seed)
-        self._loader: DataLoader[Any] = DataLoader(self._data.train, self._batch_size, sampler=self._sampler)
+        self._loader: DataLoader[Any] = DataLoader(
+            self._data.train, self._batch_size, sampler=self._sampler, collate_fn=tasks.collate_of(task)
+        )
         self._layout: Layout | None = None
         self._pace = Pace()
         self.steps = self.epoch = self.step_in_epoch = 0
@@ -68,12 +68,8 @@ class DdpRank:
             self._sampler.set_epoch(self.epoch)
             for batch in self._loader:
                 begin = time.perf_counter()
-                with recorder.turn(self._rank) if recorder else nullcontext():
-                    loss, count = self._gradients(batch)
-                self._options.before_update(self._task, self.model)
-                self.optimizer.step()
-                if self.schedule is not None:
-                    self.schedule.step()
+                batch = tasks.move(batch, self._device)
+                loss, count = self._step(batch, recorder), tasks.samples_in(batch)
                 tasks.after_step(self._task, self.model)
                 after_step()
                 self._count(loss, count, time.perf_counter() - begin)
@@ -92,9 +88,25 @@ class DdpRank:
             tree["shared"] = self._shared()
         return tree
 
-    def _gradients(self, batch: Batch) -> tuple[float, int]:
-        """Forward and backward; return the mean loss and the number of samples."""
-        batch = tasks.move(batch, self._device)
+    def _wrap(self) -> Rule:
+        """Build the optimizer and its schedule, then what runs forward and backward."""
+        rule = rules_of(self._task, self.model)[""]
+        self._parallel = DistributedDataParallel(self.model)
+        self._callable = _Wrapped(self._parallel)
+        return rule
+
+    def _step(self, batch: Batch, recorder: Recorder | None) -> float:
+        """Forward, backward and update; return the mean loss."""
+        with recorder.turn(self._rank) if recorder else nullcontext():
+            loss = self._gradients(batch)
+        self._options.before_update(self._task, self.model)
+        self.optimizer.step()
+        if self.schedule is not None:
+            self.schedule.step()
+        return loss
+
+    def _gradients(self, batch: Batch) -> float:
+        """Forward and backward; return the mean loss."""
         self.optimizer.zero_grad()
         losses = []
         parts = self._options.parts(batch)
@@ -107,16 +119,26 @@ class DdpRank:
                 loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         self._learn_layout(order)
-        return torch.stack(losses).sum().item(), tasks.samples_in(batch)
+        return torch.stack(losses).sum().item()
 
     def _ready_order(self) -> AbstractContextManager[list[int]]:
-        return _recorded_order(self._trainable()) if self._layout is None else nullcontext([])
+        return recorded_order(self._trainable()) if self._layout is None else nullcontext([])
 
     def _learn_layout(self, order: Sequence[int]) -> None:
         """After step 0: the buckets that DDP makes from rank 0's order; its own log tells their sizes alone."""
         if self._layout is None:
             used = [parameter.grad is not None for parameter in self._trainable()]
             self._layout = Layout.rebuilt(self._trainable(), order, used)
+
+    def _updates(self) -> dict[str, Any]:
+        """Return the state of the optimizer, its schedule and its buckets, as a checkpoint has them."""
+        if self._layout is None:
+            raise ValueError("there is nothing to save before the first step")
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "schedule": None if self.schedule is None else self.schedule.state_dict(),
+            "layout": self._layout.as_tree(),
+        }
 
     def _trainable(self) -> list[nn.Parameter]:
         return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -160,8 +182,6 @@ class DdpRank:
         return {name: total / count for name, (total, count) in totals.items() if count}
 
     def _shared(self) -> dict[str, Any]:
-        if self._layout is None:
-            raise ValueError("there is nothing to save before the first step")
         return {
             "job": tasks.name_of(self._task),
             "seed": self._seed,
@@ -171,9 +191,7 @@ class DdpRank:
             "step": self.step_in_epoch,
             "steps": self.steps,
             "parameters": on_host(dict(self.model.named_parameters())),
-            "optimizer": on_host(self.optimizer.state_dict()),
-            "schedule": None if self.schedule is None else on_host(self.schedule.state_dict()),
-            "layout": self._layout.as_tree(),
+            **on_host(self._updates()),
             "pins": determinism.pins(self._device),
             "task_state": on_host(OwnState(self._task).now()),
         }
@@ -214,7 +232,7 @@ class _Wrapped(nn.Module):
 
 
 @contextmanager
-def _recorded_order(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
+def recorded_order(parameters: Sequence[nn.Parameter]) -> Iterator[list[int]]:
     """Give a list that fills with the parameters' indices as their gradients become ready."""
     order: list[int] = []
     hooks = [

@@ -27,7 +27,9 @@ from typing import Any
 import torch
 
 from trainers.checkpoint import Checkpoint
+from trainers.parts import is_parted
 from trainers.proof.ddp import DdpRank, assemble
+from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
 from trainers.single_job import EpochDone, News, StepsDone
@@ -207,7 +209,9 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
         world_size=job.ranks,
         timeout=timedelta(seconds=job.timeout),
     )
-    trained = DdpRank(made(), rank, job.ranks, device, lambda news: _append_news(folder / "news", news))
+    task = made()
+    kind = DdpRankOfParts if is_parted(task) else DdpRank
+    trained = kind(task, rank, job.ranks, device, lambda news: _append_news(folder / "news", news))
     if job.traced:
         recorder = Recorder(trained.model, trained.optimizer)
         trace = TraceFile(_file(folder, rank, "trace"))

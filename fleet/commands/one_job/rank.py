@@ -34,6 +34,7 @@ from trainers import (
     write,
 )
 from trainers.messages.torch_backend import TorchTransport
+from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.device_ring import DeviceRing
@@ -60,7 +61,7 @@ _MENDABLE = (
     HorovodMissing,
 )
 #: What can come of a job that was started well; its text says all.
-TOLD = (Diverged, UnevenGradients, PeerFailed, PeerSilent)
+TOLD = (Diverged, UnevenGradients, PhaseError, PeerFailed, PeerSilent)
 _TAG = 2
 
 
@@ -164,6 +165,8 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
     device = _device(options.device, local)
     task = _agreed(group, lambda: _task(options.task))
+    if options.trace is not None and is_parted(task):
+        raise TrainError(f"{options.task} has a step of its own; trace-tensors follows tasks with one optimizer alone")
     compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
     _agreed(group, lambda: determinism.pin(options.threads, options.level, device))
     determinism.check_group(group, [f"rank {rank}" for rank in group.ranks], device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import Ahead, TimedOut
 from preprocess import Itinerary, LaneReader
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
+from trainers.task import move
 
 _GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
 
-RingBatch = tuple[Any, torch.Tensor]
+RingBatch = tuple[Any, Any]
 
 
 class FeedTimeout(TimeoutError):
@@ -51,10 +53,12 @@ class Reading:
     Attributes:
         gather: look at the samples at all; a rehearsal only waits for them, since nobody looks at them.
         in_place: a CPU's batches of inputs may lie in the ring: their taker makes a tensor of its own from them.
+        collate: the task's own, where samples are packed (see `fleet.run.ranks.packed_samples`).
     """
 
     gather: bool = True
     in_place: bool = False
+    collate: Callable[[list[Any]], Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,9 @@ class Feed:
             inputs, targets = self._reader.view(start, stop, step)
             return tensor_in_place(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
         inputs, targets = self._reader.take(np.arange(start, stop, step))
+        if self._reading.collate is not None:
+            batch: RingBatch = move(collated(inputs, self._reading.collate), self._device)
+            return batch
         return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
 
 
@@ -193,4 +200,12 @@ def _tensors_of(item: Item) -> Iterator[torch.Tensor]:
     batches = item.batches if isinstance(item, StepBatches) else [item.batch] if isinstance(item, HeldOutBatch) else []
     for batch in batches:
         if not callable(batch):
-            yield from batch
+            yield from _tensors_in(batch)
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping | tuple | list):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors_in(item)

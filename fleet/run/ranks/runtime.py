@@ -14,7 +14,7 @@ from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
 from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
-from trainers import BatchPlan, Stop
+from trainers import BatchPlan, Stop, Task
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,13 @@ class Runtime:
         job = self.job(name)
         return SpecTask(job, self.spec.data[job.data] if job.data is not None else None)
 
-    def reading(self, name: str, layout: SampleLayout) -> Reading:
-        """How the job's trainers read samples of a layout."""
+    def reading(self, name: str, layout: SampleLayout, task: Task) -> Reading:
+        """How the trainers of a job, whose task that is, read samples of a layout."""
         job = self.job(name)
         prepare = InputPreparation(self.spec.data[job.data].normalise) if job.data is not None else None
-        return Reading(self.rehearsal is None, prepare is not None and prepare.copies(layout))
+        return Reading(
+            self.rehearsal is None, prepare is not None and prepare.copies(layout), getattr(task, "collate", None)
+        )
 
     def stop(self, name: str) -> Stop:
         """When the job is done. A rehearsal's metrics are made up: it goes by epochs alone."""

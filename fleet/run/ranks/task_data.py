@@ -6,9 +6,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
+from fleet.run.ranks.packed_samples import packing_of
+
 
 class TaskData:
-    """The map-style data set of `task.dataset(train)`.
+    """The map-style data set of `task.dataset(train)`; packed, with target 0, where the task collates samples itself.
 
     Args:
         task: module:Name of the task class.
@@ -17,8 +19,9 @@ class TaskData:
     """
 
     def __init__(self, task: str, arguments: Mapping[str, Any], train: bool) -> None:
-        module, _, name = task.partition(":")
-        self._data = getattr(importlib.import_module(module), name)(**arguments).dataset(train)
+        made = _made(task, arguments)
+        self._data = made.dataset(train)
+        self._packing = packing_of(made)
         if self._data is None:
             raise ValueError(f"{task}.dataset(train={train}) gives None")
 
@@ -26,10 +29,15 @@ class TaskData:
         return len(self._data)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self._data[index]  # type: ignore[no-any-return]
+        sample = self._data[index]
+        return sample if self._packing is None else (self._packing.pack(sample, index), 0)
 
 
 def has_held_out(task: str, arguments: Mapping[str, Any]) -> bool:
     """Whether the task brings held-out samples."""
+    return _made(task, arguments).dataset(False) is not None
+
+
+def _made(task: str, arguments: Mapping[str, Any]) -> Any:
     module, _, name = task.partition(":")
-    return getattr(importlib.import_module(module), name)(**arguments).dataset(False) is not None
+    return getattr(importlib.import_module(module), name)(**arguments)

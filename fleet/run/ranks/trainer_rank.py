@@ -206,7 +206,7 @@ class TrainerRank:
                 group = trainer.group
                 compute = self._rehearsed(order, group)
                 share = self._share(order, group, trainer)
-                reading = self._runtime.reading(order.job, order.lane.layout)
+                reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = Feed(reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout)
                 if compute is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -75,6 +76,128 @@ class Averaging(Small):
     def load_state(self, state: dict[str, Any]) -> None:
         assert state["kind"] == "moving"
         self.average, self.steps, self.queue = state["average"], state["more"]["steps"], state["more"]["queue"]
+
+
+class Pair(nn.Module):
+    """A generator with BatchNorm and a critic with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 1))
+        made: list[nn.Module] = [nn.Linear(4, 16), nn.Unflatten(1, (4, 2, 2)), nn.BatchNorm2d(4), nn.Flatten()]
+        self.generator = nn.Sequential(*made, nn.Linear(16, 64))
+
+
+class Adversarial:
+    """A GAN: two optimizers, and a step of its own, every second one of which the generator learns."""
+
+    batch_size = 4
+    seed = 3
+    steps = 0
+
+    def model(self) -> nn.Module:
+        return Pair()
+
+    def optimizers(self, model: Any) -> dict[str, torch.optim.Optimizer]:
+        return {name: torch.optim.Adam(getattr(model, name).parameters(), 1e-3) for name in ("critic", "generator")}
+
+    def schedulers(self, optimizers: Any) -> Any:
+        return {name: torch.optim.lr_scheduler.ExponentialLR(each, 0.97) for name, each in optimizers.items()}
+
+    def dataset(self, train: bool) -> Any:
+        return Plain(SAMPLES) if train else Plain(10)
+
+    def step(self, model: Any, batch: tuple[Tensor, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        real = batch[0].flatten(1)
+        fake = model.generator(torch.randn(len(real), 4))
+        yield "critic", model.critic(fake.detach()).mean() - model.critic(real).mean()
+        if self.steps % 2:
+            yield "generator", -model.critic(fake).mean()
+
+    def after_step(self, model: nn.Module) -> None:
+        self.steps += 1
+
+    def state(self) -> dict[str, int]:
+        return {"steps": self.steps}
+
+    def load_state(self, state: dict[str, int]) -> None:
+        self.steps = state["steps"]
+
+    def metrics(self, model: Any, batch: tuple[Tensor, Tensor]) -> dict[str, tuple[float, float]]:
+        return {"seen as real": (float(model.critic(batch[0].flatten(1)).sum()), float(len(batch[0])))}
+
+
+class Sentences(Dataset[tuple[Tensor, int]]):
+    """Of one to nine words."""
+
+    def __init__(self, count: int) -> None:
+        draw = torch.Generator().manual_seed(count)
+        lengths = torch.randint(1, 10, (count,), generator=draw)
+        self.words = [torch.randint(1, 10, (int(length),), generator=draw) for length in lengths]
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.words[index], int(self.words[index].sum() % 3)
+
+
+class Ragged:
+    """Sentences of any length, padded to the longest of their batch."""
+
+    batch_size = 4
+    seed = 3
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(10, 8, padding_idx=0), nn.Dropout(0.2), Mean(), nn.Linear(8, 3))
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.Adam(model.parameters(), 1e-2)
+
+    def dataset(self, train: bool) -> Sentences:
+        return Sentences(SAMPLES if train else 10)
+
+    def collate(self, samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        words, targets = zip(*samples)
+        return nn.utils.rnn.pad_sequence(list(words), batch_first=True), torch.tensor(targets)
+
+    def largest_sample(self) -> tuple[Tensor, int]:
+        return torch.zeros(9, dtype=torch.int64), 0
+
+
+class Endless(Small):
+    """Makes its batches itself, and does not say how large a sample may be."""
+
+    def collate(self, samples: list[tuple[Tensor, int]]) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+class Halved(Small):
+    """Has a step of its own, and no optimizers."""
+
+    def step(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> Iterator[tuple[str, Tensor]]:
+        raise NotImplementedError
+
+
+class Longer(Ragged):
+    """Has samples that are larger than the largest."""
+
+    def dataset(self, train: bool) -> Sentences:
+        sentences = super().dataset(train)
+        sentences.words[1] = torch.ones(1000, dtype=torch.int64)
+        return sentences
+
+
+class Mean(nn.Module):
+    def forward(self, words: Tensor) -> Tensor:
+        return words.mean(1)
+
+
+class Plain(Noisy):
+    """Without draws."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
 
 
 class Forgetful(Small):

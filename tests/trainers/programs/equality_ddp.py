@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from tests.trainers.support.equality_states import State, state
+from tests.trainers.support.equality_gans import GANS, NOISE, GanTask, judged
+from tests.trainers.support.equality_states import State, merged, state
 from tests.trainers.support.equality_tasks import TASKS, EqualityTask, Remembering
 
 SECONDS = 200.0
@@ -98,11 +99,52 @@ def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
     return states
 
 
+def train_gan(task: GanTask, rank: int, steps: int) -> dict[str, State]:
+    """Two networks, each in a DDP of its own; while the generator learns, the critic is frozen."""
+    seed(task.seed)
+    model = task.model()
+    optimizers = task.optimizers(model)
+    schedule = task.schedulers(optimizers)["generator"]
+    generator, critic = DistributedDataParallel(model.generator), DistributedDataParallel(model.critic)
+    seed(task.seed + 1 + rank)
+    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset(True), seed=task.seed)  # type: ignore[arg-type]
+    loader = DataLoader(task.dataset(True), task.batch_size, sampler=sampler)  # type: ignore[arg-type]
+    states: dict[str, State] = {}
+    epoch = 0
+    while len(states) < steps:
+        sampler.set_epoch(epoch)
+        for images, _ in loader:
+            real = images.flatten(1)
+            fake = generator(torch.randn(len(real), NOISE))
+            optimizers["critic"].zero_grad()
+            (judged(critic(real), 1.0) + judged(critic(fake.detach()), 0.0)).backward()
+            if task.clip_norm is not None:
+                nn.utils.clip_grad_norm_(critic.parameters(), task.clip_norm)
+            optimizers["critic"].step()
+            if len(states) % task.every == task.every - 1:
+                critic.requires_grad_(False)
+                optimizers["generator"].zero_grad()
+                judged(critic(fake), 1.0).backward()
+                if task.clip_norm is not None:
+                    nn.utils.clip_grad_norm_(generator.parameters(), task.clip_norm)
+                optimizers["generator"].step()
+                schedule.step()
+                critic.requires_grad_(True)
+            both = merged([optimizers["critic"].state_dict(), optimizers["generator"].state_dict()])
+            own = {"steps": len(states) + 1}
+            states[str(len(states) + 1)] = state(model.named_parameters(), model.named_buffers(), both, own)
+            if len(states) == steps:
+                break
+        epoch += 1
+    return states
+
+
 def be_rank(rank: int, request: dict[str, Any]) -> None:
     reply = Path(request["reply"])
     store = f"file://{reply}.store"
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=request["ranks"])
-    states = train(TASKS[request["task"]], rank, request["steps"])
+    name, steps = request["task"], request["steps"]
+    states = train_gan(GANS[name], rank, steps) if name in GANS else train(TASKS[name], rank, steps)
     Path(f"{reply}.{rank}").write_text(json.dumps(states))
     dist.barrier()
     dist.destroy_process_group()
@@ -123,7 +165,7 @@ def fork(rank: int, request: dict[str, Any]) -> int:
 
 
 def serve(request: dict[str, Any]) -> str:
-    TASKS[request["task"]].model()  # imports what the ranks need, once
+    {**TASKS, **GANS}[request["task"]].model()  # imports what the ranks need, once
     children = [fork(rank, request) for rank in range(request["ranks"])]
     begin, failed = time.monotonic(), ""
     while children and not failed:

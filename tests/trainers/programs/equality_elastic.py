@@ -27,7 +27,8 @@ from mpi4py import MPI
 from torch.utils.data import default_collate
 
 from tests.trainers.support.equality_broken_rules import broken
-from tests.trainers.support.equality_states import States, state
+from tests.trainers.support.equality_gans import GANS, GanTask
+from tests.trainers.support.equality_states import States, merged, state
 from tests.trainers.support.equality_tasks import TASKS, EqualityTask
 from trainers import Checkpoint, Group, Trainer, file_name, latest_good, prune, write
 from trainers.resize import joining, resize
@@ -45,8 +46,9 @@ def wait(source: int, tag: int) -> Any:
 
 
 def states_of(checkpoint: Checkpoint) -> list[dict[str, str]]:
+    optimizers = merged([update["optimizer"] for update in checkpoint.updates])
     return [
-        state(checkpoint.parameters.items(), worker["buffers"].items(), checkpoint.optimizer, checkpoint.task_state)
+        state(checkpoint.parameters.items(), worker["buffers"].items(), optimizers, checkpoint.task_state)
         for worker in checkpoint.workers
     ]
 
@@ -56,7 +58,7 @@ class History:
 
     def __init__(self, request: dict[str, Any], tag: int) -> None:
         self.request, self.tag = request, tag
-        self.task: EqualityTask = TASKS[request["task"]].fresh()
+        self.task: EqualityTask | GanTask = {**TASKS, **GANS}[request["task"]].fresh()
         self.data = self.task.dataset(True)
         self.segments = request["segments"]
         self.folder = Path(request["folder"])

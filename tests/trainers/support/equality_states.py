@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +40,14 @@ def state(
     digests = {name: digest(torch.as_tensor(value)) for name, value in tensors.items()}
     rates = [float(group["lr"]).hex() for group in optimizer["param_groups"]]
     return {**digests, "learning rates": " ".join(rates), "own state": structure}
+
+
+def merged(optimizers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Return the state_dicts of several optimizers as one; a single one as it is."""
+    if len(optimizers) == 1:
+        return optimizers[0]
+    state = {f"{n} {index}": value for n, each in enumerate(optimizers) for index, value in each["state"].items()}
+    return {"state": state, "param_groups": [group for each in optimizers for group in each["param_groups"]]}
 
 
 def first_difference(got: States, wanted: States) -> str | None:
