@@ -22,7 +22,8 @@ Sums = dict[str, tuple[float, float]]
 
 
 class Task(Protocol):
-    """The required part of a task. Optional, with their defaults:
+    """The required part of a task, beside optimizer(model) -> the optimizer over `model.parameters()`, in whose place a
+    task with several has `optimizers` and `step`. Optional, with their defaults:
 
     loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
@@ -34,16 +35,13 @@ class Task(Protocol):
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
-    step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler: several
-    optimizers (see `trainers.parts`);
+    step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
+    `trainers.parts`);
     state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.own_state`).
     """
 
     def model(self) -> nn.Module:
         """Build the network; the job's seed is set when this is called."""
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Build the optimizer over `model.parameters()`."""
 
     def dataset(self, train: bool) -> Any:
         """Give the map-style data set of (input, target); the held-out one (train False) may be None."""
@@ -101,7 +99,8 @@ def _measures_loss(task: Task) -> bool:
 
 def optimizer_of(task: Task, model: nn.Module) -> torch.optim.Optimizer:
     """Return the task's optimizer. ValueError if it needs several losses a step."""
-    return held(task, task.optimizer(model))
+    written: Any = task
+    return held(task, written.optimizer(model))
 
 
 def held(task: Task, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -68,7 +68,13 @@ def test_tasks_with_a_step_state_and_batches_of_their_own_have_the_bits_of_stock
     ],
 )
 def test_a_task_that_says_half_is_refused(tmp_path: Path, task: str, says: str) -> None:
-    job = {"name": "half", "task": {"name": f"{OWN}:{task}"}, "data": None, "optimizer": None, "metrics": []}
+    job: dict[str, Any] = {
+        "name": "half",
+        "task": {"name": f"{OWN}:{task}"},
+        "data": None,
+        "optimizer": None,
+        "metrics": [],
+    }
     ended = run(write_ensemble(tmp_path, [job]).plain("run", "--trainers", "1"), tmp_path)
     assert ended.code != 0 and says in " ".join(ended.output.split())
     assert task == "Longer" or (ended.code == 2 and "Traceback" not in ended.output)

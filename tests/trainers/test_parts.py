@@ -141,9 +141,9 @@ def test_optimizers_and_schedules_that_one_step_cannot_serve_are_refused() -> No
 
     with pytest.raises(ValueError, match="LBFGS asks for the loss several times a step"):
         train(Searching())
-    plateau = {"schedulers": lambda optimizers: {"one": optim.lr_scheduler.ReduceLROnPlateau(optimizers["one"])}}
+    plateau = optim.lr_scheduler.ReduceLROnPlateau
     with pytest.raises(ValueError, match="ReduceLROnPlateau needs a metric"):
-        train(Task(**plateau))
+        train(Task(schedulers=lambda optimizers: {"one": plateau(optimizers["one"])}))
     with pytest.raises(ValueError, match="gives one for 'both'; choose from one, two"):
         train(Task(schedulers=lambda optimizers: {"both": optim.lr_scheduler.ConstantLR(optimizers["one"])}))
 

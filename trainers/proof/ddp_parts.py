@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import nn
@@ -46,11 +46,12 @@ class DdpRankOfParts(DdpRank):
     def _backward(self, name: str, loss: Any) -> None:
         trained = self._trained[name]
         self._rules[name][0].zero_grad()
-        with nullcontext([]) if name in self._layouts else recorded_order(trained) as order:
+        order: AbstractContextManager[list[int]] = nullcontext([]) if name in self._layouts else recorded_order(trained)
+        with order as ready:
             loss.backward(inputs=[parameter for parameter in trained if parameter.requires_grad])
         if name not in self._layouts:
             used = [parameter.grad is not None for parameter in trained]
-            self._layouts[name] = Layout.rebuilt(trained, order, used)
+            self._layouts[name] = Layout.rebuilt(trained, ready, used)
 
     def _update(self, name: str) -> None:
         optimizer, schedule = self._rules[name]

@@ -165,7 +165,7 @@ def fork(rank: int, request: dict[str, Any]) -> int:
 
 
 def serve(request: dict[str, Any]) -> str:
-    {**TASKS, **GANS}[request["task"]].model()  # imports what the ranks need, once
+    (TASKS.get(request["task"]) or GANS[request["task"]]).model()  # imports what the ranks need, once
     children = [fork(rank, request) for rank in range(request["ranks"])]
     begin, failed = time.monotonic(), ""
     while children and not failed:

@@ -58,7 +58,7 @@ class History:
 
     def __init__(self, request: dict[str, Any], tag: int) -> None:
         self.request, self.tag = request, tag
-        self.task: EqualityTask | GanTask = {**TASKS, **GANS}[request["task"]].fresh()
+        self.task: EqualityTask | GanTask = (TASKS.get(request["task"]) or GANS[request["task"]]).fresh()
         self.data = self.task.dataset(True)
         self.segments = request["segments"]
         self.folder = Path(request["folder"])
