@@ -17,7 +17,7 @@ from torch import Tensor, nn, optim
 
 from trainers import task as tasks
 from trainers.group import Group
-from trainers.task import Task
+from trainers.task import Batch, Task
 
 Phase = tuple[str, Tensor]
 """The name of a part, and the loss whose gradients update it."""
@@ -32,6 +32,13 @@ class PhaseError(RuntimeError):
 def is_parted(task: Task) -> bool:
     """Whether a task has a step of its own, with several optimizers."""
     return callable(getattr(task, "step", None))
+
+
+def phases_of(task: Task, model: nn.Module, batch: Batch) -> Iterator[Phase]:
+    """Return the step that a task has written for a batch."""
+    written: Any = task
+    phases: Iterator[Phase] = written.step(model, batch)
+    return phases
 
 
 def check_parted(task: Task) -> None:

@@ -23,7 +23,7 @@ from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, check_fit
 from trainers.group import Group
 from trainers.own_state import OwnState
-from trainers.parts import Course, Parts, Phase, is_parted, rules_of
+from trainers.parts import Course, Parts, Phase, is_parted, phases_of, rules_of
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.overlap import Reduction
@@ -71,9 +71,7 @@ class ForwardBackward:
 
     def phases(self, trainer: Trainer, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""
-        task: Any = trainer.task
-        written: Iterator[Phase] = task.step(trainer.model, batch)
-        return written
+        return phases_of(trainer.task, trainer.model, batch)
 
 
 class Trainer:
