@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.conftest import HEALTHY, beside, going_wrong
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.ensembles import Ensemble, RunFolder, mlp, pictures
 from tests.run.support.processes import run
 
 SAYS = {
@@ -94,3 +94,29 @@ def test_a_fault_costs_its_network_alone(
         assert found["status"] == "done"
     else:
         assert found["status"] == "failed" and SAYS[fault] in found["error"], found
+
+
+CRASHES_ON_RANKS = """
+import ctypes, os
+from trainers.zoo import MLP as Net
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    ctypes.string_at(0)
+"""
+
+
+@pytest.mark.slow
+def test_code_that_ends_rank_0_as_it_checks_the_spec_is_told_with_its_stack(tmp_path: Path, started_cold: None) -> None:
+    (tmp_path / "crashing.py").write_text(CRASHES_ON_RANKS)
+    ensemble = beside(tmp_path, {"name": "crashing", "model": {"name": "crashing:Net", "arguments": {"widths": [4]}}})
+    ended = run(ensemble.plain("run"), ensemble.folder)
+    assert ended.code == 1, ended.output
+    assert f'"{tmp_path}/crashing.py", line 5' in ended.output and "ended while it checked the spec" in ended.output
+    assert "started again" not in ended.output
+
+
+def test_a_data_set_without_samples_is_named_before_anything_trains(tmp_path: Path) -> None:
+    (tmp_path / "nothing.py").write_text("class Nothing(list):\n    pass\n")
+    data = {"pictures": pictures(), "nothing": {"train": {"source": "nothing:Nothing"}}}
+    ensemble = beside(tmp_path, {**mlp("idle"), "data": "nothing"}, data=data)
+    ended = run(ensemble.plain("run"), ensemble.folder)
+    assert ended.code == 2 and "nothing" in ended.output and "Traceback" not in ended.output, ended.output

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # What launchers set for each rank: Open MPI and jsrun, PMIx, MPICH and srun's PMI-2, PALS, Flux.
@@ -22,6 +23,7 @@ BEGUN = "begun"  # left there by each rank as the first thing it does
 UP = "up-"  # and its number, left there by each rank once MPI has started
 ABORTED = "aborted"  # and a code, left there by a rank that ends all others
 HELD = "held"  # left there by rank 0 where another run keeps the run directory: no other start helps
+CHECKING = "checking"  # there while rank 0 checks the spec, and so imports and tries what that names
 CODE_FILE = "FLEET_CODE_FILE"  # where a batch script wants the exit code, as launchers hide and change it
 TERMINAL = "FLEET_TERMINAL"
 
@@ -88,6 +90,19 @@ def leave(name: str, value: int, environment: Mapping[str, str] = os.environ) ->
             temporary = folder / f".{name}"
             temporary.write_text(str(value))
             temporary.rename(temporary.with_name(name))
+
+
+@contextmanager
+def checking(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """On rank 0: say that the spec is being checked; if code that it names ends the process, Python's stack is told."""
+    leave(CHECKING, os.getpid(), environment)
+    faulthandler.enable(all_threads=False)
+    try:
+        yield
+    finally:
+        faulthandler.disable()
+        for folder in launch_folder(environment):
+            (folder / CHECKING).unlink(missing_ok=True)
 
 
 def leave_first(name: str, value: int, environment: Mapping[str, str] = os.environ) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
-from fleet.machine.launch.launched import ABORTED, BEGUN, FOLDER, HELD, TERMINAL
+from fleet.machine.launch.launched import ABORTED, BEGUN, CHECKING, FOLDER, HELD, TERMINAL
 from fleet.machine.launch.leftovers import write_note
 from fleet.machine.launch.rank_watch import RankWatch
 from fleet.machine.signals import STOPPING
@@ -30,6 +30,10 @@ _END_SECONDS = 30.0  # of MPI, after a run's last word
 ATTEMPTS = 3  # launchers fail to start now and then: an interface that vanishes while they look at the network
 # Variables that name interfaces, and those that cannot stand beside them.
 _INTERFACES = {"PMIX_MCA_ptl_base_if_include": (), "OMPI_MCA_btl_tcp_if_include": ("OMPI_MCA_btl_tcp_if_exclude",)}
+_CRASHED = (
+    "rank 0 ended while it checked the spec: code that the spec names has ended the process, and its stack stands "
+    "above. Mend it, or leave that network out"
+)
 OWN_CODES = (FAILED, BAD_INPUT, LOST)  # of ends that were told already, or by Python; others are MPI's and signals'
 
 
@@ -190,6 +194,9 @@ class LocalLaunch:
                     ranks.end()  # a launcher that lets ranks survive each other lets them survive itself
                 note.remove()
             self._held = (folder / HELD).exists()
+            if (folder / CHECKING).exists() and not self._signals:
+                tell(_CRASHED)
+                return FAILED
             for last_word in ("code", ABORTED):
                 if (folder / last_word).exists():
                     return int((folder / last_word).read_text())

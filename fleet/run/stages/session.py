@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
+from fleet.machine.launch.launched import checking
 from fleet.run.console import show_result
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import kept
@@ -30,7 +31,8 @@ class Session:
 
     def run(self) -> int:
         """Check, begin or go on, measure, train, report; returns the exit code."""
-        ready = make_ready(self.rank)
+        with checking():
+            ready = make_ready(self.rank)
         with kept(ready.directory, self.wire), output_to(ready.directory, len(self.rank.runtime.spec.jobs)) as output:
             opened = open_run(ready, self.wire, output)
             try:
