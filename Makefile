@@ -56,7 +56,7 @@ test-all: venv  ## every test
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	$(PYTEST) tests/trainers/equality
 
-faults: venv  ## networks that go wrong in every way and phase, beside healthy ones (half an hour)
+faults: venv  ## networks, system calls and power that fail in every way and moment (two hours)
 	$(PYTEST) tests/faults
 
 chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)

@@ -202,14 +202,19 @@ def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointE
 
 
 def prune(folder: Path | str, keep: int) -> list[Path]:
-    """Remove all but a job's newest `keep` checkpoints, and what killed writers left; return what went."""
+    """Remove all but a job's newest `keep` checkpoints, and what killed writers left; return what went.
+
+    What cannot be removed stays until the next time: the new checkpoint is there.
+    """
     if keep < 1:
         raise ValueError(f"keep is {keep}, at least 1 checkpoint must stay")
     folder = Path(folder)
-    old = [*_checkpoints(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]
-    for path in old:
-        path.unlink()
-    return old
+    gone = []
+    for path in [*_checkpoints(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]:
+        with suppress(OSError):
+            path.unlink()
+            gone.append(path)
+    return gone
 
 
 def _checkpoints(folder: Path) -> list[Path]:

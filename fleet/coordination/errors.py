@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fleet.machine.launch.exit_codes import FAILED, LOST
 
 
@@ -27,3 +30,22 @@ class SilentGroupError(RunError):
     def __init__(self, text: str, *jobs: str) -> None:
         super().__init__(text)
         self.jobs = jobs
+
+
+class StorageError(RunError):
+    """A file of the run cannot be written or read, on which the run depends."""
+
+
+@contextmanager
+def storage() -> Iterator[None]:
+    """Tell of the system's errors in people's words.
+
+    Raises:
+        StorageError: it names the file and what the system says of it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:  # a time-out of our own
+            raise
+        raise StorageError(f"{error.filename or 'a file of the run'}: {error.strerror}") from error

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fleet.run_directory.whole_files import write_whole
+from fleet.run_directory.whole_files import naming, write_whole
 
 KEY = ("job", "epoch")
 FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")
@@ -25,6 +25,7 @@ class MetricsFile:
         self._path = path
         self._rows: dict[tuple[str, str], dict[str, str]] = {}
         self._metrics: list[str] = []
+        self._stale = False  # the file is not as it should be
         self._read()
 
     def put(self, row: Mapping[str, str], metrics: Mapping[str, str]) -> None:
@@ -33,14 +34,16 @@ class MetricsFile:
         added = [name for name in named if name not in self._metrics]
         whole = {**row, **named}
         key = (row["job"], row["epoch"])
-        anew = bool(added) or key in self._rows or not self._path.exists()
+        anew = bool(added) or self._stale or key in self._rows or not self._path.exists()
         self._metrics += added
         self._rows.pop(key, None)
         self._rows[key] = whole
+        self._stale = True
         if anew:
             write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))
         else:
             self._append(whole)
+        self._stale = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -51,7 +54,7 @@ class MetricsFile:
         return f"metrics.{metric}" if metric in (*FIRST, *LAST) else metric
 
     def _append(self, row: Mapping[str, str]) -> None:
-        with open(self._path, "a", encoding="utf-8", newline="") as file:
+        with naming(self._path), open(self._path, "a", encoding="utf-8", newline="") as file:
             file.write(self._text([row]))
 
     def _text(self, rows: Iterable[Mapping[str, str]]) -> str:

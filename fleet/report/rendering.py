@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from importlib.resources import files
 from statistics import fmean, pstdev
 from typing import Any
@@ -14,6 +15,7 @@ from fleet.report import wording
 from fleet.run_directory.strict_json import strict_json
 
 
+@cache
 def page_environment() -> Environment:
     """Templates of this package; texts are escaped, and an unknown name is an error."""
     made = Environment(

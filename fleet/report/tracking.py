@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from fleet.report.event_file import EventFile
 from fleet.report.metrics_file import MetricsFile
 
 _LEAVING = ("stopped", "done", "failed")
@@ -17,14 +19,15 @@ class Tracking:
     """Takes journal events and writes run_dir/metrics.csv and run_dir/tensorboard/<job>/.
 
     Going on with a run adds no row twice: the later (job, epoch) replaces the earlier, in TensorBoard by its purge
-    step. Without the tensorboard package only metrics.csv is written, and a warning says so.
+    step. Without the tensorboard package only metrics.csv is written, and a warning says so. A file that cannot be
+    written ends no run: a warning says so, and the next epoch tries again.
     """
 
     def __init__(self, run_dir: Path, tensorboard: bool = True) -> None:
         self._run_dir = Path(run_dir)
         self._file = MetricsFile(self._run_dir / "metrics.csv")
         self._tensorboard = tensorboard
-        self._writers: dict[str, Any] = {}
+        self._writers: dict[str, EventFile] = {}
         self._steps: dict[str, int] = {}
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -33,15 +36,28 @@ class Tracking:
         if kind == "started":
             self._steps[job] = int(event.get("step") or 0)
         elif kind == "epoch":
-            self._row(event, job)
-            self._scalars(event, job)
-        elif kind in _LEAVING and job in self._writers:
-            self._writers.pop(job).close()
+            for write in (self._row, self._scalars):
+                try:
+                    write(event, job)
+                except OSError as error:
+                    self._warn(error, job)
+        elif kind in _LEAVING:
+            self._leave(job)
 
     def close(self) -> None:
         """Close the TensorBoard files; a second call does nothing."""
-        while self._writers:
-            self._writers.popitem()[1].close()
+        for job in list(self._writers):
+            self._leave(job)
+
+    def _leave(self, job: str) -> None:
+        if job in self._writers:
+            with suppress(OSError):  # each epoch's values were written at once
+                self._writers.pop(job).close()
+
+    def _warn(self, error: OSError, job: str) -> None:
+        self._leave(job)
+        what = f"{error.filename or 'metrics for other tools'} cannot be written: {error.strerror}"
+        warnings.warn(f"{what}; the journal has the metrics, and the run goes on", stacklevel=2)
 
     def _row(self, event: Mapping[str, Any], job: str) -> None:
         row = {key: str(event.get(key, "")) for key in ("epoch", "step", "rate")}
@@ -57,22 +73,18 @@ class Tracking:
             "rate": event.get("rate"),
             "learning_rate": event.get("learning_rate"),
         }
-        for name, value in values.items():
-            if value is not None:
-                writer.add_scalar(name, float(value), int(event.get("step") or 0), walltime=event.get("unix"))
-        writer.flush()
+        step, unix = int(event.get("step") or 0), float(event.get("unix") or 0.0)
+        writer.put({name: float(value) for name, value in values.items() if value is not None}, step, unix)
 
-    def _writer(self, job: str) -> Any:
+    def _writer(self, job: str) -> EventFile | None:
         if self._tensorboard and job not in self._writers:
+            directory = self._run_dir / "tensorboard" / folder_of(job)
             try:
-                from torch.utils.tensorboard import SummaryWriter  # seconds to import, and only epochs need it
+                # What an earlier session wrote past the step from which this one goes on is trained again: hide it.
+                self._writers[job] = EventFile(directory, self._steps.get(job, 0) + 1)
             except ImportError:
                 self._tensorboard = False
                 warnings.warn("no TensorBoard files are written: pip install tensorboard", stacklevel=2)
-                return None
-            directory = self._run_dir / "tensorboard" / folder_of(job)
-            # What an earlier session wrote past the step from which this one goes on is trained again: hide it.
-            self._writers[job] = SummaryWriter(str(directory), purge_step=self._steps.get(job, 0) + 1)
         return self._writers.get(job)
 
 

@@ -32,4 +32,8 @@ def show_result(path: Path, skipped: int) -> None:
     if skipped:
         were = "sample was" if skipped == 1 else "samples were"
         console.print(f"{skipped:,} {were} skipped as corrupt; report and journal name them", soft_wrap=True)
-    console.print(f"report: {write_report(path)}", soft_wrap=True)
+    try:
+        console.print(f"report: {write_report(path)}", soft_wrap=True)
+    except OSError as error:  # it tells of the run and is no part of it
+        what = f"{error.filename} cannot be written: {error.strerror}"
+        console.print(f"{what}; `fleet report {path}` makes it", soft_wrap=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fleet.coordination.errors import RunError, SilentGroupError
+from fleet.coordination.errors import RunError, SilentGroupError, storage
 from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
@@ -35,7 +35,7 @@ def coordinate(rank: Rank) -> int:
     code: int = FAILED
     wire = Wire(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
-        with _pulse(rank):
+        with _pulse(rank), storage():
             code = Session(rank, wire).run()
     except DirectoryHeldError as error:
         tell(str(error))

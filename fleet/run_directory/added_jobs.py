@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,14 @@ class AddedJobs:
         self._write("offered", job)
 
     def offers(self) -> dict[str, JobMapping | None]:
-        """Jobs that nobody has looked at yet, by name; None where the file holds none."""
-        return {path.stem: _read(path) for path in self._paths("offered")}
+        """Jobs that nobody has looked at yet, by name; None where the file holds none. One whose file cannot be read
+        now is left for the next time.
+        """
+        found = {}
+        for path in self._paths("offered"):
+            with suppress(OSError):
+                found[path.stem] = _read(path)
+        return found
 
     def take(self, job: JobMapping) -> None:
         """Make a job that was offered part of the run."""
@@ -77,7 +84,11 @@ class AddedJobs:
         return any(other is not None and {**other, "arrival": job["arrival"]} == dict(job) for other in known)
 
     def taken(self) -> list[JobMapping]:
-        """Jobs that are part of the run, in the order in which they came."""
+        """Jobs that are part of the run, in the order in which they came.
+
+        Raises:
+            OSError: one cannot be read, and the run is not whole without it.
+        """
         jobs = [job for path in self._paths("taken") if (job := _read(path)) is not None]
         return sorted(jobs, key=lambda job: (job["arrival"], job["name"]))
 
@@ -120,6 +131,6 @@ class AddedJobs:
 def _read(path: Path) -> JobMapping | None:
     try:
         job = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (IsADirectoryError, PermissionError, ValueError):
         return None
     return job if isinstance(job, dict) and job.get("name") == path.stem else None

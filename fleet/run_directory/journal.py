@@ -8,10 +8,11 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from fleet.run_directory.whole_files import sync_folder
+from fleet.run_directory.whole_files import naming, sync_folder
 
 JournalLine = Mapping[str, Any]
 
@@ -110,10 +111,11 @@ class Journal:
         record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
         if self._file is not None:
             line = json.dumps(record, separators=(",", ":"), default=_plain).encode()
-            self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
-            self._file.flush()
-            if event in DURABLE:
-                os.fsync(self._file.fileno())
+            with naming(Path(self._file.name)):
+                self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
+                self._file.flush()
+                if event in DURABLE:
+                    os.fsync(self._file.fileno())
         for listener in self._listeners:
             listener(record)
         return record
@@ -126,7 +128,8 @@ class Journal:
     def close(self) -> None:
         """Close the file; the journal can be written no more."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of a line that could not be written: `write` has told
+                self._file.close()
 
 
 def _open_after_torn_line(path: Path) -> BinaryIO:

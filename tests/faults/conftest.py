@@ -1,17 +1,20 @@
-"""What healthy networks compute with nobody beside them."""
+"""What healthy networks compute with nobody beside them, and the shim that lets system calls fail."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.support import faulty
+from tests.faults.support import faulty, shim
+from tests.faults.support.small_runs import JOBS, OneRankRuns
+from tests.run.support.bits import final_states
 from tests.run.support.ensembles import Ensemble, Job, RunFolder, cnn, mlp, write_ensemble
 from tests.run.support.processes import run
-from tests.warm.starting import nursery, started_cold
+from tests.warm.starting import nursery, started_cold, warmed
 
 __all__ = ["nursery", "started_cold"]
 
@@ -42,3 +45,41 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     ended = run(ensemble.plain("run"), ensemble.folder)
     assert ended.code == 0, ended.output
     return ensemble.left("run")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    """Two networks on one device: of three epochs, of which two stay, and of one; they are measured first."""
+    jobs = [mlp(stop={"epochs": 3}), cnn(stop={"epochs": 1})]
+    resources = {"trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 20}
+    return write_ensemble(tmp_path_factory.mktemp("tiny"), jobs, measured=False, resources=resources)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tiny: Ensemble) -> Mapping[str, Path]:
+    """The last checkpoints of a run of it."""
+    ended = run(tiny.plain("undisturbed"), tiny.folder)
+    assert ended.code == 0, ended.output
+    return final_states(tiny.left("undisturbed"), JOBS)
+
+
+@pytest.fixture(scope="session")
+def shimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """What a process needs to run with the shim, which sleeps until it is told more."""
+    library = shim.build(tmp_path_factory.mktemp("shim"))
+    if library is None:
+        pytest.skip("the shim that lets system calls fail needs a C compiler: install cc")
+    with warmed(LD_PRELOAD=str(library)) as given:
+        yield given
+
+
+@pytest.fixture(scope="session")
+def struck(tiny: Ensemble, shimmed: dict[str, str]) -> OneRankRuns:
+    """Starts of it with the shim."""
+    return OneRankRuns(tiny, shimmed)
+
+
+@pytest.fixture(scope="session")
+def plain(tiny: Ensemble) -> OneRankRuns:
+    """Starts of it without."""
+    return OneRankRuns(tiny, {})

@@ -32,6 +32,8 @@ IMPORTED = (
     "torch", "torch._dynamo", "torch.distributed", "torch.nn.parallel", "numpy", "h5py", "mpi4py", "scipy.optimize",
     "cv2", "simplejpeg", "PIL.Image", "yaml", "tensorboard.summary.writer.event_file_writer", "fleet.commands.cli",
     "fleet.run.main", "fleet.commands.one_job.rank", "fleet.report.history", "trainers.proof.ddp", "trainers.zoo",
+    "fleet.report.page", "fleet.report.result_table", "fleet.spec.job_checks", "fleet.spec.data_checks",
+    "fleet.spec.calls", "rich._emoji_codes", "encodings.utf_8_sig",
 )  # fmt: skip
 
 
@@ -207,6 +209,7 @@ def main() -> None:
     around = surroundings()  # libraries set variables when they are imported
     for name in IMPORTED:
         importlib.import_module(name)
+    importlib.import_module("tests.warm.first_uses").use_all()
     gc.collect()
     gc.freeze()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the nursery's other threads"

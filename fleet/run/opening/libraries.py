@@ -26,7 +26,7 @@ def warm_up(place: Place) -> None:
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=place.device_name))], 0.1)  # imports torch's compiler
     elif place.rank == COORDINATOR:
         with suppress(ImportError):
-            importlib.import_module("torch.utils.tensorboard")
+            importlib.import_module("tensorboard.summary.writer.record_writer")
 
 
 def load_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from fleet.coordination.errors import storage
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.options import RunOptions
 from fleet.run_directory.added_jobs import AddedJobs
@@ -18,11 +19,13 @@ def whole_spec(options: RunOptions) -> dict[str, Any]:
 
     Raises:
         SpecError, BadInput: the text names the mistakes.
+        StorageError: the run directory cannot be read.
     """
     spec = load(options.spec, options.overrides)
     directory = RunDirectory(options.directory(spec))
     values, own = spec.to_mapping(), {job.name for job in spec.jobs}
-    added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
+    with storage():
+        added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))
     for job in added:
         if job["name"] in own:
             raise BadInput(

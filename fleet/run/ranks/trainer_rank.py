@@ -12,7 +12,7 @@ from functools import partial
 
 import torch
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import RunError, StorageError
 from fleet.coordination.lost_ranks import survives_losses
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
@@ -273,6 +273,10 @@ class TrainerRank:
         saved, rejected = latest_good(self._rank.directory.checkpoints(order.job)) if group.is_master else (None, [])
         if group.agree(int(saved is not None)):
             trainer.restore(saved)
+        if (trainer.epoch, trainer.step_in_epoch) != (order.epoch, order.step):
+            folder, place = self._rank.directory.checkpoints(order.job), f"epoch {order.epoch}, step {order.step}"
+            why = "; ".join(map(str, rejected)) or "another one cannot"
+            raise StorageError(f"{folder}: rank 0 read {place} there, and this rank cannot: {why}; start the run again")
         return rejected
 
     def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
@@ -39,7 +40,7 @@ class Running(Outside):
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
         opened = self._opened
-        opened.save()
+        self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
 
@@ -59,7 +60,8 @@ class Running(Outside):
         self._opened.books.batches.set(job, batch)
 
     def save(self) -> None:
-        self._save()
+        with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
+            self._save()
 
     def stands(self, job: str) -> Standing:
         return stands(self._opened.rank, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
@@ -42,7 +43,8 @@ class Session:
                 if self.rank.options.profile is None:
                     start(rated).train()
             except Exception:
-                opened.save()
+                with suppress(OSError):  # what went wrong first is told
+                    opened.save()
                 raise
             return _end(opened)
 

@@ -1,0 +1,101 @@
+"""A whole run in one process: `one_rank.py SPEC OUT`. Rank 0's part and the trainer's part are threads of it.
+
+All that a run writes, reads and says is the real thing, and so are its exit codes; only the messages stay at home. It
+needs no launcher, so that thousands of starts can be tried.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from fleet.coordination.protocol import MakeRing
+from fleet.machine.cluster_map import ClusterMap, pretended
+from fleet.machine.signals import StopFlag
+from fleet.profiling import rating
+from fleet.run.coordinator_rank import coordinate
+from fleet.run.ending import THREAD_END_SECONDS, ends_all, exit_code
+from fleet.run.opening.agreement import agree
+from fleet.run.opening.opened_data import open_data
+from fleet.run.opening.whole_spec import whole_spec
+from fleet.run.ranks.guarded_thread import GuardedThread
+from fleet.run.ranks.options import RunOptions
+from fleet.run.ranks.rank import Rank, Ties
+from fleet.run.ranks.runtime import Runtime, facts_of
+from fleet.run.ranks.stack_board import Board
+from fleet.run.ranks.trainer_rank import TrainerRank
+from fleet.spec import EnsembleSpec, importable
+from preprocess import Ring
+from preprocess.making import dataset
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+
+class OneRank(Rank):
+    """The rank that plays all parts: they share its ring."""
+
+    _ring: Ring | None = None
+    _making = threading.Lock()
+
+    def make_ring(self, order: MakeRing) -> Ring:
+        with self._making:
+            self._ring = self._ring or super().make_ring(order)
+            return self._ring
+
+
+class OnePlace(ClusterMap):
+    """A preprocessor and a trainer, both rank 0."""
+
+    @classmethod
+    def make(cls) -> OnePlace:
+        return cls(tuple(replace(place, rank=0) for place in pretended((1,), 1, "cpu", "here").places))
+
+    def ranks_of(self, node: int) -> tuple[int, ...]:
+        return (0,)
+
+
+def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
+    """As `fleet.run.main` does it on each rank."""
+    folder = options.spec.parent
+    spec = agree(world, lambda: whole_spec(options), lambda values: EnsembleSpec.from_mapping(values, folder=folder))
+    with importable([folder, Path.cwd()]):
+        cluster = OnePlace.make()
+        datasets = open_data(world, cluster, spec)
+        runtime = Runtime(spec, facts_of(datasets), None, spec.resources.timeout)
+        torch.set_num_threads(spec.resources.threads)
+        ties = Ties(world, world, world.Dup(), Board.alone())
+        rank = OneRank(options, ties, cluster, runtime, StopFlag(), datasets)
+        trainer = TrainerRank(rank, torch.device("cpu"))
+        training = GuardedThread(partial(exit_code, world, trainer.run), "trainer")
+        with ends_all(world):
+            code = coordinate(rank)
+        for thread in (training, *rank.threads):
+            thread.join(THREAD_END_SECONDS)
+        rank.flush()
+        return code
+
+
+def keep_generators_apart() -> None:
+    """Let the preprocessor not seed the generators of the process, from which the trainer draws."""
+    vars(dataset)["seed_global_generators"] = lambda generator: generator.integers(2**32)
+
+
+def main(spec: str, out: str) -> None:
+    """Run it, and end with its code."""
+    from mpi4py import MPI
+
+    keep_generators_apart()
+    rating.THROUGHPUT_SECONDS = 0.01  # one preprocessor is enough
+    options = RunOptions(Path(spec), out=Path(out))
+    sys.exit(exit_code(MPI.COMM_WORLD, partial(take_part, options, MPI.COMM_WORLD)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
