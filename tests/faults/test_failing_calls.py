@@ -13,7 +13,7 @@ from tests.faults.support.small_runs import RealRuns, Start, goes_on, quick_disk
 from tests.faults.support.trials import Trial, report
 from tests.run.support.ensembles import Ensemble
 
-SHORT, REAL = 6, 20  # points of `make test`; of real ranks, each
+SHORT, REAL, PARTS = 6, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
 NAMED = [  # a call, the run's code, and what it says
     (Point(5, "ENOSPC", only="write journal.jsonl"), 1, "journal.jsonl: No space left on device\nfleet: mend that"),
     (Point(2, "EIO", only="fsync journal.jsonl"), 1, "journal.jsonl: Input/output error\nfleet: mend that"),
@@ -60,7 +60,11 @@ def test_drawn_calls_fail(trial: Trial) -> None:
     tried(trial, drawn(SHORT, trial.count(), 3))
 
 
-@pytest.mark.parametrize(("point", "code", "says"), NAMED, ids=str)
+@pytest.mark.parametrize(
+    ("point", "code", "says"),
+    [*NAMED[:1], *(pytest.param(*each, marks=pytest.mark.slow) for each in NAMED[1:])],
+    ids=str,
+)
 def test_a_file_that_cannot_be_written_is_told_or_done_without(
     point: Point, code: int, says: str, trial: Trial
 ) -> None:
@@ -83,10 +87,11 @@ def test_a_checkpoint_that_rank_0_alone_could_read_is_not_done_without(
 
 @pytest.mark.slow
 @pytest.mark.timeout(SWEEP_SECONDS)
-def test_each_call_fails(trial: Trial) -> None:
-    points = [each for number in range(1, trial.count() + 1) for each in of_call(number)]
-    assert len(points) >= 2000
-    tried(trial, points)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_call_fails(part: int, trial: Trial) -> None:
+    calls = trial.count()
+    assert 4 * calls >= 2000
+    tried(trial, [each for number in range(1 + part, calls + 1, PARTS) for each in of_call(number)])
 
 
 @pytest.mark.slow
