@@ -79,12 +79,10 @@ def _disturbed(name: str, kind: Kind, folder: Path, wanted: int, seconds: float)
             run = Run(spec, scene)
             moments = kind.moments[index % len(kind.moments)][:left]
             run.played(moments, random.Random(f"chaos/{name}/{index}"), seconds)
-            found.append(
-                _left(name, run, folder / "calm", TOLD_CODES if scene.ends_the_run or kind.timeout else GOOD_CODES)
-            )
-        _say(
-            f"{name}, run {index}: codes {run.codes}, {', '.join(run.struck) or 'not hit'}; lost {run.lost or 'nothing'}"
-        )
+            good = TOLD_CODES if scene.ends_the_run or kind.timeout else GOOD_CODES
+            found.append(_left(name, run, folder / "calm", good))
+        struck, lost = ", ".join(run.struck) or "not hit", found[-1].lost or "nothing"
+        _say(f"{name}, run {index}: codes {run.codes}, {struck}; lost {lost}")
     return found
 
 

@@ -51,7 +51,8 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int code = real(clock, now);
-    if (code == 0 && seconds && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += (time_t)*seconds;
+    int is_wall = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
+    if (code == 0 && seconds && is_wall) now->tv_sec += (time_t)*seconds;
     return code;
 }
 int gettimeofday(struct timeval *restrict now, void *restrict zone) {

@@ -202,7 +202,7 @@ def _decoded(tree: Any) -> Checkpoint:
 
 def _check_contents(saved: Checkpoint) -> None:
     """Raise ValueError, or another error of Python's, unless what the fields hold can be that."""
-    counts = [getattr(saved, name) for name in "seed virtual_workers batch_size epoch step steps".split()]
+    counts = [getattr(saved, name) for name in ["seed", "virtual_workers", "batch_size", "epoch", "step", "steps"]]
     buckets, used, ranks = saved.layout["buckets"], saved.layout["used"], range(saved.virtual_workers)
     laid_out = [index for bucket in buckets for index in bucket]
     holds = {

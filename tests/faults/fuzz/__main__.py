@@ -1,4 +1,4 @@
-"""`python -m tests.faults.fuzz [TARGET ...] [--seconds S] [--examples N] [--json FILE]`: every reader, in other processes.
+"""`python -m tests.faults.fuzz [TARGET ...] [--seconds S] [--examples N] [--json FILE]`: each reader, elsewhere.
 
 Where Atheris is installed (`pip install fleet-hpc[fuzz]`), what an example reaches in the code guides the next ones;
 else Hypothesis draws them, towards those with the longest outcome.

@@ -1,4 +1,4 @@
-"""Values of given types, odd ones above all: NaN, infinities, halves of surrogate pairs, NumPy scalars, huge integers."""
+"""Values of given types, odd ones above all: NaN, infinities, half surrogate pairs, NumPy scalars, huge integers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is read, nothing but its reader's own errors comes out, in bounded time and memory; a slice of the fuzzing."""
+"""Whatever is read, nothing but its reader's own errors comes out, in bounded time and memory: a slice of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.faults.fuzz.attempts import Attempts
-from tests.faults.fuzz.found import FOUND
+from tests.faults.fuzz.found import CHANGED, FOUND
 from tests.faults.fuzz.targets import all_targets, target_named
 from tests.run.support.processes import run
 
@@ -32,6 +32,16 @@ def test_what_is_not_touched_is_taken(name: str, tmp_path: Path) -> None:
 def test_what_once_escaped(name: str, content: bytes, tmp_path: Path) -> None:
     attempts = Attempts(target_named(name), tmp_path)
     attempts.one(content)
+    assert not attempts.tally.escapes
+
+
+@pytest.mark.parametrize(("name", "number", "old", "new"), CHANGED)
+def test_what_escaped_once_it_was_changed(name: str, number: int, old: bytes, new: bytes, tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    content = target_named(name).corpus(tmp_path / "corpus")[number]
+    assert old in content
+    attempts = Attempts(target_named(name), tmp_path / "attempts")
+    attempts.one(content.replace(old, new))
     assert not attempts.tally.escapes
 
 
