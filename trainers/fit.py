@@ -14,7 +14,6 @@ from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.repeatable.determinism import PinsDiffer
 from trainers.update import Update
 
-
 _MEND = "go on with the job as it was, or start this one anew"
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 

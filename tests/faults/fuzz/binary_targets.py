@@ -154,10 +154,13 @@ def _write_index(path: Path, said: dict[str, Any]) -> None:
         for name, value in {**index, **samples}.items():
             split[name] = value
         split.attrs.update(said["attributes"])
-        attributes = {
-            name: value.tolist() if hasattr(value, "tolist") else value for name, value in split.attrs.items()
-        }
+        attributes = {name: plain(value) for name, value in split.attrs.items()}
         split.attrs["digest"] = index_digest("train", {name: split[name][()] for name in index}, None, attributes)
+
+
+def plain(value: Any) -> Any:
+    """As JSON has it."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _samples(kind: str, path: Path, **arguments: Any) -> Any:

@@ -51,8 +51,9 @@ def _resealed(line: bytes) -> bytes:
 
 def _journals(folder: Path) -> Iterator[bytes]:
     """Journals of old runs, and of made ones, each event at least once."""
-    for path in sorted(OLD_RUNS.glob("*/stopped/journal.jsonl")):
-        yield b"\n".join(_first_of_each(path.read_bytes().split(b"\n")))
+    for name in ("checksums", "unsealed"):
+        lines = (OLD_RUNS / name / "stopped" / "journal.jsonl").read_bytes().split(b"\n")
+        yield b"\n".join(_first_of_each(lines))
     journal = Journal(folder / "made.jsonl")
     for event in SimulatedRun(jobs=2, epochs=2, failing=(1,)).run():
         journal.write(
@@ -67,17 +68,17 @@ def _journals(folder: Path) -> Iterator[bytes]:
     yield (folder / "made.jsonl").read_bytes()
 
 
-def _first_of_each(lines: Sequence[bytes]) -> list[bytes]:
+def _first_of_each(lines: Sequence[bytes], count: int = 2) -> list[bytes]:
     kinds: dict[str, list[bytes]] = {}
     for line in filter(None, lines):
         kinds.setdefault(json.loads(line)["event"], []).append(line)
-    return [line for same in kinds.values() for line in same[:2]]
+    return [line for same in kinds.values() for line in same[:count]]
 
 
 def corpus(folder: Path) -> Sequence[bytes]:
     """Whole journals, and single lines of them."""
-    whole = list(_journals(folder))
-    return [*whole, *dict.fromkeys(line for content in whole for line in _first_of_each(content.split(b"\n")))]
+    *old, made = _journals(folder)
+    return [*old, made, *_first_of_each(made.split(b"\n"), 1)]
 
 
 def _put(content: bytes, folder: Path) -> Path:
@@ -138,7 +139,12 @@ ENSEMBLE = '{"folder": "/x", "spec": {"name": "n"}, "lengths": {"d": [64, null],
 TARGETS = (
     Target("journal to report", corpus, _report, ()),
     Target("journal to next session", corpus, _resume, ()),
-    Target("journal as trace", corpus, lambda content, folder: read_trace(_put(content, folder)), (TraceError,)),
+    Target(
+        "journal as trace",
+        lambda folder: list(_journals(folder)),
+        lambda content, folder: read_trace(_put(content, folder)),
+        (TraceError,),
+    ),
     Target("messages", _messages, lambda content, folder: MESSAGES.decode(content), (ValueError,)),
     Target("offered jobs", constant('{"name": "late", "arrival": 3.5}'), _offers, ()),
     Target(

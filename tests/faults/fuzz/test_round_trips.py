@@ -101,7 +101,8 @@ def written(path: Path, event: str, keys: dict[str, Any]) -> list[dict[str, Any]
 
 WHOLE, MANY = st.integers(0, 2**53), st.integers(1, 64)
 SHAPES: list[tuple[Any, st.SearchStrategy[Any]]] = [  # an example, and values like it
-    (3, MANY), (0, WHOLE), (2**53, WHOLE), (-1.5, NUMBERS), (1.5, st.floats(1e-300, 1e300)), ("x", TEXTS), (None, st.none()),
+    (3, MANY), (0, WHOLE), (2**53, WHOLE), (-1.5, NUMBERS), (1.5, st.floats(1e-300, 1e300)), ("x", TEXTS),
+    (None, st.none()),
     ([0], st.lists(WHOLE, max_size=3)), (["x"], st.lists(TEXTS, max_size=3)),
     ({"1": -1.5}, st.dictionaries(MANY.map(str), NUMBERS, max_size=3)),
     ({"1": 1.5}, st.dictionaries(MANY.map(str), st.floats(1e-300, 1e300), min_size=1, max_size=3)),
@@ -124,7 +125,6 @@ def fitting(event: str, key: str) -> st.SearchStrategy[Any]:
 
 def test_checks_of_lines_are_of_keys_that_there_are() -> None:
     assert len(EVENTS) >= 20
-    known = {key for keys in EVENTS.values() for key in keys} | {"t", "unix", "metrics", "ranks", "devices_per_node"}
     assert set(line_checks._NEEDED) <= set(EVENTS)
 
 

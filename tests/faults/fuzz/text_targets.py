@@ -8,6 +8,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from fleet.machine.submit.site import SiteError, read_site
 from fleet.profiling.store import ProfileError, RateProfile
 from fleet.simulator.rates.rate_tables import read_rate_table
@@ -17,7 +19,7 @@ from tests.faults.fuzz.targets import Target
 from tests.simulator.support import trace_files
 from tests.spec.test_fuzz import SPEC
 
-ADDED = b"- {name: b, data: d, seed: 5, stop: {epochs: 2}, model: {name: 'm:N', arguments: {w: [1]}}, optimizer: {name: SGD}}\n"
+ADDED = "- {name: b, data: d, stop: {epochs: 2}, model: {name: 'm:N', arguments: {w: [1]}}, optimizer: {name: SGD}}\n"
 SETS = b"resources.trainers=2\njobs.a.stop.epochs=3\ndefaults.optimizer.arguments={lr: 0.5}\njobs.0.seed=9"
 LOG = json.dumps(
     [{
@@ -59,10 +61,8 @@ def _added(content: bytes, folder: Path) -> Any:
 
 def _sites(folder: Path) -> Sequence[bytes]:
     known = (files("batch_scripts") / "sites.yaml").read_text()
-    own = (
-        "scheduler: slurm\ngpus: 4\ncores: 8\nlaunch: [--cpu-bind=none]\nsetup: |\n  module load x\nenvironment: {A: b}"
-    )
-    return [own.encode(), *(part.encode() for part in known.split("\n\n") if "scheduler:" in part)]
+    own = "scheduler: slurm\ngpus: 4\ncores: 8\nlaunch: [--cpu-bind=none]\nsetup: [module load x]\nenvironment: {A: b}"
+    return [own.encode(), *(yaml.safe_dump(site).encode() for site in yaml.safe_load(known).values())]
 
 
 def _site(content: bytes, folder: Path) -> Any:
