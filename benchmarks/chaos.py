@@ -1,215 +1,135 @@
-"""kill -9 of random ranks at random moments: runs end, nothing that was saved is lost, and no bit tells of it.
+"""Faults at random moments: runs end, nothing that was saved is lost, and no bit tells of it.
 
-Any rank is hit: those after whose loss the others go on in place, and those after which all are started again. Two
-fifths of the kills are aimed: at ranks that start, at groups that form, at checkpoints that are being written.
+Most are `kill -9` of any rank: of those after whose loss the others go on in place, and of those after which all are
+started again. Two fifths of the kills are aimed: at ranks that start, at groups that form, at checkpoints that are
+being written. Others are full disks, ranks that are paused for longer than the watchdog's time, hosts that lose their
+network, and clocks that jump by an hour; half as many of these as kills.
 """
 
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks.bars import bar
-from benchmarks.rank_processes import end, ranks
+from benchmarks.chaos_run import DONE, STOPPED, Run
+from benchmarks.chaos_scenes import KILLS, OTHERS, TIMEOUT_SECONDS, Kind, Scene
 from benchmarks.written_spec import write_spec
-from fleet.run_directory.journal import read_journal
+from fleet.machine.launch.exit_codes import FAILED, LOST
 
-ROOT = Path(__file__).resolve().parents[1]
-KILLS = 200
-MOMENTS = (
-    ("start", "any", "any", "any"),
-    ("any", "forming", "any", "forming"),
-    ("any", "checkpoint", "any", "checkpoint"),
-)
-"""When ranks of a run are killed, one kind of run after the other."""
-SILENT_SECONDS = 150.0  # a run that gets no further for so long hangs; slow machines need minutes for the whole
-POLL_SECONDS = 0.005
-DONE, STOPPED = 0, 75
-RESTARTS = 20  # kills while ranks start leave no checkpoint between them
-
-PAUSE = 0.4  # most seconds between two kills, for each second of a run that nobody disturbs
+MOST_KILLS = 200
+OF_ONE_KIND = 8  # kills for each fault of another kind
+GOOD_CODES = (DONE, STOPPED)
+TOLD_CODES = (*GOOD_CODES, LOST, FAILED)  # where a disk is full, or a host is gone, a start may end with these
 EPOCHS = {"early": 16, "middle": 32, "late": 48}
 """Networks that end one after the other, so that groups are formed anew."""
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a run left.
+
+    Attributes:
+        bad: how it ended, if it ended badly.
+        difference: from the bits of the run that nobody disturbed.
+    """
+
+    kind: str
+    struck: tuple[str, ...]
+    hung: bool
+    bad: str
+    lost: tuple[str, ...]
+    difference: str
+
+
 def main(kills: int = 0) -> dict[str, Any]:
-    """Kill so many ranks; returns the bars."""
-    wanted = kills or KILLS
+    """Kill so many ranks, and let other faults happen; returns the bars."""
+    wanted = kills or MOST_KILLS
     with tempfile.TemporaryDirectory(prefix="fleet-chaos-") as name:
         folder = Path(name)
-        spec = _write_spec(folder)
-        calm = _Run(spec, folder / "calm")
+        calm = Run(_write_spec(folder), Scene(folder, folder / "calm"))
         seconds = calm.played((), random.Random(0), 0.0)
-        if calm.code != DONE:
-            raise RuntimeError(f"the run that nobody disturbs ended with {calm.code}:\n{calm.output}")
-        runs = _disturbed(spec, folder, wanted, seconds)
-        return _judged(runs, calm, seconds, wanted)
+        if not calm.done:
+            raise RuntimeError(f"the run that nobody disturbs ended with {calm.codes}:\n{calm.output}")
+        left = _disturbed("kills", KILLS, folder, wanted, seconds)
+        counts, skipped = {"kills": wanted}, {}
+        for kind, others in OTHERS.items():
+            if reason := others.why_not():
+                skipped[kind] = reason
+            else:
+                counts[kind] = -(-wanted // OF_ONE_KIND)
+                left += _disturbed(kind, others, folder, counts[kind], seconds)
+    return _judged(left, counts, skipped, seconds)
 
 
-def _disturbed(spec: Path, folder: Path, kills: int, seconds: float) -> list[_Run]:
-    """Runs with some kills each, until there were as many as wanted; seed path ("chaos", run)."""
-    runs: list[_Run] = []
-    while (left := kills - sum(len(run.killed) for run in runs)) > 0:
-        index = len(runs)
-        run = _Run(spec, folder / f"run-{index}")
-        run.played(MOMENTS[index % len(MOMENTS)][:left], random.Random(f"chaos/{index}"), seconds)
-        _say(f"run {index}: code {run.code}, killed {', '.join(run.killed) or 'nobody'}; lost {run.lost or 'nothing'}")
-        runs.append(run)
-        if index > 3 * kills:
-            break  # every run ends before it is hit: the bar of kills says so
-    return runs
+def _disturbed(name: str, kind: Kind, folder: Path, wanted: int, seconds: float) -> list[Left]:
+    """Runs with some faults each, until there were as many as wanted; seed path ("chaos", kind, run)."""
+    found: list[Left] = []
+    while (left := wanted - sum(len(run.struck) for run in found)) > 0 and len(found) <= 3 * wanted:
+        index = len(found)
+        own = folder / f"{name.replace(' ', '-')}-{index}"
+        own.mkdir()
+        spec = _write_spec(own, TIMEOUT_SECONDS if kind.timeout else None)
+        with kind.scene(own) as scene:
+            run = Run(spec, scene)
+            moments = kind.moments[index % len(kind.moments)][:left]
+            run.played(moments, random.Random(f"chaos/{name}/{index}"), seconds)
+            good = TOLD_CODES if scene.ends_the_run or kind.timeout else GOOD_CODES
+            found.append(_left(name, run, folder / "calm", good))
+        struck, lost = ", ".join(run.struck) or "not hit", found[-1].lost or "nothing"
+        _say(f"{name}, run {index}: codes {run.codes}, {struck}; lost {lost}")
+    return found
 
 
-def _judged(runs: list[_Run], calm: _Run, seconds: float, wanted: int) -> dict[str, Any]:
+def _left(kind: str, run: Run, calm: Path, good: tuple[int, ...]) -> Left:
+    bad = "" if run.done and all(code in good for code in run.codes) else f"{run.codes}:\n{run.output[-3000:]}"
+    if "Traceback (most recent call last)" in run.output and run.codes[-1] != DONE:
+        bad = bad or f"a traceback:\n{run.output[-3000:]}"
+    difference = run.difference(calm) if run.done else ""
+    return Left(kind, tuple(run.struck), run.hung, bad, tuple(run.lost), difference)
+
+
+def _judged(runs: list[Left], wanted: dict[str, int], skipped: dict[str, str], seconds: float) -> dict[str, Any]:
+    struck = Counter(run.kind for run in runs for _ in run.struck)
     hung = sum(run.hung for run in runs)
-    badly = [run for run in runs if run.code not in (DONE, STOPPED)]
-    differences = [found for run in runs if run.code == DONE and (found := run.difference(calm))]
+    badly = [run for run in runs if run.bad]
+    differences = [run.difference for run in runs if run.difference]
     lost = sum(len(run.lost) for run in runs)
-    moments = Counter(kill for run in runs for kill in run.killed)
-    rows = [[moment, count] for moment, count in sorted(moments.items())]
+    moments = Counter((run.kind, moment) for run in runs for moment in run.struck)
     notes = [f"undisturbed, a run takes {seconds:.1f} s, with 3 networks on 3 trainers and 2 preprocessors"]
+    notes += [f"skipped: {kind}, {reason}" for kind, reason in skipped.items()]
     notes += differences
-    notes += [f"ended with {run.code}:\n{run.output[-3000:]}" for run in badly]
+    notes += [f"{run.kind}, ended with {run.bad}" for run in badly]
+    bars = [bar("ranks killed", struck["kills"], str(wanted["kills"]), struck["kills"] == wanted["kills"])]
+    bars += [
+        bar(kind, struck[kind], str(count), struck[kind] >= count) for kind, count in wanted.items() if kind != "kills"
+    ]
     return {
         "bars": [
-            bar("ranks killed", sum(moments.values()), str(wanted), sum(moments.values()) == wanted),
+            *bars,
+            bar("faults", struck.total(), str(sum(wanted.values())), struck.total() >= sum(wanted.values())),
             bar("runs that hang", hung, "0", hung == 0),
-            bar("runs that end neither done nor with 75", len(badly), "0", not badly),
+            bar("runs that do not end done", len(badly), "0", not badly),
             bar("runs with other final bits", len(differences), "0", not differences),
             bar("acknowledged checkpoints lost", lost, "0", lost == 0),
         ],
-        "tables": [{"title": f"kills in {len(runs)} runs", "columns": ["moment", "kills"], "rows": rows}],
+        "tables": [
+            {
+                "title": f"faults in {len(runs)} runs",
+                "columns": ["kind", "moment", "faults"],
+                "rows": [[*key, count] for key, count in sorted(moments.items())],
+            }
+        ],
         "notes": notes,
     }
 
 
-@dataclass
-class _Run:
-    """One run of the ensemble, and what was done to it.
-
-    Attributes:
-        killed: the moments at which a rank was killed.
-    """
-
-    spec: Path
-    out: Path
-    code: int | None = None
-    output: str = ""
-    killed: list[str] = field(default_factory=list)
-    hung: bool = False
-    _known: list[int] = field(default_factory=list)  # events of the journal at each kill
-
-    def played(self, moments: Sequence[str], draw: random.Random, seconds: float) -> float:
-        """Start the run, kill ranks at these moments, see it to its end; returns the seconds that it took."""
-        command = [sys.executable, "-m", "fleet", "run", str(self.spec), "--out", str(self.out)]
-        begin = time.monotonic()
-        with open(self.out.with_suffix(".log"), "w+") as log:
-            process = subprocess.Popen(
-                [*command, "--restarts", str(RESTARTS)], stdout=log, stderr=subprocess.STDOUT, cwd=ROOT
-            )
-            try:
-                for moment in moments:
-                    self._strike(process, moment, draw, seconds)
-                self.code = self._end_of(process)
-            finally:
-                self.hung = self.code is None
-                end(process)
-            log.seek(0)
-            self.output = log.read()
-        return time.monotonic() - begin
-
-    @property
-    def lost(self) -> list[str]:
-        """Jobs that did not go on from a checkpoint of which the journal had told before a kill."""
-        events, found = list(self._journal()), []
-        for known in self._known:
-            saved = _saved(events[:known])
-            starts = _first_starts(events[known:])
-            found += [job for job, place in starts.items() if place < saved.get(job, (0, 0))]
-        return found
-
-    def difference(self, other: _Run) -> str:
-        """What `fleet compare` says of the jobs' states; empty if they are the same."""
-        command = [sys.executable, "-m", "fleet", "compare", str(self.out), str(other.out)]
-        done = subprocess.run(command, capture_output=True, timeout=120, text=True)
-        return "" if done.returncode == 0 else f"{self.out.name}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
-
-    def _end_of(self, process: subprocess.Popen[bytes]) -> int | None:
-        """Wait for the run's end; None if it falls silent before."""
-        events, since = self._events(), time.monotonic()
-        while time.monotonic() - since < SILENT_SECONDS:
-            with suppress(subprocess.TimeoutExpired):
-                return process.wait(timeout=1.0)
-            if (now := self._events()) > events:
-                events, since = now, time.monotonic()
-        return None
-
-    def _strike(self, process: subprocess.Popen[bytes], moment: str, draw: random.Random, seconds: float) -> None:
-        """Wait for the moment, and kill one of the ranks that live then; nobody, if the run ends before."""
-        before = self._events()
-        if not self._await(process, moment, before, draw.uniform(0, PAUSE * seconds)):
-            return
-        alive = ranks(process)
-        if not alive:
-            return
-        known = self._events()
-        with suppress(psutil.NoSuchProcess):
-            draw.choice(alive).kill()
-            self.killed.append(moment)
-            self._known.append(known)
-
-    def _await(self, process: subprocess.Popen[bytes], moment: str, before: int, pause: float) -> bool:
-        """Wait for a moment; False if the run ends before it."""
-        until, late = time.monotonic() + pause, time.monotonic() + SILENT_SECONDS
-        while process.poll() is None and time.monotonic() < late:  # a run that hangs is found out at its end
-            if moment == "any" and time.monotonic() > until:
-                return True
-            if moment == "start" and time.monotonic() > until - pause / 2 and ranks(process):
-                return True
-            if moment == "forming" and self._said("started", before):
-                return True
-            if moment == "checkpoint" and (self._said("epoch", before) or any(self.out.glob("checkpoints/*/.*"))):
-                return True
-            time.sleep(POLL_SECONDS)
-        return False
-
-    def _said(self, kind: str, before: int) -> bool:
-        return any(event["event"] == kind for event in list(self._journal())[before:])
-
-    def _events(self) -> int:
-        return len(list(self._journal()))
-
-    def _journal(self) -> Iterator[dict[str, Any]]:
-        path = self.out / "journal.jsonl"
-        return iter(read_journal(path)) if path.exists() else iter(())  # type: ignore[arg-type]
-
-
-def _saved(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """The newest checkpoint of each job that the journal tells of: epoch, and step in it."""
-    return {event["job"]: (event["epoch"], event["step"]) for event in events if event["event"] == "checkpoint"}
-
-
-def _first_starts(events: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
-    """Job -> epoch and step from which it first went on."""
-    starts: dict[str, tuple[int, int]] = {}
-    for event in events:
-        if event["event"] == "started":
-            starts.setdefault(event["job"], (event["epoch"], event["step"]))
-    return starts
-
-
-def _write_spec(folder: Path) -> Path:
+def _write_spec(folder: Path, timeout: float | None = None) -> Path:
     rates = {name: {1: 4e5, 2: 7.6e5, 3: 1.1e6} for name in EPOCHS}  # so high that both preprocessors are used
     spec = {
         "name": "chaos",
@@ -223,7 +143,7 @@ def _write_spec(folder: Path) -> Path:
             "batch_size": 4,
         },
         "jobs": [{"name": name, "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()],
-        "resources": {"trainers": 3, "preprocessors": 2, "device": "cpu"},
+        "resources": {"trainers": 3, "preprocessors": 2, "device": "cpu"} | ({"timeout": timeout} if timeout else {}),
     }
     return write_spec(folder, spec, rates)
 

@@ -26,11 +26,16 @@ from torch import Tensor
 from trainers.tree import flatten, unflatten
 
 _FORMAT = 2
+_UNSEALED = 1  # an older format: its digest, of the content alone, is inside
 _SEAL = b"\nfleet blake2b "
 _SEALED = len(_SEAL) + 64  # bytes of the seal
 _CHUNK = 1 << 20
 _NAME = re.compile(r"epoch-\d{5,}-step-\d{6,}\.h5")
 _PARTIAL = ".partial"
+_DAMAGED = "is damaged or no checkpoint: its bytes do not match their digest"
+_UNREADABLE = (  # what HDF5, JSON, NumPy and torch raise on content that makes no sense
+    ArithmeticError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
 _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "seed virtual_workers batch_size epoch step steps": int,
     "parameters optimizer layout pins": dict,
@@ -125,7 +130,7 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
         _write_hdf5(partial, structure, arrays, digest)
         size = partial.stat().st_size
         put_in_place(partial, path)
-    except TypeError as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise CheckpointError(
             path, str(error), "keep such values out of the state of the optimizer, the schedule and the task"
         ) from error
@@ -147,19 +152,23 @@ def read(path: Path | str) -> Checkpoint:
     if not path.is_file():
         raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
     try:
-        if not _is_whole(path):
-            raise CheckpointError(path, "is damaged or no checkpoint: its bytes do not match their digest", mend)
+        sealed = _is_sealed(path)
+        if sealed and not _is_whole(path):
+            raise CheckpointError(path, _DAMAGED, mend)
         with h5py.File(path, "r") as file:
             _refuse_elsewhere(file)
             kind = int(file.attrs["format"])
-            if kind != _FORMAT:
-                wrong = f"has format {kind}, this version reads {_FORMAT}"
+            if kind not in (_FORMAT, _UNSEALED):
+                wrong = f"has format {kind}, this version reads {_UNSEALED} and {_FORMAT}"
                 raise CheckpointError(path, wrong, "use the version that wrote it")
             structure = bytes(file["structure"][()]).decode()
-            return _decoded(unflatten(structure, _read_arrays(file["state"])))
+            arrays = _read_arrays(file["state"])
+            if not sealed and (kind != _UNSEALED or _digest(structure, arrays) != file.attrs["digest"]):
+                raise CheckpointError(path, _DAMAGED, mend)
+        return _decoded(unflatten(structure, arrays))
     except CheckpointError:
         raise
-    except (OSError, LookupError, AttributeError, ValueError, RuntimeError, TypeError, MemoryError) as error:
+    except _UNREADABLE as error:
         raise CheckpointError(path, f"is damaged or no checkpoint ({error})", mend) from error
 
 
@@ -187,7 +196,27 @@ def _decoded(tree: Any) -> Checkpoint:
     ]
     if lacking or len(saved.workers) != saved.virtual_workers:
         raise ValueError(f"it lacks {', '.join(sorted(lacking)) or 'virtual workers'}")
+    _check_contents(saved)
     return saved
+
+
+def _check_contents(saved: Checkpoint) -> None:
+    """Raise ValueError, or another error of Python's, unless what the fields hold can be that."""
+    counts = [getattr(saved, name) for name in ["seed", "virtual_workers", "batch_size", "epoch", "step", "steps"]]
+    buckets, used, ranks = saved.layout["buckets"], saved.layout["used"], range(saved.virtual_workers)
+    laid_out = [index for bucket in buckets for index in bucket]
+    holds = {
+        "counts": all(0 <= count < 2**63 for count in counts),
+        "parameters": all(isinstance(value, Tensor) for value in saved.parameters.values()),
+        "virtual workers": [worker["rank"] for worker in saved.workers] == list(ranks),
+        "buffers": all(isinstance(value, Tensor) for worker in saved.workers for value in worker["buffers"].values()),
+        "layout of buckets": sorted(laid_out) == list(range(len(laid_out))) and all(buckets),
+        "used parameters": used is None or [type(use) for use in used] == [bool] * len(laid_out),
+        "history": all(isinstance(value, (int, float)) for metrics in saved.history for value in metrics.values()),
+        "pins": all(isinstance(value, str) for value in saved.pins.values()),
+    }
+    if wrong := [name for name, good in holds.items() if not good]:
+        raise ValueError(f"its {wrong[0]} cannot be so")
 
 
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
@@ -300,6 +329,13 @@ def _sync(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def _is_sealed(path: Path) -> bool:
+    """Whether a file ends with a seal, be it that of these bytes or not."""
+    with io.FileIO(path) as file:
+        file.seek(max(0, path.stat().st_size - _SEALED))
+        return file.read(len(_SEAL)) == _SEAL
 
 
 def _is_whole(path: Path) -> bool:

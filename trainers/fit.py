@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from trainers.checkpoint import Checkpoint, CheckpointError
+from trainers.repeatable.determinism import PinsDiffer
 from trainers.update import Update
 
+_MEND = "go on with the job as it was, or start this one anew"
 _NOT_SAID = "not said: it is the state that workers share, without theirs"
 
 
@@ -32,12 +36,24 @@ def check_fit(checkpoint: Checkpoint, job: BuiltJob) -> None:
 
     A difference missed here would be an error inside torch, or none until the first step.
     """
-    saved, own = _of_checkpoint(checkpoint), _of_job(job)
+    with misfits_named(checkpoint):
+        saved, own = _of_checkpoint(checkpoint), _of_job(job)
     different = next((name for name in own if saved[name] not in (own[name], _NOT_SAID)), None)
     if different is not None:
         found = f"its {different} is {saved[different]}, that of {job.name} is {own[different]}"
-        mend = "go on with the job as it was, or start this one anew"
-        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, mend)
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND)
+
+
+@contextmanager
+def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
+    """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
+    try:
+        yield
+    except (PinsDiffer, torch.cuda.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        found = f"it cannot be gone on from ({type(error).__name__}: {error})"
+        raise CheckpointError(f"checkpoint of job {checkpoint.job}", found, _MEND) from error
 
 
 def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from trainers import task as tasks
 from trainers.checkpoint import Checkpoint
 from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
-from trainers.fit import BuiltJob, check_fit
+from trainers.fit import BuiltJob, check_fit, misfits_named
 from trainers.group import Group
 from trainers.own_state import OwnState
 from trainers.parts import Course, Parts, Phase, is_parted, phases_of, rules_of
@@ -246,9 +246,10 @@ class Trainer:
             if self.group.is_master:
                 self.check_fit(checkpoint)
             saved = Checkpoint.from_tree(self.group.bcast_tree(checkpoint.as_tree() if checkpoint else None))
-            self.take(Checkpoint.from_tree(on_host(saved.as_tree())))
-            for worker in self.workers:
-                worker.restore(saved.workers[worker.rank])
+            with misfits_named(saved):
+                self.take(Checkpoint.from_tree(on_host(saved.as_tree())))
+                for worker in self.workers:
+                    worker.restore(saved.workers[worker.rank])
 
     def take(self, saved: Checkpoint) -> None:
         """Take over what all members share; its tensors become the optimizer's and the task's own, uncopied.

@@ -10,11 +10,16 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
 from torch import Tensor
 
+_PLAIN = " !#$&'()*+,:;<=>?@[]^`{|}~"
+"""What quoting leaves as it is in names."""
+_DEEPEST = 100
+"""Levels of nesting; JSON's readers take no more than Python's stack does."""
 _SAME_WIDTH = {1: torch.uint8, 2: torch.int16}
 """Integers that carry the bits of the floating-point types that NumPy lacks (bfloat16, float8)."""
 
@@ -66,6 +71,8 @@ def decode(message: bytes) -> Any:
 def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if path.count("/") > _DEEPEST:
+        raise TypeError(f"{path[:60]}... is nested in more than {_DEEPEST} others; a checkpoint takes no more")
     if isinstance(value, Tensor):
         arrays[path] = _to_numpy(value)
         return {"tensor": path, "dtype": str(value.dtype).removeprefix("torch.")}
@@ -78,7 +85,10 @@ def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, dict):
         kind = "counter" if isinstance(value, Counter) else "dict"
         return {
-            kind: [[_key(key, path), _take_apart(item, f"{path}/{_name(key)}", arrays)] for key, item in value.items()]
+            kind: [
+                [_key(key, path), _take_apart(item, f"{path}/{_name(_key(key, path))}", arrays)]
+                for key, item in value.items()
+            ]
         }
     raise TypeError(
         f"{path or 'the state'} holds a {type(value).__name__}, which a checkpoint cannot hold; it takes "
@@ -92,8 +102,12 @@ def _key(key: Any, path: str) -> str | int:
     return key
 
 
-def _name(key: Any) -> str:
-    return str(key).replace("%", "%25").replace("/", "%2F")
+def _name(key: str | int) -> str:
+    """The key as part of a path, unlike any other key's: HDF5 takes no empty names, dots alone, or zero bytes."""
+    if isinstance(key, int):
+        return str(int(key))
+    name = quote(key, safe=_PLAIN, errors="surrogatepass") or "%"
+    return name if name.strip(".-0123456789") else f"%{ord(name[0]):02X}{name[1:]}"
 
 
 def _put_together(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -55,9 +55,17 @@ class RateProfile:
         return self.measured(found[0]) if found else {}
 
     def write(self, path: Path) -> None:
-        """Write the profile, whole or not at all."""
+        """Write the profile, whole or not at all.
+
+        Raises:
+            ProfileError: it holds what no file of this kind can.
+        """
+        try:
+            text = json.dumps(asdict(self), indent=1)
+        except (TypeError, ValueError) as error:
+            raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(asdict(self), indent=1))
+        write_whole(path, text)
 
     @classmethod
     def read(cls, path: Path) -> RateProfile:

@@ -24,7 +24,7 @@ def keep_to_spec(directory: RunDirectory, runtime: Runtime) -> None:
     own = runtime.spec.with_jobs(tuple(job for job in runtime.spec.jobs if job.name not in added))
     mine = {**results_mapping(own), "rehearsal": runtime.rehearsal is not None}
     if directory.spec.exists() and directory.journal.exists():
-        theirs = json.loads(directory.spec.read_text())
+        theirs = {"rehearsal": False, **json.loads(directory.spec.read_text())}  # the first runs could be none
         differs = [str(found) for found in difference(theirs, mine)]
         if differs:
             shown = "\n  ".join(differs[:_MOST_SHOWN])

@@ -8,6 +8,7 @@ deadline of such a job is promised stands in DIR/added/verdicts/JOB.json, once t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -90,7 +91,7 @@ class AddedJobs:
             OSError: one cannot be read, and the run is not whole without it.
         """
         jobs = [job for path in self._paths("taken") if (job := _read(path)) is not None]
-        return sorted(jobs, key=lambda job: (job["arrival"], job["name"]))
+        return sorted(jobs, key=lambda job: (job.get("arrival", 0.0), job["name"]))
 
     def at_start(self, now: float, acceptable: Callable[[JobMapping], bool]) -> list[JobMapping]:
         """Jobs that a run trains which starts at its second `now`: those that were taken, then `acceptable` offers."""
@@ -131,6 +132,11 @@ class AddedJobs:
 def _read(path: Path) -> JobMapping | None:
     try:
         job = json.loads(path.read_text())
-    except (IsADirectoryError, PermissionError, ValueError):
+    except (IsADirectoryError, PermissionError, ValueError, RecursionError):
         return None
-    return job if isinstance(job, dict) and job.get("name") == path.stem else None
+    good = isinstance(job, dict) and job.get("name") == path.stem and _arrives(job.get("arrival", 0.0))
+    return job if good else None
+
+
+def _arrives(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf

@@ -12,9 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fleet.run_directory.line_checks import is_understood
 from fleet.run_directory.whole_files import naming, sync_folder
 
 JournalLine = Mapping[str, Any]
+
+
+class JournalError(ValueError):
+    """An event holds what no line of the journal can; the text names it."""
+
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
 DURABLE = frozenset(
@@ -57,7 +63,7 @@ def read_journal(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _event(line: bytes) -> dict[str, Any] | None:
-    """The event of a line; None if it is damaged."""
+    """The event of a line; None if it is damaged, or another version's."""
     seal = _SEAL.search(line)
     content = line if seal is None else line[: seal.start()] + b"}"
     if seal is not None and zlib.crc32(content) != int(seal[1], 16):
@@ -66,7 +72,8 @@ def _event(line: bytes) -> dict[str, Any] | None:
         event = json.loads(content)
     except (ValueError, RecursionError):
         return None
-    return event if isinstance(event, dict) and "event" in event and "crc" not in event else None
+    known = isinstance(event, dict) and "event" in event and "crc" not in event and is_understood(event)
+    return event if known else None
 
 
 def _warning(number: int, last: JournalLine) -> dict[str, Any]:
@@ -106,11 +113,12 @@ class Journal:
         """Append one event; an event of DURABLE is on disk when this returns.
 
         Raises:
+            JournalError: a key holds what JSON cannot.
             OSError: if the line cannot be written (no space left, say).
         """
         record = {"t": round(self.seconds(), 6), "unix": round(time.time(), 3), "event": event, **keys}
         if self._file is not None:
-            line = json.dumps(record, separators=(",", ":"), default=_plain).encode()
+            line = _as_json(record)
             with naming(Path(self._file.name)):
                 self._file.write(b'%s,"crc":"%08x"}\n' % (line[:-1], zlib.crc32(line)))
                 self._file.flush()
@@ -141,8 +149,15 @@ def _open_after_torn_line(path: Path) -> BinaryIO:
     return file
 
 
+def _as_json(record: JournalLine) -> bytes:
+    try:
+        return json.dumps(record, separators=(",", ":"), default=_plain).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JournalError(f"the event {record['event']!r} cannot stand in the journal: {error}") from error
+
+
 def _plain(value: Any) -> Any:
     """JSON for NumPy scalars and tuples of them."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{value!r} of type {type(value).__name__} cannot stand in the journal")
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
 M = TypeVar("M")
+
+
+class MessageError(ValueError):
+    """Something that is no message, or that no message can hold."""
 
 
 class MessageCodec(Generic[M]):
@@ -22,25 +26,48 @@ class MessageCodec(Generic[M]):
     def __init__(self, kinds: Iterable[type[M]]) -> None:
         self._kinds = {kind.__name__: kind for kind in kinds}
 
+    @property
+    def kinds(self) -> tuple[type[M], ...]:
+        """The dataclasses of all messages."""
+        return tuple(self._kinds.values())
+
     def encode(self, message: M) -> bytes:
-        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes "?"."""
+        """Return the message as UTF-8: numbers may be infinite or NaN, half a surrogate pair becomes "?".
+
+        Raises:
+            MessageError: a field holds what JSON cannot.
+        """
         name = type(message).__name__
-        fields = json.dumps(self._adapters[name].dump_python(message, mode="json"), ensure_ascii=False)
+        try:
+            plain = self._adapters[name].dump_python(message, warnings=False)  # NumPy scalars are plain below
+            fields = json.dumps(plain, ensure_ascii=False, default=_plain)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise MessageError(f"the message {name} cannot be written: {error}") from error
         return name.encode() + b"\n" + fields.encode(errors="replace")
 
     def decode(self, text: bytes) -> M:
         """Return the message that `text` holds.
 
         Raises:
-            ValueError: it is none of ours.
+            MessageError: it is none of ours.
         """
         name, _, fields = text.partition(b"\n")
-        adapter = self._adapters.get(name.decode())
+        adapter = self._adapters.get(name.decode(errors="replace"))
         if adapter is None:
-            raise ValueError(f"{name!r} is no message's name; there are {', '.join(self._kinds)}")
-        return adapter.validate_json(fields)
+            raise MessageError(f"{name!r} is no message's name; there are {', '.join(self._kinds)}")
+        try:
+            return adapter.validate_json(fields)
+        except ValueError as error:
+            raise MessageError(str(error)) from error
 
     @cached_property
     def _adapters(self) -> dict[str, TypeAdapter[M]]:
         """Made at the first message, as they take their time."""
         return {name: TypeAdapter(kind) for name, kind in self._kinds.items()}
+
+
+def _plain(value: Any) -> Any:
+    """JSON for NumPy scalars."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"{value!r} is of type {type(value).__name__}")

@@ -39,10 +39,11 @@ def open_hdf5(
         if given:
             rule = f"{what} is for converted files, and this is another HDF5 file"
             raise SourceError(path, rule, f"leave out {what}, or convert the data: fleet convert SOURCE {path}")
-    if not other_files:
-        mend = "set other_files: true if you trust it with any file that you can read"
-        refuse_elsewhere(path, file, mend, inputs, targets)
-    return _open_foreign(path, file, inputs, targets)
+    with damage_named(str(path), "it"):
+        if not other_files:
+            mend = "set other_files: true if you trust it with any file that you can read"
+            refuse_elsewhere(path, file, mend, inputs, targets)
+        return _open_foreign(path, file, inputs, targets)
 
 
 def open_file(path: str) -> Any:

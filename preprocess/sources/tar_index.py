@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tarfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +55,21 @@ def _load(path: str, kept: Path, stamp: list[Any]) -> ShardIndex | None:
     try:
         with np.load(kept, allow_pickle=False) as arrays:
             if json.loads(str(arrays["stamp"])) == stamp:
-                return ShardIndex(path, arrays["offsets"], arrays["sizes"], arrays["labels"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                index = ShardIndex(path, arrays["offsets"], arrays["sizes"], arrays["labels"])
+                return index if _lies_inside(index, stamp[1]) else None
+    except Exception:  # NumPy and zip raise nearly anything on what is damaged
         pass  # none yet, or no longer good: it is made anew
     return None
+
+
+def _lies_inside(index: ShardIndex, size: int) -> bool:
+    """Whether an index can be that of a shard of so many bytes."""
+    offsets, sizes, labels = index.offsets, index.sizes, index.labels
+    if (offsets.dtype, sizes.dtype, labels.dtype.kind in "iU") != (np.int64, np.int64, True):
+        return False
+    if not offsets.shape == sizes.shape == labels.shape == (len(offsets),):
+        return False
+    return bool(np.all((offsets >= 0) & (sizes >= 0) & (sizes <= size) & (offsets <= size - sizes)))
 
 
 def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
@@ -154,4 +164,7 @@ def _label_array(labels: list[Any], path: str) -> Array:
     kinds = {type(label) for label in labels}
     if len(kinds) > 1:
         raise SourceError(path, "some of its classes are numbers and some are names", "use one of them throughout")
-    return np.array(labels, np.int64 if kinds <= {int} else np.str_)
+    try:
+        return np.array(labels, np.int64 if kinds <= {int} else np.str_)
+    except OverflowError as cause:
+        raise SourceError(path, "a class has a number of more than 64 bits", "number the classes from 0 on") from cause

@@ -41,7 +41,7 @@ def write_three(path: Path) -> list[bytes]:
     """A journal of three events; returns its lines."""
     journal = Journal(path)
     for epoch in (1, 2, 3):
-        journal.write("epoch", epoch=epoch)
+        journal.write("counted", epoch=epoch)
     journal.close()
     return path.read_bytes().splitlines(keepends=True)
 
@@ -69,8 +69,19 @@ def test_a_damaged_line_is_told_in_its_place(tmp_path: Path, damage: Callable[[b
 
 def test_lines_without_checksums_are_read_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    path.write_text('{"t": 1.0, "event": "epoch", "epoch": 1}\n{"t":2.0,"event":"done"}\n')
-    assert list(read_journal(path)) == [{"t": 1.0, "event": "epoch", "epoch": 1}, {"t": 2.0, "event": "done"}]
+    path.write_text('{"t": 1.0, "event": "counted", "epoch": 1}\n{"t":2.0,"event":"ended","overhead_seconds":{}}\n')
+    counted, ended = read_journal(path)
+    assert counted == {"t": 1.0, "event": "counted", "epoch": 1} and ended["event"] == "ended"
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"t":1.0,"event":"done","job":"a","epoch":"x"}', b'{"t":1,"event":"done"}', b'{"t":NaN,"event":"one"}']
+)
+def test_a_line_of_another_format_is_told_in_its_place(tmp_path: Path, line: bytes) -> None:
+    """Each reader takes the keys that it needs for what they are."""
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b'{"event":"one"}\n' + line + b'\n{"event":"two"}\n')
+    assert [event.get(DAMAGED, event["event"]) for event in read_journal(path)] == ["one", 2, "two"]
 
 
 @pytest.fixture

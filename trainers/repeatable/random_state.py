@@ -71,7 +71,12 @@ class RandomState:
 
     @classmethod
     def from_tree(cls, tree: dict[str, Any]) -> RandomState:
-        """Return the state that `as_tree` described."""
+        """Return the state that `as_tree` described. ValueError, TypeError or RuntimeError if it is none."""
         version, words, gauss_next = tree["python"]
-        python = (version, tuple(words.tolist()), gauss_next)
-        return cls(tree["torch_cpu"], tree["torch_device"], tree["numpy"], python)
+        state = cls(
+            tree["torch_cpu"], tree["torch_device"], tree["numpy"], (version, tuple(words.tolist()), gauss_next)
+        )
+        torch.Generator().set_state(state.torch_cpu)
+        np.random.RandomState(0).set_state(("MT19937", *state.numpy))
+        random.Random(0).setstate(state.python)
+        return state

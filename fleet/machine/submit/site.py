@@ -84,7 +84,9 @@ def _from_file(path: Path) -> Site:
         values = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise SiteError(f"--site {path}: there is no such file") from None
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise SiteError(f"--site {path}: it cannot be read: {error.strerror}") from None
+    except Exception as error:  # PyYAML lets ValueError, KeyError, RecursionError and others through for some texts
         raise SiteError(f"--site {path}: this is no YAML: {error}") from None
     if isinstance(values, dict) and len(values) == 1 and isinstance(next(iter(values.values())), dict):
         values = next(iter(values.values()))  # a whole entry was copied, with its name

@@ -19,6 +19,7 @@ from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.table import Table, read_table
 
 BATCH = "global_batch_size"
+MOST_DEVICES = 1_000_000
 
 
 class RateTable:
@@ -152,14 +153,15 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
 
 def _read_model(table: Table) -> dict[int, dict[int, float]]:
     """Batch size -> devices -> steps/s; mistakes are left in `table.problems`."""
-    counts = {int(name): name for name in table.columns if name.isdecimal() and int(name) > 0}
+    whole = [name for name in table.columns if name.isdecimal() and len(name) <= len(str(MOST_DEVICES))]
+    counts = {int(name): name for name in whole if 0 < int(name) <= MOST_DEVICES}
     if BATCH not in table.columns or not counts:
         there = ", ".join(table.columns)
         rule = f"a table of rates has a column {BATCH} and one for each number of devices; there are: {there}"
         table.problems.append(TraceProblem(table.file, rule, "name its columns so: global_batch_size,1,2,4", 1))
         return {}
     for name in [name for name in table.columns if name != BATCH and name not in counts.values()]:
-        rule = f"{name!r} is no number of devices, 1 or more"
+        rule = f"{name[:40]!r} is no number of devices, 1 to {MOST_DEVICES:,}"
         table.problems.append(TraceProblem(table.file, rule, "name the column by its number", 1, name))
     table.names(BATCH)
     batches = table.numbers(BATCH, least=1, whole=True)

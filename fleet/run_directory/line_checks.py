@@ -1,0 +1,134 @@
+"""Whether a line of the journal says what a line of its kind can say, so that readers take its keys for what they are.
+
+Keys that are not known are passed over, as are kinds of event: later versions may write more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Check = Callable[[Any], bool]
+
+_MOST = 2**53  # whole numbers up to here are exact as floats, too
+
+
+def is_understood(event: Mapping[str, Any]) -> bool:
+    """Whether all keys that readers rely on are there, and hold what they should."""
+    kind = event["event"]
+    if not isinstance(kind, str) or not all(_holds(kind, key, value) for key, value in event.items()):
+        return False
+    return all(key in event for key in _NEEDED.get(kind, "").split())
+
+
+def _holds(kind: str, key: str, value: Any) -> bool:
+    if kind not in _NEEDED and key not in ("t", "unix"):
+        return True
+    check = _OF_KIND.get(f"{kind}.{key}") or _CHECKS.get(key)
+    return check is None or check(value)
+
+
+def _whole(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= _MOST
+
+
+def _number(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= _MOST)
+
+
+def _finite(value: Any) -> bool:
+    return _number(value) and math.isfinite(value)
+
+
+def _rate(value: Any) -> bool:
+    return _finite(value) and value > 0
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _mapping(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _or_null(check: Check) -> Check:
+    return lambda value: value is None or check(value)
+
+
+def _list(check: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(check, value))
+
+
+def _named(check: Check) -> Check:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _numbered(check: Check) -> Check:
+    """Of a mapping whose keys are whole numbers as text."""
+    return lambda value: _named(check)(value) and all(key.isdecimal() and len(key) < 16 for key in value)
+
+
+def _rank(value: Any) -> bool:
+    whole, text = _or_null(_whole), _or_null(_text)
+    return isinstance(value, dict) and all(
+        check(value.get(key))
+        for key, check in {
+            "rank": whole, "node": whole, "device": whole, "device_name": text, "cores": _or_null(_list(_whole)),
+        }.items()
+    )  # fmt: skip
+
+
+_CHECKS: dict[str, Check] = {
+    **dict.fromkeys(("t", "unix", "forming", "wall_seconds"), _finite),
+    **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank"), _whole),
+    **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
+    **dict.fromkeys(("parameter_bytes", "virtual_workers", "batch_size"), _or_null(_whole)),
+    **dict.fromkeys(("seconds", "rate", "deaf", "start", "end"), _number),
+    **dict.fromkeys(
+        ("demand", "deadline", "arrival", "learning_rate", "bound_seconds", "end_seconds"), _or_null(_number)
+    ),
+    **dict.fromkeys(
+        ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
+    ),
+    **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
+    **dict.fromkeys(("devices", "ranks", "devices_per_node"), _list(_whole)),
+    **dict.fromkeys(("hosts", "jobs"), _list(_text)),
+    **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
+    **dict.fromkeys(("versions", "policy_parameters"), _mapping),
+    "rehearsal": _or_null(_mapping),
+    "batch": lambda value: _whole(value) and value > 0,
+    "allocation": _named(_list(_whole)),
+    "measured": lambda value: bool(value) and _numbered(_rate)(value) and all(int(count) > 0 for count in value),
+    "fitted": _list(_number),
+    **dict.fromkeys(("counts", "computed"), _numbered(_number)),
+    "waited": _numbered(_named(_number)),
+}
+_OF_KIND: dict[str, Check] = {"cluster.ranks": _list(_rank), "batch_profile.rate": _rate, "profile.rate": _rate}
+
+_NEEDED = {
+    "cluster": "ranks devices_per_node",
+    "job": "t job",
+    "profile": "job count rate",
+    "batch_profile": "job batch rate",
+    "batch": "job batch",
+    "rates": "job measured",
+    "planned": "t allocation",
+    "started": "t job devices epoch step",
+    "formed": "job seconds",
+    "epoch": "t job epoch metrics devices",
+    "checkpoint": "job path",
+    "stopped": "t job devices epoch step why",
+    "set_back": "t job epoch step",
+    "lost": "devices",
+    "done": "t job epoch",
+    "admitted": "job",
+    "pardoned": "t job",
+    "failed": "t job epoch error",
+    "rank_cost": "job",
+    "round_end": "t",
+    "skipped": "data kind sample substitute epoch reason stage",
+    "ended": "t overhead_seconds",
+    **dict.fromkeys(("session", "allocation", "preprocessors", "stopping", "warning"), ""),
+}

@@ -1,0 +1,30 @@
+"""What once escaped from a reader: (target, example)."""
+
+from __future__ import annotations
+
+FOUND: list[tuple[str, bytes]] = [
+    ("site", b"\x96"),
+    ("site", b"a: !!bool x"),
+    ("site", b"[" * 100_000),
+    ("site", b"gpus: " + b"9" * 5000),
+    ("rate table", b"global_batch_size,1" + b"0" * 5000 + b"\n64,10\n"),
+    ("rate table", b"global_batch_size,1000000000000\n64,10\n"),
+    ("offered jobs", b'{"name": "late"}'),
+    ("offered jobs", b'{"name": "late", "arrival": "soon"}'),
+    ("offered jobs", b"[" * 100_000),
+    ("checkpoint fields", b'{"tree": {"dict": [["job", "x"]]}, "arrays": {}, "format": 2}'),
+]
+"""Whole examples."""
+
+CHANGED: list[tuple[str, int, bytes, bytes]] = [
+    ("hdf5", 1, b"targets", b"\xe2\x80\xa8"),
+    ("tar index file", 0, b"PK\x03\x04\x2d\x00\x00\x00\x00\x00", b"PK\x03\x04\x2d\x00\x00\x00\x63\x00"),
+    ("tar index file", 0, b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x00\x00", b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x63\x00"),
+    ("checkpoint fields", 0, b'["python", ', b'["other", '),
+    ("checkpoint fields", 0, b'["epoch", ', b'["epoch", -'),
+    ("checkpoint fields", 0, b'["used", [true', b'["used", [3'),
+    ("journal to report", 0, b'"devices_per_node":[', b'"devices_per_node":[null,'),
+    ("journal to next session", 0, b'"allocation":{', b'"allocation":{"x":3,'),
+    ("journal to next session", 0, b'"measured":{', b'"measured":{"x":3,'),
+]
+"""Of which example of the corpus, what became what, each time that it stands there."""

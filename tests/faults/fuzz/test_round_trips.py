@@ -1,0 +1,250 @@
+"""Every message, journal event and checkpoint comes back as what it was, or is refused by an error that says so.
+
+The types are found by walking the packages: one that is added is tried, too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import fleet
+import preprocess
+import trainers
+from fleet.profiling.store import ProfileError, RateProfile
+from fleet.run_directory import line_checks
+from fleet.run_directory.ensemble_file import EnsembleFile
+from fleet.run_directory.journal import DAMAGED, Journal, JournalError, read_journal
+from preprocess.sharing.message_codec import MessageCodec, MessageError
+from tests.docs.support.journals import in_code
+from tests.faults.fuzz.odd_values import NUMBERS, TEXTS, TREES, of_type, plain, same
+from tests.trainers.support.made_checkpoints import checkpoint
+from trainers import CheckpointError
+
+settings.register_profile(
+    "round trips", derandomize=True, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+TRIES = settings(settings.get_profile("round trips"), max_examples=15)
+MORE = settings(settings.get_profile("round trips"), max_examples=100)
+
+
+def modules() -> Iterator[ModuleType]:
+    for package in (fleet, preprocess, trainers):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not found.name.endswith("__main__") and "horovod" not in found.name:
+                yield importlib.import_module(found.name)
+
+
+def codecs() -> dict[str, MessageCodec[Any]]:
+    """By the module that makes it."""
+    return {
+        module.__name__: value
+        for module in modules()
+        for name, value in vars(module).items()
+        if isinstance(value, MessageCodec) and f"\n{name}" in inspect.getsource(module)
+    }
+
+
+CODECS = codecs()
+KINDS = [(codec, kind) for codec in CODECS.values() for kind in codec.kinds]
+EVENTS = in_code()
+
+
+def test_no_message_is_forgotten() -> None:
+    assert len(CODECS) >= 2 and len(KINDS) >= 38
+    for module, codec in CODECS.items():
+        own = [kind for kind in vars(sys.modules[module]).values() if dataclasses.is_dataclass(kind)]
+        assert {kind for kind in own if kind.__module__ == module} <= set(codec.kinds)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("codec", "kind"), KINDS, ids=lambda value: getattr(value, "__name__", ""))
+def test_messages(codec: MessageCodec[Any], kind: type) -> None:
+    @TRIES
+    @given(of_type(kind))
+    def comes_back(message: Any) -> None:
+        try:
+            back = codec.decode(codec.encode(message))
+        except MessageError as error:
+            assert str(error)
+            return
+        assert same(message, back)
+
+    comes_back()
+
+
+def written(path: Path, event: str, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is read of a journal in which the event stands between two others."""
+    path.unlink(missing_ok=True)
+    journal = Journal(path)
+    journal.write("before")
+    try:
+        journal.write(event, **keys)
+    finally:
+        journal.write("after")
+        journal.close()
+        first, *between, last = read_journal(path)
+        assert (first["event"], last["event"]) == ("before", "after")
+    return between
+
+
+WHOLE, MANY = st.integers(0, 2**53), st.integers(1, 64)
+SHAPES: list[tuple[Any, st.SearchStrategy[Any]]] = [  # an example, and values like it
+    (3, MANY), (0, WHOLE), (2**53, WHOLE), (-1.5, NUMBERS), (1.5, st.floats(1e-300, 1e300)), ("x", TEXTS),
+    (None, st.none()),
+    ([0], st.lists(WHOLE, max_size=3)), (["x"], st.lists(TEXTS, max_size=3)),
+    ({"1": -1.5}, st.dictionaries(MANY.map(str), NUMBERS, max_size=3)),
+    ({"1": 1.5}, st.dictionaries(MANY.map(str), st.floats(1e-300, 1e300), min_size=1, max_size=3)),
+    ({"x": -1.5}, st.dictionaries(TEXTS, NUMBERS, max_size=3)),
+    ({"x": [0]}, st.dictionaries(TEXTS, st.lists(WHOLE, max_size=3), max_size=3)),
+    (
+        {"1": {"x": -1.5}},
+        st.dictionaries(MANY.map(str), st.fixed_dictionaries({"data": NUMBERS, "peers": NUMBERS}), max_size=3),
+    ),
+    ([{"rank": 1}], st.lists(st.fixed_dictionaries({"rank": MANY, "device_name": TEXTS}), max_size=2)),
+    ([{"x": {"1": None}}], TREES),
+]  # fmt: skip
+
+
+def fitting(event: str, key: str) -> st.SearchStrategy[Any]:
+    """Values that a key of an event can have."""
+    shapes = [values for like, values in SHAPES if line_checks._holds(event, key, like)]
+    return st.one_of(shapes).filter(lambda value: line_checks._holds(event, key, plain(value)))
+
+
+def test_checks_of_lines_are_of_keys_that_there_are() -> None:
+    assert len(EVENTS) >= 20
+    assert set(line_checks._NEEDED) <= set(EVENTS)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_events_of_the_journal(event: str, tmp_path: Path) -> None:
+    keys = sorted((EVENTS[event] | set(line_checks._NEEDED.get(event, "").split())) - {"t"})
+
+    @TRIES
+    @given(st.fixed_dictionaries({key: fitting(event, key) for key in keys}))
+    def comes_back(values: dict[str, Any]) -> None:
+        try:
+            (line,) = written(tmp_path / "journal.jsonl", event, values)
+        except JournalError as error:
+            assert str(error)
+            return
+        assert same(values, {key: line[key] for key in values}), line
+
+    comes_back()
+
+
+@MORE
+@given(
+    st.sampled_from(sorted(EVENTS)),
+    st.dictionaries(st.sampled_from(sorted({k for e in EVENTS.values() for k in e})), TREES, max_size=4),
+)
+def test_any_keys_of_the_journal(tmp_path_factory: pytest.TempPathFactory, event: str, values: dict[str, Any]) -> None:
+    """A line that no reader could take is told, and costs nobody else anything."""
+    try:
+        (line,) = written(tmp_path_factory.getbasetemp() / "journal.jsonl", event, values)
+    except JournalError as error:
+        assert str(error)
+        return
+    assert DAMAGED in line or same(values, {key: line[key] for key in values})
+
+
+def changed(field: str, value: Any) -> trainers.Checkpoint:
+    """A checkpoint with something more in one field."""
+    saved = checkpoint()
+    more = {
+        "parameters": {**saved.parameters, **(value if isinstance(value, dict) else {"x": value})},
+        "workers": [{**saved.workers[0], "random": value}],
+        "optimizer": {**saved.optimizer, "more": value},
+        "schedule": value if isinstance(value, dict) else {"x": value},
+        "layout": {**saved.layout, "more": value},
+        "history": [{"loss": value}],
+        "pins": {"torch": value},
+    }
+    return dataclasses.replace(saved, **{field: more.get(field, value)})
+
+
+TENSORS = st.sampled_from(
+    [torch.zeros(0), torch.tensor(1.5), torch.ones(2, 3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bool)]
+)
+KEYS = TEXTS | st.integers(-3, 3)
+STATES = st.recursive(
+    TENSORS | TREES,
+    lambda inner: st.lists(inner, max_size=2).map(tuple) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=6,
+)
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether a checkpoint's value came back: every bit of tensors, and keys and tuples as they were."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(map(alike, one.values(), other.values()))
+    if isinstance(one, (list, tuple)):
+        return (
+            isinstance(one, tuple) == isinstance(other, tuple)
+            and len(one) == len(other)
+            and all(map(alike, one, other))
+        )
+    return one == other if isinstance(one, str) else same(one, other)
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(trainers.Checkpoint)])
+def test_checkpoints(field: str, tmp_path: Path) -> None:
+    @TRIES
+    @given(STATES)
+    def comes_back(value: Any) -> None:
+        saved = changed(field, value)
+        try:
+            back = trainers.read(trainers.write(tmp_path / "one.h5", saved).path)
+        except CheckpointError as error:
+            assert str(error)
+            return
+        assert alike(saved.as_tree(), back.as_tree())
+
+    comes_back()
+
+
+def test_files_that_are_written_and_read() -> None:
+    """Dataclasses that write themselves into a file, and read themselves again; see below."""
+    found = {
+        value
+        for module in modules()
+        for value in vars(module).values()
+        if dataclasses.is_dataclass(value) and isinstance(value, type) and {"write", "read"} <= set(dir(value))
+    }
+    assert found == {RateProfile, EnsembleFile}
+
+
+@TRIES
+@given(of_type(RateProfile))
+def test_profiles(tmp_path_factory: pytest.TempPathFactory, profile: RateProfile) -> None:
+    path = tmp_path_factory.getbasetemp() / "profile.json"
+    try:
+        profile.write(path)
+        back = RateProfile.read(path)
+    except ProfileError as error:
+        assert str(error)
+        return
+    assert same(profile, back)
+
+
+@TRIES
+@given(of_type(EnsembleFile).map(lambda file: EnsembleFile(**plain(vars(file)))))
+def test_ensemble_files(tmp_path_factory: pytest.TempPathFactory, file: EnsembleFile) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    file.write(folder)
+    back = EnsembleFile.read(folder)
+    assert back is None or same(file, back)
