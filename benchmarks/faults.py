@@ -25,6 +25,8 @@ KILLS = 8
 LIMIT_SECONDS = 1200.0  # of one part
 MATRIX = "tests/faults/test_matrix.py"
 SCRIPTS = "tests/faults/test_batch_scripts.py"
+SIGNALS, CALLS = "tests/faults/test_signals.py", "tests/faults/test_failing_calls.py"
+CUTS = ("tests/faults/test_power_cuts.py", "tests/faults/test_power_model.py")
 ROUND_TRIPS = "tests/faults/fuzz/test_round_trips.py"
 OLD_RUNS = "tests/run/test_old_runs.py"
 
@@ -52,6 +54,9 @@ def parts(seconds: int = 0) -> dict[str, Part]:
     return {
         "matrix": lambda folder: _cells("cells of the matrix", [MATRIX], folder, "not slow"),
         "batch scripts": lambda folder: _cells("cases of batch scripts", [SCRIPTS], folder, "not slow"),
+        "signals": lambda folder: _cells("phases with a signal", [SIGNALS], folder, "not slow"),
+        "failing calls": lambda folder: _cells("tests of failing system calls", [CALLS], folder, "not slow"),
+        "power cuts": lambda folder: _cells("tests of power cuts", [*CUTS], folder, "not slow"),
         "round trips": lambda folder: _cells("types that come back", [ROUND_TRIPS], folder),
         "old directories": lambda folder: _cells("old directories", [OLD_RUNS], folder),
         "fuzz": lambda folder: _fuzz(folder, seconds),

@@ -65,7 +65,7 @@ def _load(path: str, kept: Path, stamp: list[Any]) -> ShardIndex | None:
 def _lies_inside(index: ShardIndex, size: int) -> bool:
     """Whether an index can be that of a shard of so many bytes."""
     offsets, sizes, labels = index.offsets, index.sizes, index.labels
-    if (offsets.dtype, sizes.dtype, labels.dtype.kind in "iU") != (np.int64, np.int64, True):
+    if not offsets.dtype == sizes.dtype == np.dtype(np.int64) or labels.dtype.kind not in "iU":
         return False
     if not offsets.shape == sizes.shape == labels.shape == (len(offsets),):
         return False

@@ -154,7 +154,7 @@ def _write_index(path: Path, said: dict[str, Any]) -> None:
         for name, value in {**index, **samples}.items():
             split[name] = value
         split.attrs.update(said["attributes"])
-        attributes = {name: plain(value) for name, value in split.attrs.items()}
+        attributes: dict[str, Any] = {name: plain(value) for name, value in split.attrs.items()}
         split.attrs["digest"] = index_digest("train", {name: split[name][()] for name in index}, None, attributes)
 
 

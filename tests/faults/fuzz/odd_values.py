@@ -58,7 +58,7 @@ def of_type(kind: Any) -> st.SearchStrategy[Any]:
     if origin is Literal:
         return st.sampled_from(arguments)
     if origin in (Union, types.UnionType):
-        return st.one_of(map(of_type, arguments))
+        return st.one_of(*map(of_type, arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
