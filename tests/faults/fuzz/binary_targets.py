@@ -151,7 +151,7 @@ def _write_index(path: Path, said: dict[str, Any]) -> None:
         split = file.create_group("train")
         index = {name: np.array(said[name]) for name in ("offsets", "labels", "crc32") if name in said}
         samples = {name: np.array(said[name], np.uint8) for name in ("bytes", "inputs") if name in said}
-        for name, value in {**index, **samples}.items():
+        for name, value in (*index.items(), *samples.items()):
             split[name] = value
         split.attrs.update(said["attributes"])
         attributes: dict[str, Any] = {name: plain(value) for name, value in split.attrs.items()}
