@@ -1,9 +1,11 @@
 # The two commands of a new user are `make demo` and `make test`; both set .venv up first.
 #   PYTHON=python3.12   the Python to build .venv from; a torch that it has already is kept
 #   FLEET_MPI=system    the machine's MPI instead of the Open MPI wheel
+#   FUZZ_SECONDS=60     for `make faults`: how long odd input is tried on all readers together
 
 PYTHON ?= python3
 FLEET_MPI ?= wheel
+FUZZ_SECONDS ?= 3600
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(FLEET_MPI)
@@ -56,10 +58,11 @@ test-all: venv  ## every test
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	$(PYTEST) tests/trainers/equality
 
-faults: venv  ## networks, system calls and power that fail in every way and moment (two hours)
+faults: venv  ## networks, system calls and power that fail, and odd input for FUZZ_SECONDS (three hours)
 	$(PYTEST) tests/faults
+	env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.fuzz --seconds $(FUZZ_SECONDS)
 
-chaos: venv  ## kill ranks two hundred times, see that nothing is lost (about an hour)
+chaos: venv  ## kill ranks two hundred times, a hundred other faults, see that nothing is lost (two hours; some need root)
 	$(BIN)/python -m benchmarks chaos
 
 chain: venv  ## a run over a dozen two-minute jobs of a real Slurm, with the bits of one long run (half an hour, root)

@@ -69,7 +69,7 @@ class Run:
         """Start the command; returns its exit code, None if it hangs. Moments at which it was struck leave `left`."""
         command = [sys.executable, "-m", "fleet", "run", str(self.spec), "--out", str(self.out)]
         command = [*self.scene.launch, *command, "--restarts", str(RESTARTS)]
-        with open(self.scene.folder / "output.log", "w+") as log:
+        with open(self.scene.folder / "output.log", "a+") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT, env=self.scene.environment
             )

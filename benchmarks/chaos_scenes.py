@@ -27,7 +27,7 @@ from benchmarks.virtual_hosts import VirtualCluster, virtual_hosts, why_not
 
 Process = subprocess.Popen[Any]
 
-TIMEOUT_SECONDS = 8.0  # `resources.timeout` of the runs that are paused or cut
+TIMEOUT_SECONDS = 20.0  # `resources.timeout` of the runs that are paused or cut
 LONGER = 1.25  # of it
 DISK_MIB = 6
 HOUR = 3600.0

@@ -85,9 +85,9 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank"), _whole),
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
     **dict.fromkeys(("parameter_bytes", "virtual_workers", "batch_size"), _or_null(_whole)),
-    **dict.fromkeys(("seconds", "rate", "deaf", "start", "end"), _number),
+    **dict.fromkeys(("seconds", "rate", "deaf", "start"), _number),
     **dict.fromkeys(
-        ("demand", "deadline", "arrival", "learning_rate", "bound_seconds", "end_seconds"), _or_null(_number)
+        ("demand", "arrival", "learning_rate", "bound_seconds", "end", "due", "end_seconds"), _or_null(_number)
     ),
     **dict.fromkeys(
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
@@ -105,7 +105,12 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("counts", "computed"), _numbered(_number)),
     "waited": _numbered(_named(_number)),
 }
-_OF_KIND: dict[str, Check] = {"cluster.ranks": _list(_rank), "batch_profile.rate": _rate, "profile.rate": _rate}
+_OF_KIND: dict[str, Check] = {
+    "cluster.ranks": _list(_rank),
+    **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
+    "late.deadline": _number,
+    "admitted.deadline": _or_null(_number),
+}
 
 _NEEDED = {
     "cluster": "ranks devices_per_node",
@@ -124,6 +129,7 @@ _NEEDED = {
     "lost": "devices",
     "done": "t job epoch",
     "admitted": "job",
+    "late": "job deadline end",
     "pardoned": "t job",
     "failed": "t job epoch error",
     "rank_cost": "job",

@@ -116,6 +116,10 @@ def _resume(content: bytes, folder: Path) -> Any:
     return orders, directory.progress(), json.loads(directory.run_json.read_text())
 
 
+def _trace(content: bytes, folder: Path) -> Any:
+    return read_trace(_put(content, folder))
+
+
 def _messages(folder: Path) -> Sequence[bytes]:
     return [
         b'StopGroup\n{"job": "a", "why": "policy"}',
@@ -139,12 +143,7 @@ ENSEMBLE = '{"folder": "/x", "spec": {"name": "n"}, "lengths": {"d": [64, null],
 TARGETS = (
     Target("journal to report", corpus, _report, ()),
     Target("journal to next session", corpus, _resume, ()),
-    Target(
-        "journal as trace",
-        lambda folder: list(_journals(folder)),
-        lambda content, folder: read_trace(_put(content, folder)),
-        (TraceError,),
-    ),
+    Target("journal as trace", lambda folder: list(_journals(folder)), _trace, (TraceError,)),
     Target("messages", _messages, lambda content, folder: MESSAGES.decode(content), (ValueError,)),
     Target("offered jobs", constant('{"name": "late", "arrival": 3.5}'), _offers, ()),
     Target(
