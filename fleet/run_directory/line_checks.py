@@ -109,7 +109,7 @@ _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
     **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
     "late.deadline": _number,
-    "admitted.deadline": _or_null(_number),
+    **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
 }
 
 _NEEDED = {
