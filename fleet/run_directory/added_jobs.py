@@ -132,7 +132,7 @@ class AddedJobs:
 def _read(path: Path) -> JobMapping | None:
     try:
         job = json.loads(path.read_text())
-    except (IsADirectoryError, PermissionError, ValueError, RecursionError):
+    except (FileNotFoundError, IsADirectoryError, PermissionError, ValueError, RecursionError):
         return None
     good = isinstance(job, dict) and job.get("name") == path.stem and _arrives(job.get("arrival", 0.0))
     return job if good else None
