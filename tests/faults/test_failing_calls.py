@@ -79,7 +79,7 @@ def test_a_checkpoint_that_rank_0_alone_could_read_is_not_done_without(
         out, watch = disk / "run", Shim(disk / "run", disk / "state")
         assert struck(out, watch.variables(Point(3, "EIO", only="fsync journal.jsonl"))).code == 1
         assert standing_of(out)["mlp"] == (2, 0)
-        ended = struck(out, watch.variables(Point(3, "EIO", only="open epoch-00002")))
+        ended = struck(out, watch.variables(Point(5, "EIO", only="open epoch-00002")))
         assert ended.code == 1 and "rank 0 read epoch 2, step 0 there, and this rank cannot" in ended.output
         assert not goes_on(plain, out, undisturbed, {"mlp": (2, 0)})
 
