@@ -122,7 +122,7 @@ def _put_together(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     if "tuple" in value:
         return tuple(_put_together(item, arrays) for item in value["tuple"])
     ((kind, items),) = value.items()
-    content = {key: _put_together(item, arrays) for key, item in items}
+    content = {_key(key, ""): _put_together(item, arrays) for key, item in items}
     return Counter(content) if kind == "counter" else content
 
 

@@ -67,9 +67,8 @@ def _lies_inside(index: ShardIndex, size: int) -> bool:
     offsets, sizes, labels = index.offsets, index.sizes, index.labels
     if not offsets.dtype == sizes.dtype == np.dtype(np.int64) or labels.dtype.kind not in "iU":
         return False
-    if not offsets.shape == sizes.shape == labels.shape == (len(offsets),):
-        return False
-    return bool(np.all((offsets >= 0) & (sizes >= 0) & (sizes <= size) & (offsets <= size - sizes)))
+    alike = offsets.shape == sizes.shape == labels.shape == (len(offsets),)
+    return alike and bool(np.all((offsets >= 0) & (sizes >= 0) & (sizes <= size) & (offsets <= size - sizes)))
 
 
 def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:

@@ -21,6 +21,7 @@ CHANGED: list[tuple[str, int, bytes, bytes]] = [
     ("tar index file", 0, b"PK\x03\x04\x2d\x00\x00\x00\x00\x00", b"PK\x03\x04\x2d\x00\x00\x00\x63\x00"),
     ("tar index file", 0, b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x00\x00", b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x63\x00"),
     ("checkpoint fields", 0, b'["python", ', b'["other", '),
+    ("checkpoint fields", 0, b'["pins", {"dict": [["', b'["pins", {"dict": [[-Infinity, ""], ["'),
     ("checkpoint fields", 0, b'["epoch", ', b'["epoch", -'),
     ("checkpoint fields", 0, b'["used", [true', b'["used", [3'),
     ("journal to report", 0, b'"devices_per_node":[', b'"devices_per_node":[null,'),

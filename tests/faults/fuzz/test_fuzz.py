@@ -15,7 +15,8 @@ from tests.faults.fuzz.targets import all_targets, target_named
 from tests.run.support.processes import run
 
 NAMES = [target.name for target in all_targets()]
-EXAMPLES = 120
+EXAMPLES = 40
+LIMIT_SECONDS = 550.0  # for half a minute of computing
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -50,11 +51,12 @@ def slice_of_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str
     """What became of the same few examples of each; the long way is `python -m tests.faults.fuzz`."""
     folder = tmp_path_factory.mktemp("fuzz")
     command = [sys.executable, "-m", "tests.faults.fuzz", "--examples", str(EXAMPLES), "--json", "found.json"]
-    ended = run([*command, *NAMES], folder)
+    ended = run([*command, *NAMES], folder, LIMIT_SECONDS)
     assert (folder / "found.json").exists(), ended.output
     return {tally["target"]: tally for tally in json.loads((folder / "found.json").read_text())["targets"]}
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slice(name: str, slice_of_all: dict[str, dict[str, Any]]) -> None:
     tally = slice_of_all[name]
