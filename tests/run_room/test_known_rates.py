@@ -95,13 +95,13 @@ def test_a_rehearsal_remembers_what_was_guessed_of_newcomers(runtime: Runtimes, 
 
 
 def cluster_of(device: str) -> dict[str, Any]:
-    return {"event": "cluster", "ranks": [{"device_name": None}, {"device_name": device}]}
+    return {"event": "cluster", "ranks": [{"device_name": None}, {"device_name": device}], "devices_per_node": [0, 1]}
 
 
 def test_measurements_that_were_begun_on_such_devices_go_on(runtime: Runtimes, directory: RunDirectory) -> None:
     begun = {"event": "profile", "job": "a", "count": 1, "rate": 10.0}
     ended = {"event": "profile", "job": "b", "count": 1, "rate": 20.0}
-    write_journal(directory, cluster_of("cpu"), begun, ended, {"event": "rates", "job": "b"})
+    write_journal(directory, cluster_of("cpu"), begun, ended, {"event": "rates", "job": "b", "measured": {"1": 20.0}})
     assert KnownRates(runtime(*TWO), directory, "cpu").begun() == {"a": {1: 10.0}}
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleet.run.wall_clock import WallClock
 
 NOON = 1_796_126_400.0  # 2026-12-01T12:00Z
-LINES = [
-    ("session", 0.0, NOON),
-    ("job", 100.0, NOON + 100),
-    ("session", 100.5, NOON + 5100.5),
-    ("ended", 200.0, NOON + 5200),
+LINES: list[dict[str, Any]] = [
+    {"event": "session", "t": 0.0, "unix": NOON},
+    {"event": "job", "job": "a", "t": 100.0, "unix": NOON + 100},
+    {"event": "session", "t": 100.5, "unix": NOON + 5100.5},
+    {"event": "ended", "overhead_seconds": {}, "t": 200.0, "unix": NOON + 5200},
 ]
 
 
@@ -23,7 +24,7 @@ LINES = [
 def clock(tmp_path: Path) -> WallClock:
     """Of a run that stood still for 5000 s after its second 100, and for 3000 s after its second 200."""
     journal = tmp_path / "journal.jsonl"
-    journal.write_text("".join(json.dumps({"event": e, "t": t, "unix": unix}) + "\n" for e, t, unix in LINES))
+    journal.write_text("".join(json.dumps(line) + "\n" for line in LINES))
     return WallClock.read(journal, 201.0, NOON + 8201)
 
 

@@ -59,7 +59,7 @@ def test_jobs_that_were_taken_in_are_part_of_it(options: RunOptions) -> None:
 
 def test_an_offer_arrives_so_long_after_the_start(options: RunOptions, tmp_path: Path) -> None:
     added(options).offer(job(options, "late", arrival=5.0))
-    (tmp_path / "run" / "journal.jsonl").write_text('{"t": 100.0, "event": "ended"}\n')
+    (tmp_path / "run" / "journal.jsonl").write_text('{"t": 100.0, "event": "ended", "overhead_seconds": {}}\n')
     assert whole_spec(options)["jobs"][-1]["arrival"] == 105.0
 
 

@@ -116,10 +116,11 @@ def test_drawn_curves_are_as_hard_to_foretell_as_those_that_pollux_measured() ->
 
 def test_a_run_shows_its_own_losses(tmp_path: Path) -> None:
     job = {"event": "job", "job": "a", "batch_size": 10, "virtual_workers": 1, "samples": 100, "max_epochs": 5, "t": 0}
+    common = {"t": 1.0, "event": "epoch", "job": "a", "devices": [0]}
     epochs = [
-        {"event": "epoch", "job": "a", "epoch": epoch, "devices": [0], "step": 10 * epoch, "metrics": {"loss": loss}}
+        {**common, "epoch": epoch, "step": 10 * epoch, "metrics": {"loss": loss}}
         for epoch, loss in ((1, 0.9), (2, 0.5), (3, 0.4), (2, 0.6), (5, 0.1))
     ]
-    rates = {"event": "rates", "job": "a", "measured": {"1": 10.0}}
+    rates = {"event": "rates", "t": 0, "job": "a", "measured": {"1": 10.0}}
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(event) + "\n" for event in (job, rates, *epochs)))
     assert read_trace(tmp_path, "journal").losses == {"a": (0.9, 0.6, 0.4)}

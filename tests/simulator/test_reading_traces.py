@@ -174,12 +174,13 @@ def job_event(name: str, t: float = 0.1, **others: Any) -> dict[str, Any]:
 
 
 def epoch_event(name: str, epoch: int, devices: list[int]) -> dict[str, Any]:
-    return {"t": 9.0, "event": "epoch", "job": name, "epoch": epoch, "step": 4 * epoch, "devices": devices}
+    told = {"epoch": epoch, "step": 4 * epoch, "devices": devices, "metrics": {}}
+    return {"t": 9.0, "event": "epoch", "job": name, **told}
 
 
 def test_a_run_is_read_as_the_trace_of_what_it_trained(tmp_path: Path) -> None:
     events = (
-        {"t": 0.0, "event": "cluster", "devices_per_node": [2, 3]},
+        {"t": 0.0, "event": "cluster", "devices_per_node": [2, 3], "ranks": []},
         job_event("a"),
         job_event("b"),
         job_event("idle"),
@@ -191,7 +192,7 @@ def test_a_run_is_read_as_the_trace_of_what_it_trained(tmp_path: Path) -> None:
         epoch_event("a", 2, [0, 2]),
         epoch_event("a", 3, [0, 1]),
         {"t": 9.5, "event": "rates", "job": "a", "measured": {"1": 10.0, "2": 20.0}},
-        {"t": 9.9, "event": "done", "job": "a"},
+        {"t": 9.9, "event": "done", "job": "a", "epoch": 3},
         job_event("late", t=12.0),
         {"t": 12.1, "event": "rates", "job": "late", "measured": {"1": 5.0}},
         job_event("a", t=99.0),

@@ -162,7 +162,7 @@ def journal(folder: Path) -> Path:
     """The directory of a run that trained two networks."""
     common = {"virtual_workers": 4, "batch_size": 8, "samples": 100, "max_epochs": 9, "data": "digits"}
     events: list[dict[str, Any]] = [
-        {"event": "cluster", "devices_per_node": [0, 2, 2]},
+        {"event": "cluster", "devices_per_node": [0, 2, 2], "ranks": []},
         *({"event": "job", "job": name, **common} for name in "ab"),
         {"event": "rates", "job": "a", "measured": {"1": 10.0, "2": 18.0}},
         {"event": "rates", "job": "b", "measured": {"1": 50.0}},
@@ -327,9 +327,10 @@ def test_whatever_ends_it_ends_its_processes_too(tmp_path: Path, ending: signal.
     written(tmp_path, trace_files.RATES, "rates/bert.csv")
     words = ["--synthetic", "jobs=100000,gap=1", "--rates", str(tmp_path / "rates"), "--cluster", "64x8"]
     command = [sys.executable, "-m", "fleet", "simulate", *words, "--policy", "fifo", "--seed", "1", "--seed", "2"]
+    command += ["--processes", "2"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        _wait_for_children(process.pid)
+        _wait_for_children(process)
         process.send_signal(ending)
         _, error = process.communicate(timeout=60)
     finally:
@@ -344,11 +345,12 @@ def test_whatever_ends_it_ends_its_processes_too(tmp_path: Path, ending: signal.
             os.killpg(process.pid, 0)  # finds whoever of the group is left
 
 
-def _wait_for_children(pid: int) -> None:
+def _wait_for_children(process: subprocess.Popen[str]) -> None:
     """Until two processes that it started have threads of their own: they are past their own start then."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     end = time.monotonic() + 60
     while sum(_threads(child) > 1 for child in children.read_text().split()) < 2:
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < end, "no process was started in a minute"
         time.sleep(0.01)  # leaves the processor to them
 
