@@ -22,6 +22,7 @@ from tests.run.support.processes import FLEET, run
 
 KEPT = Path(__file__).parent / "old_runs"
 FORMATS = ("unsealed", "rehearsal", "determinism", "sealed", "first", "checksums")
+TRIED = ("sealed", "first", "checksums")  # the rest takes a minute
 SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 """What pins the instruction set, as the spec does where it can, and did when the oldest were made."""
 WEIGHTS = {  # SHA-256, as the versions that wrote the directories trained them to the end, all to the same
@@ -47,7 +48,9 @@ def test_each_directory_is_tried() -> None:
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="its bits are those of x86-64 processors")
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in TRIED else pytest.mark.slow) for name in FORMATS]
+)
 def test_a_run_that_an_earlier_version_stopped_ends_with_the_weights_of_that_version(name: str, tmp_path: Path) -> None:
     shutil.copytree(KEPT / name, tmp_path, dirs_exist_ok=True)
     left = RunFolder(tmp_path / "stopped")

@@ -1,6 +1,5 @@
-"""Examples of the simulator tests may take long on a busy machine."""
+"""Some tests start processes, and look at how they end."""
 
-from hypothesis import HealthCheck, settings
+from tests.warm.starting import started_cold
 
-settings.register_profile("simulator", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("simulator")
+__all__ = ["started_cold"]

@@ -323,7 +323,9 @@ def test_a_policy_that_cannot_be_followed_fails_alone(files: list[str], monkeypa
 
 
 @pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 75), (signal.SIGTERM, 75), (signal.SIGKILL, -9)])
-def test_whatever_ends_it_ends_its_processes_too(tmp_path: Path, ending: signal.Signals, code: int) -> None:
+def test_whatever_ends_it_ends_its_processes_too(
+    tmp_path: Path, ending: signal.Signals, code: int, started_cold: None
+) -> None:
     written(tmp_path, trace_files.RATES, "rates/bert.csv")
     words = ["--synthetic", "jobs=100000,gap=1", "--rates", str(tmp_path / "rates"), "--cluster", "64x8"]
     command = [sys.executable, "-m", "fleet", "simulate", *words, "--policy", "fifo", "--seed", "1", "--seed", "2"]

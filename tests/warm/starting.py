@@ -39,7 +39,13 @@ def warmed(**variables: str) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(autouse=True, scope="session")
 def nursery() -> Iterator[None]:
-    """Processes that start with PYTHON_PATH are forked, unless the nursery is not ready after a while."""
+    """Processes that start with PYTHON_PATH are forked, unless the nursery is not ready after a while.
+
+    Each folder of tests that imports it has its own fixture; the first of a session serves them all.
+    """
+    if "FLEET_WARM" in os.environ:
+        yield
+        return
     with warmed() as given:
         before = dict(os.environ)
         os.environ |= given
