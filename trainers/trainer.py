@@ -116,12 +116,12 @@ class Trainer:
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
+        self._own = OwnState(task)
+        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
         rules = rules_of(task, self.model)
         self.workers = [
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
-        self._own = OwnState(task)
-        self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
         self.updates = [
             Update(self.name, part, self.model, *rule, accumulating=lambda: self.accumulating)
             for part, rule in rules.items()
@@ -156,7 +156,7 @@ class Trainer:
             phases = getattr(self.compute, "phases", None) if self._parts else None
             turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
             sums = [worker.count(float(turn.loss), turn.samples) for worker, turn in zip(self.workers, turns)]
-            with self._shared.between_turns("after_step"):
+            with self._shared.between_turns("after_step", self.workers):
                 tasks.after_step(self.task, self.model)
             self.step_in_epoch += 1
             self.steps += 1
@@ -178,15 +178,18 @@ class Trainer:
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
 
-        All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers.
+        All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers and
+        attributes.
         """
         with self._clock(), torch.no_grad(), evaluating(self.model):
+            attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
             for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
                 buffer.copy_(shared)
             sums = {}
             for index, batch in batches:
                 seed_everything(self.seed)
-                sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device))
+                with self._shared.evaluation(attributes):
+                    sums[index] = tasks.evaluation_sums(self.task, self.model, tasks.move(batch, self.device))
         return sums
 
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
@@ -293,7 +296,7 @@ class Trainer:
             update.start_all(reduction)
             totals = self._finish(reduction)
         update.give(totals, layout.used or ())
-        with self._shared.between_turns("before_step"):
+        with self._shared.between_turns("before_step", self.workers):
             self.options.before_update(self.task, self.model)
         update.step()
         if layout != update.layout:
@@ -308,7 +311,7 @@ class Trainer:
         update, factor = self.updates[0], 1.0 / self.virtual_workers
         with worker.active(self.model), update.turn(place, worker.rank, factor, reduction, self.steps) as turn:
             batch = self._batch(worker, batches[place])
-            with named_operators(self.model, self.name), self._shared.turn():
+            with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
                 loss = self.compute.gradients(self, worker, batch)
         return Turn(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 
@@ -322,7 +325,7 @@ class Trainer:
                 if not course.has_begun:
                     batch = self._batch(worker, batches[place])
                     course.begin(phases(self, batch), tasks.samples_in(batch))
-                with named_operators(self.model, self.name), self._shared.turn():
+                with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
                     return self._phase(course, buffers, reduction, place)
 
         while turns := self._update(turn):

@@ -1,7 +1,7 @@
 """One logical data-parallel rank of a job: an EasyScaleThread (EasyScale, SC'23, 3.2).
 
 Virtual workers take turns on a device. What differs between them is small: random states, buffers (BatchNorm's
-statistics) and gradients (see `trainers.update`). Parameters and the optimizer's state are shared.
+statistics), plain attributes and gradients (see `trainers.update`). Parameters and the optimizer's state are shared.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.repeatable.plain_attributes import Attributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 
 
@@ -21,6 +22,7 @@ class VirtualWorker:
 
     rank: 0 .. N-1, fixed for the job's life.
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
+    attributes: own values of attributes that are not as the model was built (`trainers.repeatable.plain_attributes`).
     loss_sum, samples: loss times samples, and samples, since the epoch began.
     """
 
@@ -29,6 +31,7 @@ class VirtualWorker:
         self.rank = rank
         self.device = device
         self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self.attributes: Attributes = {}
         self._names = [name for name, _ in model.named_buffers()]
         self.loss_sum = 0.0
         self.samples = 0
@@ -66,6 +69,7 @@ class VirtualWorker:
     def as_tree(self) -> dict[str, Any]:
         """Return the worker's context for a checkpoint: everything but gradients, which live for one step."""
         return {
+            **({"attributes": dict(self.attributes)} if self.attributes else {}),
             "rank": self.rank,
             "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in zip(self._names, self.buffers)},
             "random": self.random.as_tree(),
@@ -78,6 +82,7 @@ class VirtualWorker:
         for name, own in zip(self._names, self.buffers):
             own.copy_(tree["buffers"][name])
         self.random = RandomState.from_tree(tree["random"])
+        self.attributes = dict(tree.get("attributes", {}))
         self.loss_sum, self.samples = tree["loss_sum"], tree["samples"]
 
 

@@ -45,6 +45,9 @@ class Net(nn.Module):
     def do_count(self, inputs: Tensor) -> None:
         self.calls += 1
 
+    def do_count_bright(self, inputs: Tensor) -> None:
+        self.calls += int(torch.rand(()) * 1000)
+
     def do_hide(self, inputs: Tensor) -> None:
         self.hidden = self.hidden + inputs.mean(0)
 
@@ -94,11 +97,28 @@ def test_a_trained_parameter_that_the_forward_pass_changes_is_refused() -> None:
         train(Task("trained"))
 
 
-@pytest.mark.parametrize(("what", "name"), [("count", "calls"), ("hide", "hidden"), ("remember", "recent")])
+@pytest.mark.parametrize(("what", "name"), [("hide", "hidden"), ("remember", "recent")])
 def test_an_attribute_that_the_forward_pass_changes_is_refused_unless_it_is_scratch(what: str, name: str) -> None:
     with pytest.raises(UntoldState, match=rf"changes attribute {name}.*register_buffer.*scratch = \('{name}',\)"):
         train(Task(what))
     assert train(Task(what, scratch=(name,))).steps == 6
+
+
+def test_each_worker_has_plain_attributes_of_its_own_unless_they_are_scratch() -> None:
+    trainer = train(Task("count"))
+    assert [worker.as_tree()["attributes"] for worker in trainer.workers] == [{"calls": 6}] * 2
+    trainer = train(Task("count", scratch=("calls",)))
+    assert "attributes" not in trainer.workers[0].as_tree() and trainer.model.calls == 12
+
+
+def test_an_attribute_that_turns_within_and_between_turns_is_refused() -> None:
+    def reset(model: nn.Module) -> None:
+        model.calls = 5 * model.calls  # type: ignore[operator,assignment]
+
+    assert train(Task(after_step=reset)).steps == 6
+    uneven = Task("count_bright", after_step=reset)
+    with pytest.raises(UntoldState, match="after_step changes attribute calls, of which each virtual worker has its"):
+        train(uneven)
 
 
 @pytest.mark.parametrize("what", ["nothing", "cache", "buffer"])

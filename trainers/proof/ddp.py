@@ -23,6 +23,7 @@ from trainers.parts import Rule, rules_of
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
+from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets
 from trainers.step_options import StepOptions
@@ -48,6 +49,7 @@ class DdpRank:
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)
+        self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
         self._sampler: DistributedSampler[Any] = DistributedSampler(self._data.train, ranks, rank, seed=self._seed)
@@ -82,6 +84,7 @@ class DdpRank:
         """Return this rank's context as a virtual worker's, and on rank 0 what all ranks share."""
         random = RandomState.now(self._device)
         context = VirtualWorker(self._rank, self._seed, self.model, self._device)
+        context.attributes = self._attributes.changed()
         context.random, context.loss_sum, context.samples = random, self.loss_sum, self.samples
         tree: dict[str, Any] = {"worker": context.as_tree(), "epochs": self._epochs}
         if self._rank == 0:
@@ -170,10 +173,12 @@ class DdpRank:
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         totals: Sums = {}
+        own = self._attributes.changed()
         with torch.no_grad():
             for _, batch in self._data.held_out_batches():
                 seed_everything(self._seed)
-                _add(totals, tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
+                with self._attributes.for_a_while(own):
+                    _add(totals, tasks.evaluation_sums(self._task, self.model, tasks.move(batch, self._device)))
             for buffer, before in zip(self.model.buffers(), buffers):
                 buffer.copy_(before)
         for module, mode in modes:

@@ -1,27 +1,36 @@
 """Watches what virtual workers share: nothing of it may change in a worker's turn.
 
 Under DDP each worker is a process with a model of its own. Here workers take turns on one model, and what a checkpoint
-holds is its parameters, each worker's buffers and random states, and the optimizer. What else a forward pass changes
-would reach the next worker, would advance N times a step, and would be lost with a move: silently, other bits.
+holds is its parameters, each worker's buffers, random states and plain attributes, and the optimizer. What else a
+forward pass changes would reach the next worker, would advance N times a step, and would be lost with a move: silently,
+other bits.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from trainers.repeatable.plain_attributes import TORCHS_OWN, Attributes, PlainAttributes
+
 CLOSE_LOOKS = 4
 """Turns whose changes of attributes and of parameters' values are looked for; changes in place are, in every turn."""
-_TORCHS_OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, complex, str, bytes)
 _DEPTH = 4
 _PART = 1 << 20
+
+
+class HasAttributes(Protocol):
+    """A virtual worker."""
+
+    attributes: Attributes
 
 
 class UntoldState(RuntimeError):
@@ -43,8 +52,9 @@ class SharedState:
 
     def __init__(self, job: str, model: nn.Module, scratch: tuple[str, ...] = (), own: Callable[[], str] = str) -> None:
         self._job, self._model, self._scratch, self._own = job, model, frozenset(scratch), own
+        self._plain = PlainAttributes(model, self._scratch)
         self._parameters, self._buffers = dict(model.named_parameters()), dict(model.named_buffers())
-        self._turns = 0
+        self._turns, self._steps = 0, Counter[str]()
         for name, module in model.named_modules():
             if isinstance(module, nn.SyncBatchNorm):
                 raise UntoldState(
@@ -53,14 +63,15 @@ class SharedState:
                 )
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """A worker's forward and backward pass.
+    def turn(self, attributes: Attributes) -> Iterator[None]:
+        """A worker's forward and backward pass, with its own plain attributes, which it then has anew.
 
         Raises:
-            UntoldState: it changed a parameter, an attribute of a module or the task's own state; the text names it
-                and the mend.
+            UntoldState: it changed a parameter, another attribute of a module or the task's own state; the text names
+                it and the mend.
         """
         close = self._turns < CLOSE_LOOKS
+        self._plain.give(attributes)
         before, marks = self._attributes() if close else {}, self._marks(self._parameters, close)
         own = self._own() if close else ""
         yield
@@ -69,16 +80,25 @@ class SharedState:
         if close:
             self._hold_attributes(before, self._attributes())
             self._hold_own(own, self._own())
+        self._plain.take(attributes, close)
 
     @contextmanager
-    def between_turns(self, where: str) -> Iterator[None]:
-        """What the task does once a step, in its method `where`.
+    def evaluation(self, attributes: Attributes) -> Iterator[None]:
+        """Let the model have these plain attributes for a batch, which leaves no trace in them."""
+        with self._plain.for_a_while(attributes):
+            yield
+
+    @contextmanager
+    def between_turns(self, where: str, workers: Sequence[HasAttributes]) -> Iterator[None]:
+        """What the task does once a step, in its method `where`; plain attributes that it changes, change for all.
 
         Raises:
             UntoldState: it changed a buffer, which the next turn fills with its worker's.
         """
-        marks = self._marks(self._buffers, False)
+        close, self._steps[where] = self._steps[where] < CLOSE_LOOKS, self._steps[where] + 1
+        marks, before = self._marks(self._buffers, False), self._plain.looked_at(close)
         yield
+        self._spread(where, before, self._plain.looked_at(close), [worker.attributes for worker in workers])
         for name, mark in self._marks(self._buffers, False).items():
             if mark != marks[name]:
                 raise UntoldState(
@@ -86,6 +106,17 @@ class SharedState:
                     "which its next turn restores; change it in `forward`, or make it a parameter that requires no "
                     "gradient: those are shared"
                 )
+
+    def _spread(self, where: str, before: Attributes, after: Attributes, workers: Sequence[Attributes]) -> None:
+        """Give what changed between turns to all workers, as all processes of DDP would do it."""
+        for name in [name for name, value in after.items() if name not in before or before[name] != value]:
+            if any(own.get(name) != workers[0].get(name) for own in workers):
+                raise UntoldState(
+                    f"job {self._job}: {where} changes attribute {name}, of which each virtual worker has its own, as "
+                    "`forward` changes it, too; use two attributes"
+                )
+            for own in workers:
+                self._plain.keep(name, after[name], own)
 
     def _hold_parameters(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
         for name, mark in after.items():
@@ -97,7 +128,8 @@ class SharedState:
                 )
 
     def _hold_attributes(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
-        for name, value in before.items():
+        for name in sorted(before.keys() - self._plain.now().keys()):
+            value = before[name]
             if value is not None and after.get(name, value) != value:
                 raise UntoldState(
                     f"job {self._job}: the forward pass changes attribute {name}. The next virtual worker would find "
@@ -126,7 +158,7 @@ class SharedState:
             f"{path}.{name}".lstrip("."): seen(value, _DEPTH)
             for path, module in self._model.named_modules()
             for name, value in vars(module).items()
-            if name not in _TORCHS_OWN and name not in self._scratch
+            if name not in TORCHS_OWN and name not in self._scratch
         }
 
 

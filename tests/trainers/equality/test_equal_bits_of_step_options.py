@@ -15,7 +15,7 @@ from trainers import BatchPlan, Group, Trainer
 from trainers.step_options import StepOptions, split
 from trainers.task import samples_in
 
-QUICK = {"momentum encoder", "own state", "clip norm of two buckets", "accumulate 3", "everything"}
+QUICK = {"momentum encoder", "attributes", "own state", "clip norm of two buckets", "accumulate 3", "everything"}
 
 
 def cases() -> list[Any]:

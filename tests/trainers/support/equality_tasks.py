@@ -88,6 +88,26 @@ class MomentumEncoder(nn.Module):
         return self.online(images) + 0.1 * self.slow(images)
 
 
+class Counting(nn.Module):
+    """A network whose modules count, each in its own way, and whose output depends on all of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.calls, self.bright, self.warm, self.share = cnn(), 0, 0, False, 1.0
+
+    def forward(self, images: Tensor) -> Tensor:
+        scale = self.share if self.warm else 0.5
+        self.warm, self.calls = True, self.calls + 1
+        self.bright += int(images.mean() > images.median())
+        inner: Any = self.net
+        inner.seen = getattr(inner, "seen", 0) + self.bright
+        return self.net(images) * (scale + 0.1 * (self.calls % 3) + 0.01 * (inner.seen % 7))
+
+
+def anneal(model: nn.Module) -> None:
+    model.share = 0.9 * float(model.share)  # type: ignore[arg-type,assignment]
+
+
 @torch.no_grad()
 def follow(model: nn.Module) -> None:
     """The copy moves a tenth of the way to the network."""
@@ -250,6 +270,7 @@ OPTIONS = [
     _option("clip value", clip_value=0.01),
     _option("before step", between=clip_by_hand),
     _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
+    _option("attributes", Counting, after=anneal),
     Remembering("own state", mlp, lambda: images("own state", channels=1), rule="adam"),
     _option("accumulate 2", accumulate=2),
     _option("accumulate 3", accumulate=3, batch_size=6, rule="adam"),

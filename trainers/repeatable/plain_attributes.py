@@ -1,0 +1,108 @@
+"""Numbers, texts and flags that modules keep as attributes: each virtual worker has its own, as a DDP process has.
+
+Counters, warm-up flags and sizes that a forward pass works out are such attributes. They are part of a worker's context
+(EasyScale, SC'23, 3.2) beside its buffers and random states, so they move and come back with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from types import NoneType
+from typing import Any
+
+from torch import nn
+
+Plain = bool | int | float | str | None
+Attributes = dict[str, Plain]
+"""By full name, such as `encoder.layers.1.steps`."""
+
+TORCHS_OWN = frozenset(vars(nn.Module()))
+_PLAIN = (bool, int, float, str, NoneType)
+_MISSING: Any = object()
+
+
+class PlainAttributes:
+    """What of a model's attributes changes, and what it was as the model was built.
+
+    Args:
+        model: as its task built it.
+        scratch: names of attributes that are left alone.
+    """
+
+    def __init__(self, model: nn.Module, scratch: frozenset[str]) -> None:
+        self._modules, self._scratch = dict(model.named_modules()), scratch
+        self._built = self.now()
+        self._moving: set[str] = set()
+
+    def now(self) -> Attributes:
+        """Return all that are plain."""
+        return {
+            f"{path}.{name}".lstrip("."): value
+            for path, module in self._modules.items()
+            for name, value in vars(module).items()
+            if name not in TORCHS_OWN and name not in self._scratch and type(value) in _PLAIN
+        }
+
+    def looked_at(self, close: bool) -> Attributes:
+        """Return those that are known to change; closely: all."""
+        if close:
+            return self.now()
+        found = {name: self._get(name) for name in self._moving}
+        return {name: value for name, value in found.items() if type(value) in _PLAIN}
+
+    def changed(self) -> Attributes:
+        """Return those that are not as they were built."""
+        return {name: value for name, value in self.now().items() if not self._is_built(name, value)}
+
+    def give(self, own: Mapping[str, Plain]) -> None:
+        """Let the model have a worker's: `own`, and the rest as built."""
+        self._moving |= own.keys()
+        for name in self._moving:
+            self._put(name, own.get(name, self._built.get(name, _MISSING)))
+
+    def take(self, own: MutableMapping[str, Plain], close: bool) -> None:
+        """Let `own` be what the model has now; closely: also if it changed for the first time."""
+        if close:
+            self._moving |= self.changed().keys()
+        own.clear()
+        for name in sorted(self._moving):
+            self.keep(name, self._get(name), own)
+
+    def keep(self, name: str, value: Any, own: MutableMapping[str, Plain]) -> None:
+        """Let a worker have `value`, unless it is none of its own: not plain, or as built."""
+        self._moving.add(name)
+        own.pop(name, None)
+        if type(value) in _PLAIN and not self._is_built(name, value):
+            own[name] = value
+
+    @contextmanager
+    def for_a_while(self, own: Mapping[str, Plain]) -> Iterator[None]:
+        """Let the model have `own`, then again what it had."""
+        before = self.now()
+        self.give(own)
+        try:
+            yield
+        finally:
+            for name in self.now().keys() | before.keys():
+                self._put(name, before.get(name, _MISSING))
+
+    def _is_built(self, name: str, value: object) -> bool:
+        built = self._built.get(name, _MISSING)
+        return type(value) is type(built) and value == built
+
+    def _get(self, name: str) -> Any:
+        path, _, last = name.rpartition(".")
+        module = self._modules.get(path)
+        return _MISSING if module is None else vars(module).get(last, _MISSING)
+
+    def _put(self, name: str, value: Any) -> None:
+        """Past properties and `__setattr__`, as what was read is what is put back."""
+        path, _, last = name.rpartition(".")
+        module = self._modules.get(path)
+        if module is None:
+            return
+        if value is _MISSING:
+            module.__dict__.pop(last, None)
+        else:
+            module.__dict__[last] = value
