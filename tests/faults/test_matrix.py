@@ -42,6 +42,7 @@ CASES = [
     *product(NUMBERS, ("step", "last step", "schedule", *TOLD)),
     ("strange", "checkpoint"),
 ]
+SECONDS, COLD_SECONDS = 150.0, 300.0  # that a run may take; from cold it may start three times
 DRAWN = [("strange", "checkpoint"), ("crash", "profile")]  # the rest takes minutes
 
 
@@ -54,7 +55,7 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def trained(ensemble: Ensemble, healthy: RunFolder, seconds: float = 150.0) -> dict[str, Any]:
+def trained(ensemble: Ensemble, healthy: RunFolder, seconds: float = SECONDS) -> dict[str, Any]:
     """Run it; the healthy networks end with their bits. Returns what run.json says of the jobs."""
     ended = run(ensemble.plain("run"), ensemble.folder, seconds)
     assert ended.code in (0, 1), ended.output
@@ -77,6 +78,7 @@ def test_numbers_that_are_none_and_odd_words_cost_their_networks_alone(tmp_path:
         assert failed["status"] == "failed" and SAYS[fault] in failed["error"]
 
 
+@pytest.mark.timeout(2 * COLD_SECONDS)
 @pytest.mark.parametrize(
     ("fault", "phase"),
     [pytest.param(*case, marks=() if case in DRAWN else pytest.mark.slow, id="-".join(case)) for case in CASES],
@@ -88,7 +90,8 @@ def test_a_fault_costs_its_network_alone(
         request.getfixturevalue("started_cold")
     job = going_wrong(fault, phase, stop={"epochs": 4 if phase == "move" else 2})
     timeout = 6.0 if fault == "hang" else 60.0
-    jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile"), healthy)
+    seconds = COLD_SECONDS if fault in ENDING else SECONDS
+    jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile"), healthy, seconds)
     found = jobs[job["name"]]
     if phase in TOLD and fault in NUMBERS:
         assert found["status"] == "done"
