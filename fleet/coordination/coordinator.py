@@ -121,9 +121,10 @@ class Coordinator:
 
     def _patience(self) -> float:
         """How long to wait for an event before there is something else to do, seconds."""
-        silent = min(self._heard.values(), default=math.inf) + self._silence
-        until = min(self._agenda.next, self.ledger.next_arrival, silent)
-        return min(self._poll, max(0.0, until - self._now()))
+        now = self._now()
+        silent = min((heard for heard in self._heard.values() if heard + self._silence > now), default=math.inf)
+        until = min(self._agenda.next, self.ledger.next_arrival, silent + self._silence)
+        return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
         """What the policy wants from now on."""
@@ -363,11 +364,15 @@ class Coordinator:
         return replace(event, why="failed", error=costs_too_many(losses), cost_ranks=True)
 
     def _check_silence(self) -> None:
-        """End a run in which a group is silent; its job has failed, and the next start goes on without it."""
+        """End a run in which a group is silent; its job has failed, and the next start goes on without it.
+
+        Those that only wait for it are not to blame; they are if nobody else is after some time.
+        """
         now = self._now()
-        for job, heard in self._heard.items():
-            if now - heard > self._silence:
-                devices = self.ledger.running.get(job, ())
+        for job, heard in sorted(self._heard.items(), key=lambda item: item[1]):
+            devices = self.ledger.running.get(job, ())
+            late = now - heard - self._silence
+            if late > 0 and (late > self._silence or not self.outside.waits(devices)):
                 text = (
                     f"job {job} on devices {', '.join(map(str, devices))} has said nothing for {now - heard:.0f} s; "
                     f"if its steps really take that long, raise resources.timeout (now {self._silence:.0f} s)"

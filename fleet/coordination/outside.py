@@ -40,5 +40,9 @@ class Outside:
         """Where the ranks that do not move stand in their code."""
         return ""
 
+    def waits(self, devices: tuple[int, ...]) -> bool:
+        """Whether the ranks of these devices do not move, and only because they wait for samples or other ranks."""
+        return False
+
     def save(self) -> None:
         """Renew what people read of the run; called after each event that changes it."""

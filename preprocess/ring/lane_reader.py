@@ -15,6 +15,7 @@ from preprocess.samples.layout import Array, SampleLayout
 
 #: Seconds after which a waiting reader looks whether it should stop and whether the writer lives.
 _TICK = 0.1
+_LONGER = 2  # time-outs more, for a reader that others hold up
 
 
 class LaneReader:
@@ -56,7 +57,8 @@ class LaneReader:
 
         Args:
             stop_position: the lane position after the last sample wanted.
-            timeout: seconds after which it gives up.
+            timeout: seconds after which it gives up; three times as many where another reader holds the lane up: that
+                one is to blame, and whoever watches it should be the first to say so.
             stopped: asked about ten times a second whether to end the wait.
 
         Returns:
@@ -185,15 +187,15 @@ class LaneReader:
         while self.available < stop_position:
             writer = self._arrived % self._shape.writers
             left = deadline - time.monotonic()
-            if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK)):
+            if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK) if left > 0 else _TICK):
                 self._arrived += 1
                 continue
             if stopped is not None and stopped():
                 return False
             if self._ring.writer_is_dead(writer):
                 self._take_last_token(writer)
-            elif left <= 0:
-                raise RingTimeout(f"{self._awaited(writer)} for {timeout:.3g} s{self._held_up()}")
+            elif left <= 0 and (left <= -_LONGER * timeout or not self.is_held_up):
+                raise RingTimeout(f"{self._awaited(writer)} for {timeout - min(left, 0.0):.3g} s{self._held_up()}")
         return True
 
     def _take_last_token(self, writer: int) -> None:
@@ -208,6 +210,11 @@ class LaneReader:
             f"reader {self._reader} of lane {self._number} waited for its positions {start} to "
             f"{start + self._shape.slot_samples - 1} (slot {self._arrived}) from {self._ring.writer_name(writer)}"
         )
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the writers wait for another reader, and this one for them."""
+        return bool(self._held_up())
 
     def _held_up(self) -> str:
         """Name the rearmost reader if the writers wait for it."""

@@ -6,9 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coordinator import Coordinator
+from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopReason
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
@@ -178,3 +181,33 @@ def test_the_policy_is_asked_by_its_trigger_and_not_while_all_leave() -> None:
     agenda.clearing = False
     agenda.planned(Plan())
     assert agenda.next == math.inf and agenda.changed == ()
+
+
+class Mute(Obedient):
+    """Its groups never say anything."""
+
+    def next_event(self, timeout: float) -> Event | None:
+        self.clock.now += timeout
+        return None
+
+
+class Waiting(Outside):
+    """The groups on these devices only wait for others."""
+
+    def __init__(self, *devices: int) -> None:
+        self.devices = devices
+
+    def waits(self, devices: tuple[int, ...]) -> bool:
+        return set(devices) <= set(self.devices)
+
+
+@pytest.mark.parametrize(("waiting", "blamed", "after"), [((0,), 1, 10.0), ((1,), 0, 10.0), ((0, 1), 1, 20.0)])
+def test_the_silent_group_that_others_wait_for_is_to_blame(waiting: tuple[int, ...], blamed: int, after: float) -> None:
+    """Where all only wait, the one that was started first is (a, on device 1), after twice the time."""
+    jobs = [JobRecord.of(JobState(name, CURVE, 1), "data/0") for name in "ab"]
+    clock = Clock()
+    ledger, machine = Ledger(Cluster((2,)), jobs, seed=0), Mute(clock)
+    books = Bookkeeper(ledger, Journal(None, clock))
+    with pytest.raises(SilentGroupError, match=f"on devices {blamed} has said nothing"):
+        Coordinator(policy("flotilla"), machine, books, Waiting(*waiting), 10.0, 1.0).run()
+    assert after < clock.now <= after + 2.0

@@ -269,6 +269,22 @@ def test_bounded_waits_say_on_whom() -> None:
         lane.open(LAYOUT, [0], 2, timeout=0.01)
 
 
+def test_a_reader_that_another_holds_up_is_the_last_to_give_up() -> None:
+    lane = make_ring(readers=2, slots=2).lanes[0]
+    lane.open(LAYOUT, [0, 1], 1)
+    writer, reader, slow = lane.writer(0, LAYOUT, 1), lane.reader(0, LAYOUT, 1), lane.reader(1, LAYOUT, 1)
+    for _ in range(2):
+        with writer.slot(timeout=1):
+            pass
+    assert reader.wait(8, timeout=1) and not slow.is_held_up
+    reader.release(8)
+    assert reader.is_held_up
+    before = reader.seconds_waited
+    with pytest.raises(RingTimeout, match=r"that one waits for reader 1 .*, which has read up to position 0"):
+        reader.wait(12, timeout=0.1)
+    assert reader.seconds_waited - before >= 0.3
+
+
 def test_misuse_is_refused() -> None:
     ring = make_ring(readers=2, slots=2)
     lane = ring.lanes[0]

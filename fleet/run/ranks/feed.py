@@ -125,11 +125,17 @@ class Feed:
         """
         begin = time.perf_counter()
         try:
-            return next(self._items) if self._ahead is None else self._ahead.next(self._timeout + _GRACE_SECONDS)
-        except TimedOut:
-            raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
+            return next(self._items) if self._ahead is None else self._next_ahead(self._ahead)
         finally:
             self.waited += time.perf_counter() - begin
+
+    def _next_ahead(self, ahead: Ahead) -> Item:
+        while True:
+            try:
+                return ahead.next(self._timeout + _GRACE_SECONDS)
+            except TimedOut:
+                if not self._reader.is_held_up:  # else the wait for samples ends later, with a better word
+                    raise FeedTimeout(f"waited {self._timeout:.0f} s for the feed of {self._share.plan}") from None
 
     def close(self) -> None:
         """Stop reading and leave the lane."""

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from fleet.machine.standard_error import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
+from trainers import messages
 
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
 _LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
+_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent)
 _GRACE_SECONDS = 0.25  # for a rank to speak for itself
 
 
@@ -113,6 +115,11 @@ def forget_stacks(folder: Path) -> None:
     """Those of an earlier session."""
     for path in folder.glob("rank-*.txt"):
         path.unlink(missing_ok=True)
+
+
+def waits_for_others(stack: str) -> bool:
+    """Whether a rank that does not move waits for samples, or for other members of its group."""
+    return any(f'File "{place}' in stack for place in _WAITS)
 
 
 def stuck_ranks(folder: Path) -> dict[int, str]:

@@ -13,7 +13,7 @@ from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
 from fleet.run.lanes import LaneBook, ring_plan
-from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
 from fleet.run.stages.books import stands
 from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
@@ -74,6 +74,12 @@ class Running(Outside):
 
     def stuck(self) -> str:
         return "".join(stuck_ranks(self._opened.rank.directory.stacks).values())
+
+    def waits(self, devices: tuple[int, ...]) -> bool:
+        rank = self._opened.rank
+        ranks = {rank.cluster.rank_of(device) for device in devices}
+        stacks = [text for number, text in stuck_ranks(rank.directory.stacks).items() if number in ranks]
+        return bool(stacks) and all(map(waits_for_others, stacks))
 
 
 def start(rated: Rated) -> Running:
