@@ -12,26 +12,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.device.own_device import select, with_index
+
 
 class DeviceCopies:
     """Copies between `device` and the host, all in order on one stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device = with_index(device)
         self._module: Any = torch.get_device_module(device)
-        self._side = self._module.Stream(device=device)
+        self._side = self._module.Stream(device=self._device)
         self._landing: list[Tensor] = []
 
     def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
         """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
 
-        `gradient` is used up.
+        The gradient itself stays as it is: other gradients may lie in the same memory.
         """
-        gradient.mul_(factor)
+        scaled = gradient * factor
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            view.copy_(gradient, non_blocking=True)
-        gradient.record_stream(self._side)
+            view.copy_(scaled, non_blocking=True)
+        scaled.record_stream(self._side)
 
     def zero(self, view: Tensor) -> None:
         """Zero `view`, in pinned memory, once no earlier copy uses it."""
@@ -39,10 +41,15 @@ class DeviceCopies:
         view.zero_()
 
     def mark(self) -> Callable[[], None]:
-        """Return a function that sleeps until the copies begun so far are complete."""
+        """Return a function that sleeps until the copies begun so far are complete, in whichever thread."""
         event = torch.Event(self._device, blocking=True)
         event.record(self._side)
-        return event.synchronize
+
+        def wait() -> None:
+            select(self._device)
+            event.synchronize()
+
+        return wait
 
     def give(self, vectors: Sequence[Tensor]) -> list[Tensor]:
         """Return the vectors on the device, in the same memory each step; later work on the device waits for them."""

@@ -12,7 +12,6 @@ namespace rig {
 namespace {
 
 thread_local int current = 0;
-thread_local bool selected = false;
 std::atomic<bool> in_use{false}, lost_by_fork{false};
 std::atomic<int> own{-1};  // the first that was touched
 
@@ -39,7 +38,6 @@ int select_device(int device) {
 
 void select_unchecked(int device) noexcept {
   current = device;
-  selected = true;
 }
 
 void touch(int device, const char* what) {
@@ -57,8 +55,7 @@ void touch_for_work(int device, const char* what) {
   touch(device, what);
   if (current == device) return;
   count("work on another device");
-  TORCH_CHECK(!settings().strict, "rig: ", what, " works on device ", device, " in a thread that has device ", current,
-              selected ? " selected" : ": it never selected one");
+  TORCH_CHECK(!settings().strict, "rig: ", what, " works on device ", device, " in a thread whose device is ", current);
 }
 
 }  // namespace rig
