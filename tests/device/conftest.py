@@ -9,7 +9,7 @@ import pytest
 
 from tests.device.building import NoCompiler, built
 from tests.device.rig import Rig
-from tests.warm.starting import PYTHON_PATH, warmed
+from tests.warm.starting import python_path, warmed
 
 
 @pytest.fixture(scope="session")
@@ -19,5 +19,5 @@ def rig() -> Iterator[Rig]:
         folder = built()
     except NoCompiler as error:
         pytest.skip(str(error))
-    with warmed(PYTHONPATH=f"{PYTHON_PATH}{os.pathsep}{folder}") as variables:
+    with warmed(PYTHONPATH=python_path(folder)) as variables:
         yield Rig(variables)

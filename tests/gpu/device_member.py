@@ -29,8 +29,7 @@ def main(
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
     made = getattr(device_tasks, task)()
     transport = TorchTransport(timeout=120)
-    backend = "gloo" if kind == "cpu" else "nccl"
-    with Group.over(transport, DeviceRing(transport, device, backend) if way == "device" else None) as group:
+    with Group.over(transport, DeviceRing(transport, device) if way == "device" else None) as group:
         trainer = Trainer(made, workers, group, device)
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)

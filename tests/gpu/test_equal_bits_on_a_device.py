@@ -16,15 +16,15 @@ import pytest
 import torch
 
 from tests.trainers.support.side_by_side import run_side_by_side
+from tests.warm.starting import python_path
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.proof.comparison import compare_checkpoints
 from trainers.proof.ddp_processes import DdpJob, train_with_ddp
 from trainers.single_job import SingleJob, TaskDatasets
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 STEPS = 10
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RIG_DEVICES": "8"}
 CONVOLUTIONS = [("Convolutions", workers) for workers in (2, 3, 8)]
 CASES = [*CONVOLUTIONS, ("Residual", 3), ("Halves", 4), ("Attention", 3)]
 
@@ -45,6 +45,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("PYTHONPATH", python_path())
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     threads = torch.get_num_threads()

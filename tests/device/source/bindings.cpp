@@ -2,6 +2,7 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "communicator.h"
 #include "counts.h"
 #include "generators.h"
 #include "host_views.h"
@@ -61,6 +62,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("pinned_bytes", &pinned_bytes);
   module.def("synchronize", &synchronize, release());
   module.def("end_all_streams", &end_all_streams, release());
+  module.def("communicator", &communicator, release());
   module.def("host_view", &host_view);
   module.def("push", &push);
 }

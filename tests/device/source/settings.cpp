@@ -55,6 +55,7 @@ Settings& settings() {
   if (auto devices = variable("RIG_DEVICES"); !devices.empty()) read->devices = std::stoi(devices);
   if (auto megabytes = variable("RIG_MEGABYTES"); !megabytes.empty()) read->bytes = std::stoll(megabytes) << 20;
   if (variable("RIG_STRICT") == "0") read->strict = false;
+  if (variable("RIG_ORDER") == "group") read->one_order = false;
   if (variable("RIG_GENERATOR") == "host") read->randomness = Randomness::kHostGenerator;
   read_forbidden(*read);
   if (auto name = variable("RIG_SCHEDULE"); !name.empty()) choose(name);

@@ -14,6 +14,7 @@ struct Settings {
   bool strict = true;                                     // RIG_STRICT: refuse work on a device that the thread did not select
   bool one_device = false;                                // RIG_FORBID=others: the first device touched is the only one
   uint64_t forbidden = 0;                                 // RIG_FORBID=0,2: a bit a device
+  bool one_order = true;                                  // RIG_ORDER=group: communicators of a device do not wait for each other
   Randomness randomness = Randomness::kOwnGenerators;     // RIG_GENERATOR=host: draws are the host's
 };
 

@@ -20,6 +20,7 @@ void Stream::push_wait(Stream& other, Ticket ticket) {
   enqueue([&other, ticket] {
     std::unique_lock<std::mutex> lock(other.mutex_);
     other.await(ticket, lock);
+    if (!other.failure_.empty()) throw std::runtime_error(other.failure_);
   }, std::chrono::microseconds(0));
 }
 
@@ -106,12 +107,13 @@ void Stream::end() {
 namespace {
 
 constexpr int64_t kSideStreams = 32;  // as many as CUDA has; the next one is the first again
+constexpr int64_t kCommunication = kSideStreams + 1;
 
 struct Streams {  // never destroyed: their threads are detached
   std::vector<std::unique_ptr<Stream>> all;
   std::atomic<uint64_t> taken{0};
   explicit Streams(int device) {
-    for (int64_t id = 0; id <= kSideStreams; ++id) all.push_back(std::make_unique<Stream>(device, id));
+    for (int64_t id = 0; id <= kCommunication; ++id) all.push_back(std::make_unique<Stream>(device, id));
   }
 };
 
@@ -146,6 +148,8 @@ Stream& next_side_stream(int device) {
   return stream(device, 1 + int64_t(devices().at(device)->taken++ % kSideStreams));
 }
 
+Stream& communication_stream(int device) { return stream(device, kCommunication); }
+
 int64_t select_stream(Stream& chosen) {
   int64_t before = current_stream(chosen.device).id;
   thread_streams[chosen.device] = chosen.id;
@@ -159,7 +163,7 @@ c10::Stream as_torch(const Stream& stream) {
 void synchronize(int device) {
   touch(device, "synchronize");
   count_sync("device");
-  for (int64_t id = 0; id <= kSideStreams; ++id) stream(device, id).wait_for_all();
+  for (int64_t id = 0; id <= kCommunication; ++id) stream(device, id).wait_for_all();
 }
 
 void end_all_streams() {

@@ -24,7 +24,7 @@ class Stream {
   const int64_t id;  // 0: the device's default stream
 
   Ticket push(std::function<void()> work);
-  void push_wait(Stream& other, Ticket ticket);  // later work on this stream waits
+  void push_wait(Stream& other, Ticket ticket);  // later work on this stream waits, and fails as the other has
   void wait(Ticket ticket);                      // the host waits; raises what failed on this stream before
   void wait_for_all() { wait(last()); }
   Ticket last();
@@ -54,6 +54,7 @@ Stream& stream(int device, int64_t id);
 Stream& stream(const c10::Stream& stream);
 Stream& current_stream(int device);
 Stream& next_side_stream(int device);       // of a pool, round about
+Stream& communication_stream(int device);   // one, on which all messages of a device follow each other
 int64_t select_stream(Stream& stream);      // returns the id of the one before
 c10::Stream as_torch(const Stream& stream);
 void synchronize(int device);

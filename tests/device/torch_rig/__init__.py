@@ -5,6 +5,7 @@ What a process is told by its environment (see source/settings.h):
     RIG_SCHEDULE    prompt, main-late, side-late, both-late, random:SEED: how late streams run
     RIG_DEVICES     how many devices there are (4);  RIG_MEGABYTES: the memory of each (8192)
     RIG_FORBID      devices that it may not touch, as 0,2;  others: all but the first that it touches
+    RIG_ORDER=group let the communicators of a device send beside each other, not one after another
     RIG_STRICT=0    let a thread work on a device that it did not select
     RIG_GENERATOR=host    draw from the host's generator, so that dropout has the CPU's bits
 """
@@ -15,7 +16,7 @@ import atexit
 
 import torch
 
-from . import _C, device_module
+from . import _C, communication, device_module
 
 NAME = "rig"
 
@@ -48,6 +49,7 @@ def _register() -> None:
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, device_module)
     torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    communication.register()
     atexit.register(_C.end_all_streams)
 
 
