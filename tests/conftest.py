@@ -17,7 +17,9 @@ RULES = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--device", choices=("rig",), help="let tests train on the rig, an accelerator in the host's memory")
+    parser.addoption(
+        "--device", choices=("rig",), help="let tests train on the rig, an accelerator in the host's memory"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -24,3 +24,11 @@ def test_a_feed_s_batches_are_right_and_come_on_a_stream_of_their_own(rig: Rig, 
     assert told["wrong"] == 0
     assert told["stream waits"] >= 2 * (STEPS + HELD_OUT_BATCHES)
     assert told["record_streams"] == 2 * BATCHES
+
+
+def test_a_job_that_has_ended_leaves_no_memory(rig: Rig) -> None:
+    assert rig.call("stepping.memory_after", 20) == [[0, 0]] * 20
+
+
+def test_gradients_are_aligned_as_ddp_s_are(rig: Rig) -> None:
+    assert rig.call("stepping.gradients_are_aligned")

@@ -51,13 +51,17 @@ class DeviceCopies:
 
         return wait
 
-    def give(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the vectors on the device, in the same memory each step; later work on the device waits for them."""
-        if [len(vector) for vector in self._landing] != [len(vector) for vector in vectors]:
-            self._landing = [torch.empty_like(vector, device=self._device) for vector in vectors]
+    def give(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tensors on the device, in the same memory each step; later work on the device waits for them.
+
+        Each has memory of its own, as gradients have without buckets: kernels add in another order where memory is not
+        aligned.
+        """
+        if [(each.shape, each.stride()) for each in self._landing] != [(each.shape, each.stride()) for each in tensors]:
+            self._landing = [torch.empty_like(each, device=self._device) for each in tensors]
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            for landing, vector in zip(self._landing, vectors):
-                landing.copy_(vector, non_blocking=True)
+            for landing, tensor in zip(self._landing, tensors):
+                landing.copy_(tensor, non_blocking=True)
         self._module.current_stream(self._device).wait_stream(self._side)
         return self._landing

@@ -16,7 +16,9 @@ from torch.nn.parallel import DistributedDataParallel
 SECONDS = 60
 
 
-def _begin(rank: int, size: int, folder: str, schedule: str, seconds: float = SECONDS, device: int | None = None) -> Any:
+def _begin(
+    rank: int, size: int, folder: str, schedule: str, seconds: float = SECONDS, device: int | None = None
+) -> Any:
     torch_rig.schedule(schedule)
     torch.accelerator.set_device_index(rank if device is None else device)
     dist.init_process_group(
@@ -70,9 +72,7 @@ def _ring(rank: int, size: int, mine: Tensor, device: torch.device) -> bool:
     """Send to the next and receive from the one before, begun together."""
     landing = torch.empty(1000, device=device)
     before, after = (rank - 1) % size, (rank + 1) % size
-    for work in dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, landing, before)]
-    ):
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, mine, after), dist.P2POp(dist.irecv, landing, before)]):
         work.wait()
     return _is(landing, before + 1)
 

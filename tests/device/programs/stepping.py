@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 import torch_rig
 from torch import Tensor, nn
@@ -90,3 +92,20 @@ def different(model: str, workers: int, schedules: list[str]) -> list[str]:
         if others != losses or not all(map(torch.equal, tensors, there)):
             found.append(schedule)
     return found
+
+
+def memory_after(jobs: int) -> list[list[int]]:
+    """Train and let go of so many jobs; return the bytes of the device and of pinned memory after each."""
+    figures = []
+    for _ in range(jobs):
+        trained("perceptron", 2, "rig")
+        gc.collect()
+        figures.append([torch_rig.memory(0)["used"], torch_rig.pinned_bytes()])
+    return figures
+
+
+def gradients_are_aligned() -> bool:
+    """Whether each gradient begins where a tensor of its own would, so that kernels add it in the same order."""
+    trainer = Trainer(Task("perceptron"), 2, Group.alone(), "rig")
+    trainer.step([_batch(0), _batch(1)])
+    return all(parameter.grad.data_ptr() % 512 == 0 for parameter in trainer.model.parameters())
