@@ -1,7 +1,7 @@
-"""`pytest --device rig`: the tests' processes see four devices of the rig (see `tests.device`), and no other accelerator.
+"""`pytest --device rig`: the processes of tests see four devices of the rig (see `tests.device`), and no GPU.
 
-Each process may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams run
-late unless they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
+Each process may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams
+run late unless they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
 """
 
 from __future__ import annotations

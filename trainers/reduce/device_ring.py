@@ -46,8 +46,8 @@ class DeviceRing(Beside):
     """The two members beside this one, reached from device to device; for `Group.over(transport, DeviceRing(...))`.
 
     transport: what the members say else, and how one that gives up is heard of.
-    device: this member's; no two members may have the same GPU. Messages go over what torch has for devices of its kind:
-    NCCL or RCCL, XCCL, gloo between CPUs, or what the device's own package registered.
+    device: this member's; no two members may have the same GPU. Messages go over what torch has for devices of its
+    kind: NCCL or RCCL, XCCL, gloo between CPUs, or what the device's own package registered.
     """
 
     def __init__(self, transport: TorchTransport, device: torch.device | str) -> None:
