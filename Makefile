@@ -17,6 +17,9 @@ ALONE := $(addprefix tests/,gpu slurm)
 WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
+# These train on the rig too: an accelerator that tests compile for the CPU (CONTRIBUTING.md).
+ON_RIG := $(addprefix tests/,gpu fleet/test_rehearsal.py run/test_training.py)
+
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-beside test-alone test-all test-equality faults chaos chain lint benchmarks clean
 
@@ -51,6 +54,7 @@ test-beside: venv
 
 test-alone: venv
 	$(PYTEST) $(ALONE) -m "not slow"
+	$(PYTEST) $(ON_RIG) -m "not slow" --device rig
 
 test-all: venv  ## every test
 	$(PYTEST) tests
