@@ -53,7 +53,7 @@ def _cache() -> Path:
 def _state() -> str:
     """A digest of all that the result depends on."""
     digest = hashlib.sha256(f"{torch.__version__} {sys.version} {_command(Path(), Path())}".encode())
-    for path in [*_sources(), *sorted((HERE / PACKAGE).glob("*.py"))]:
+    for path in [*_sources(), *sorted((HERE / "package").glob("*.py"))]:
         digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -92,7 +92,7 @@ def _build(folder: Path) -> None:
         raise NoCompiler(f"the device rig needs a C++ compiler, and {cpp_extension.get_cxx_compiler()} is not here")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as name:
         package = Path(name) / "made" / PACKAGE
-        shutil.copytree(HERE / PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(HERE / "package", package, ignore=shutil.ignore_patterns("__pycache__"))
         whole = Path(name) / "rig.cpp"
         whole.write_text("".join(f'#include "{path.name}"\n' for path in _sources() if path.suffix == ".cpp"))
         command = _command(whole, package / "_C.so")
