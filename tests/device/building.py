@@ -92,7 +92,7 @@ def _build(folder: Path) -> None:
         raise NoCompiler(f"the device rig needs a C++ compiler, and {cpp_extension.get_cxx_compiler()} is not here")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="building-") as name:
         package = Path(name) / "made" / PACKAGE
-        shutil.copytree(HERE / "package", package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(HERE / "package", package, ignore=shutil.ignore_patterns("__pycache__", "*.pyi"))
         whole = Path(name) / "rig.cpp"
         whole.write_text("".join(f'#include "{path.name}"\n' for path in _sources() if path.suffix == ".cpp"))
         command = _command(whole, package / "_C.so")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from weakref import WeakMethod
 
 import torch
@@ -159,7 +160,7 @@ class Gradients:
             self._turn.take(index, parameter)
 
 
-def _call(method: WeakMethod[Callable[[int, Tensor], None]], index: int, parameter: Tensor) -> None:
+def _call(method: WeakMethod[Any], index: int, parameter: Tensor) -> None:
     alive = method()
     if alive is not None:
         alive(index, parameter)

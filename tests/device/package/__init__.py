@@ -46,9 +46,9 @@ def autoload() -> None:
 
 
 def _register() -> None:
-    torch.utils.rename_privateuse1_backend(NAME)
+    torch.utils.rename_privateuse1_backend(NAME)  # type: ignore[attr-defined]
     torch._register_device_module(NAME, device_module)
-    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
+    torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)  # type: ignore[attr-defined]
     communication.register()
     atexit.register(_C.end_all_streams)
 

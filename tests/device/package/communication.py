@@ -15,8 +15,8 @@ NAME = "rigccl"
 def communicator(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     """Return a member's end of a communicator; members that do not come within the time-out are an error."""
     made: Any = dist
-    gloo = made.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-    places = dist.PrefixStore("rig", store)
+    gloo = made.ProcessGroupGloo(made.PrefixStore("gloo", store), rank, size, timeout)
+    places = made.PrefixStore("rig", store)
     places.set_timeout(timeout)
     return _C.communicator(places, rank, size, gloo)
 

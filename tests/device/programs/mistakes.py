@@ -224,7 +224,12 @@ def wait_for_an_event_in_a_new_thread(careful: bool) -> bool:
     torch.accelerator.set_device_index(1)
     event = torch.Event(SECOND)
     event.record(_main(SECOND))
-    return _in_thread(lambda: event.synchronize() is None, careful)
+
+    def waits() -> bool:
+        event.synchronize()
+        return True
+
+    return _in_thread(waits, careful)
 
 
 def tensors_of_two_devices(careful: bool) -> bool:

@@ -5,7 +5,6 @@
 #include "communicator.h"
 #include "counts.h"
 #include "generators.h"
-#include "host_views.h"
 #include "memory.h"
 #include "pinned.h"
 #include "place.h"
@@ -28,23 +27,6 @@ void set_rules(bool strict, bool one_device, const std::vector<int>& forbidden) 
   for (int device : forbidden) settings().forbidden |= uint64_t(1) << device;
 }
 
-// Calls a Python function in a stream's order. Where it raises, waits for the stream raise.
-void push(int device, int64_t id, py::object function) {
-  auto held = std::shared_ptr<py::object>(new py::object(std::move(function)), [](py::object* held) {
-    py::gil_scoped_acquire locked;
-    delete held;
-  });
-  py::gil_scoped_release unlocked;
-  stream(device, id).push([held] {
-    py::gil_scoped_acquire locked;
-    try {
-      (*held)();
-    } catch (py::error_already_set& error) {
-      throw std::runtime_error(error.what());  // without Python's objects
-    }
-  });
-}
-
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
@@ -63,8 +45,6 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("synchronize", &synchronize, release());
   module.def("end_all_streams", &end_all_streams, release());
   module.def("communicator", &communicator, release());
-  module.def("host_view", &host_view);
-  module.def("push", &push);
 }
 
 }  // namespace rig
