@@ -18,7 +18,7 @@ WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
 # These train on the rig too: an accelerator that tests compile for the CPU (CONTRIBUTING.md).
-ON_RIG := $(addprefix tests/,gpu fleet/test_rehearsal.py run/test_training.py)
+ON_RIG := tests/fleet/test_rehearsal.py
 
 .DEFAULT_GOAL := help
 .PHONY: help venv horovod demo test test-beside test-alone test-all test-equality faults chaos chain lint benchmarks clean

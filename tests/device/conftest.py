@@ -10,6 +10,15 @@ from tests.device.building import NoCompiler, built
 from tests.device.rig import Rig
 from tests.warm.starting import python_path, warmed
 
+BUILD_SECONDS = 900
+"""In which the first test of a session has the rig, on a machine that does much else."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "rig" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(BUILD_SECONDS))
+
 
 @pytest.fixture(scope="session")
 def rig() -> Iterator[Rig]:

@@ -9,9 +9,11 @@ import pytest
 from tests.device.rig import RANDOM, SCHEDULES, Rig
 
 ALL = [*SCHEDULES, *RANDOM]
+SHORT = ["both-late", RANDOM[0]]
+SOME = [*SHORT, *(pytest.param(name, marks=pytest.mark.slow) for name in ALL if name not in SHORT)]
 
 
-@pytest.mark.parametrize("schedule", ALL)
+@pytest.mark.parametrize("schedule", SOME)
 def test_collectives_are_right(rig: Rig, tmp_path: Path, schedule: str) -> None:
     for told in rig.together("communicating.collectives", 3, tmp_path, schedule):
         assert told == dict.fromkeys(told, True)
@@ -45,9 +47,10 @@ def test_two_orders_of_two_communicators_end_in_a_time_out(rig: Rig, tmp_path: P
     assert told == ["", ""]
 
 
-def test_stock_ddp_has_the_bits_of_gloo(rig: Rig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("schedules", [SHORT, pytest.param(ALL, marks=pytest.mark.slow)], ids=["short", "all"])
+def test_stock_ddp_has_the_bits_of_gloo(rig: Rig, tmp_path: Path, schedules: list[str]) -> None:
     digests = set()
-    for place, schedule in [("cpu", "prompt"), *(("rig", schedule) for schedule in ALL)]:
+    for place, schedule in [("cpu", "prompt"), *(("rig", schedule) for schedule in schedules)]:
         folder = tmp_path / f"{place}-{schedule}"
         folder.mkdir()
         digests.add(tuple(rig.together("communicating.ddp", 2, folder, place, schedule)))
