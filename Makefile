@@ -17,8 +17,11 @@ ALONE := $(addprefix tests/,gpu slurm)
 WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
 BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
 
+# These train on the rig too: an accelerator that tests compile for the CPU (CONTRIBUTING.md).
+ON_RIG := tests/fleet/test_rehearsal.py
+
 .DEFAULT_GOAL := help
-.PHONY: help venv horovod demo test test-beside test-alone test-all test-equality faults chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-beside test-alone test-all test-device test-equality faults chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -51,9 +54,14 @@ test-beside: venv
 
 test-alone: venv
 	$(PYTEST) $(ALONE) -m "not slow"
+	$(PYTEST) $(ON_RIG) -m "not slow" --device rig
 
 test-all: venv  ## every test
 	$(PYTEST) tests
+	$(MAKE) --no-print-directory test-device
+
+test-device: venv  ## runs and trainers on the rig, an accelerator that tests compile for the CPU
+	$(PYTEST) --device rig tests/gpu tests/run tests/fleet/test_rehearsal.py -m "not slow"
 
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	$(PYTEST) tests/trainers/equality

@@ -49,7 +49,7 @@ def misfits_named(checkpoint: Checkpoint) -> Iterator[None]:
     """Turn what Python and torch raise at a state that does not fit, though its names do, into CheckpointError."""
     try:
         yield
-    except (PinsDiffer, torch.cuda.OutOfMemoryError):
+    except (PinsDiffer, torch.OutOfMemoryError):
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         found = f"it cannot be gone on from ({type(error).__name__}: {error})"

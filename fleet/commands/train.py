@@ -157,11 +157,12 @@ def _train_with_ddp(options: TrainOptions) -> int:
 
 
 def _kind(device: str) -> str:
-    import torch
+    from fleet.machine.devices import HiddenGpus, found_kind
 
-    if device == "auto":
-        return torch.accelerator.current_accelerator().type if torch.accelerator.is_available() else "cpu"  # type: ignore[union-attr]
-    return device
+    try:
+        return found_kind() if device == "auto" else device
+    except HiddenGpus as error:
+        raise TrainError(f"--device auto: {error}") from None
 
 
 def _write_trace(options: TrainOptions, events: Iterator[TensorHash]) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fleet.machine.cluster_map import Place, gather
+from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.launch.launched import launched_by_us
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 # Of a whole job or step, as launchers tell each rank.
 _NODES = ("SLURM_JOB_NUM_NODES", "FLUX_JOB_NNODES")
 _GPUS = ("SLURM_GPUS_ON_NODE",)
@@ -96,11 +96,6 @@ def _gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
         unique = getattr(properties, "uuid", None) or getattr(properties, "pci_bus_id", None)
         names.append(str(unique or (mask[index] if index < len(mask) and mask[index] else index)))
     return tuple(names)
-
-
-def has_gpus() -> bool:
-    """Whether the machine has GPUs, whatever torch says."""
-    return bool(list(Path("/dev").glob("nvidia[0-9]*"))) or Path("/dev/kfd").exists()
 
 
 def _mask(environment: Mapping[str, str]) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fleet.machine.devices import HiddenGpus, found_kind
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
 from fleet.scheduling.model.state import Cluster
@@ -234,15 +235,16 @@ def device_name(device: str, local: int) -> str:
         return "cpu"
     import torch
 
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if device == "auto" and kind is None:
-        return "cpu"
-    if kind is None or device not in ("auto", kind.type):
-        have = kind.type if kind is not None else "cpu only"
+    try:
+        kind = found_kind()
+    except HiddenGpus as error:
+        raise ClusterError(f"resources.device is {device!r}: {error}") from None
+    if device not in ("auto", kind):
+        have = kind if kind != "cpu" else "cpu only"
         raise ClusterError(
             f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu"
         )
-    return f"{kind.type}:{local % torch.accelerator.device_count()}"
+    return kind if kind == "cpu" else f"{kind}:{local % torch.accelerator.device_count()}"
 
 
 def _pretended_nodes(world: int, preprocessors: int, pretend: tuple[int, ...]) -> list[int]:

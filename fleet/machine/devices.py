@@ -1,8 +1,25 @@
-"""How many devices this machine has, for a run that starts its own ranks."""
+"""How many devices this machine has, for a run that starts its own ranks; and whether torch sees them."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import psutil
+
+MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that show a process only some of its node's GPUs."""
+FILES = Path("/dev")
+
+
+class HiddenGpus(ValueError):
+    """The machine has GPUs, torch sees none of them, and nobody has asked for that."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this machine has GPUs, and torch sees none: its driver may be broken, or this torch built for CPUs "
+            "(`fleet doctor` says which); mend it, or set the device to cpu if training on CPUs is what you want"
+        )
 
 
 def local_trainers(device: str) -> int:
@@ -13,3 +30,24 @@ def local_trainers(device: str) -> int:
         if torch.accelerator.is_available():
             return int(torch.accelerator.device_count())
     return max(1, (psutil.cpu_count(logical=False) or psutil.cpu_count() or 2) - 1)
+
+
+def has_gpus() -> bool:
+    """Whether the machine has GPUs, whatever torch says."""
+    return bool(list(FILES.glob("nvidia[0-9]*"))) or (FILES / "kfd").exists()
+
+
+def found_kind() -> str:
+    """The type of the accelerators that torch finds here, or cpu.
+
+    Raises:
+        HiddenGpus: it finds none where there are some, and no mask hides all of them.
+    """
+    import torch
+
+    if torch.accelerator.is_available():
+        return str(torch.accelerator.current_accelerator()).partition(":")[0]
+    masked = any(os.environ.get(name) in ("", "-1") for name in MASKS)
+    if has_gpus() and not masked:
+        raise HiddenGpus
+    return "cpu"

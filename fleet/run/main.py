@@ -112,8 +112,5 @@ def _play_role(rank: Rank) -> int:
 
 
 def _own_device(rank: Rank) -> torch.device:
-    """The trainer's device, made torch's current one."""
-    device = torch.device(rank.cluster.places[rank.number].device_name or "cpu")
-    if device.type != "cpu":
-        torch.get_device_module(device).set_device(device)
-    return device
+    """The trainer's device, which `warm_up` has made the thread's."""
+    return torch.device(rank.cluster.places[rank.number].device_name or "cpu")

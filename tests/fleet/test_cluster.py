@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.machine import devices
 from fleet.machine.binding_table import binding_table, ranges
-from fleet.machine.cluster_map import ClusterError, pretended, roles
+from fleet.machine.cluster_map import ClusterError, device_name, pretended, roles
 
 
 def test_rank_zero_coordinates_and_makes_samples() -> None:
@@ -57,3 +61,19 @@ def test_the_binding_table_has_a_row_for_each_rank() -> None:
 )
 def test_ranges(numbers: tuple[int, ...], text: str) -> None:
     assert ranges(numbers) == text
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="torch sees an accelerator here")
+def test_a_machine_s_gpus_that_torch_does_not_see_are_no_reason_to_train_on_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "FILES", tmp_path)
+    for name in devices.MASKS:
+        monkeypatch.delenv(name, raising=False)
+    assert device_name("auto", 0) == "cpu"
+    (tmp_path / "nvidia0").touch()
+    with pytest.raises(ClusterError, match=r"'auto': this machine has GPUs.*fleet doctor.*set the device to cpu"):
+        device_name("auto", 0)
+    assert device_name("cpu", 0) == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
+    assert device_name("auto", 0) == "cpu"

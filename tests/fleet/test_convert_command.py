@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from preprocess import open_source
-from tests.warm.starting import PYTHON_PATH
+from tests.warm.starting import python_path
 
 LIMIT_SECONDS = 60
 
@@ -56,7 +56,7 @@ def command(*arguments: str) -> list[str]:
 
 
 def fleet_convert(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": PYTHON_PATH}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     return subprocess.run(
         command(*arguments), cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_SECONDS
     )
@@ -69,7 +69,7 @@ def parked(folder: Path, started_cold: None) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         command("slow:Parked", "x.h5", "--workers", "2"),
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": PYTHON_PATH},
+        env=os.environ | {"PYTHONPATH": python_path()},
         stderr=subprocess.PIPE,
         text=True,
     )

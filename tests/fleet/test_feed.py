@@ -33,7 +33,9 @@ class Numbers:
 
 
 @contextmanager
-def feeds(workers: int, members: int, reading: Reading, lane_samples: int = 40) -> Iterator[list[Feed]]:
+def feeds(
+    workers: int, members: int, reading: Reading, lane_samples: int = 40, device: torch.device = CPU
+) -> Iterator[list[Feed]]:
     """The feeds of a group's members, on a lane that a preprocessor in a thread fills."""
     dataset = Dataset(DatasetSpec("numbers", SourceSpec(Numbers(SAMPLES)), SourceSpec(Numbers(HELD_OUT))))
     plan = BatchPlan(SAMPLES, workers, BATCH)
@@ -58,7 +60,7 @@ def feeds(workers: int, members: int, reading: Reading, lane_samples: int = 40) 
     for member, block in enumerate(blocks):
         share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, members, BATCH)
         reader = lane.reader(member, dataset.layout, 1)
-        made.append(Feed(reader, itinerary, share, (0, 0), CPU, reading, timeout=10.0))
+        made.append(Feed(reader, itinerary, share, (0, 0), device, reading, timeout=10.0))
     try:
         yield made
     finally:

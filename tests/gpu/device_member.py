@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
+from trainers.device.own_device import select
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.device_ring import DeviceRing
 from trainers.single_job import SingleJob, TaskDatasets
@@ -26,11 +27,11 @@ def main(
 ) -> None:
     torch.set_num_threads(1)
     device = torch.device(kind) if kind == "cpu" else torch.device(kind, member % torch.accelerator.device_count())
+    select(device)
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
     made = getattr(device_tasks, task)()
     transport = TorchTransport(timeout=120)
-    backend = "gloo" if kind == "cpu" else "nccl"
-    with Group.over(transport, DeviceRing(transport, device, backend) if way == "device" else None) as group:
+    with Group.over(transport, DeviceRing(transport, device) if way == "device" else None) as group:
         trainer = Trainer(made, workers, group, device)
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)

@@ -6,6 +6,7 @@ the CPU in the full suite, so that they are known to work where nobody has a GPU
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -16,15 +17,16 @@ import pytest
 import torch
 
 from tests.trainers.support.side_by_side import run_side_by_side
+from tests.warm.starting import python_path
 from trainers import Checkpoint, Group, Trainer, read
 from trainers.proof.comparison import compare_checkpoints
 from trainers.proof.ddp_processes import DdpJob, train_with_ddp
 from trainers.single_job import SingleJob, TaskDatasets
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 STEPS = 10
-ENVIRONMENT = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+ON_RIG = {"RIG_DEVICES": "8", "RIG_ORDER": "group"}  # a device for each process of DDP; a ring has no order of edges
 CONVOLUTIONS = [("Convolutions", workers) for workers in (2, 3, 8)]
 CASES = [*CONVOLUTIONS, ("Residual", 3), ("Halves", 4), ("Attention", 3)]
 
@@ -45,7 +47,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name, value in ENVIRONMENT.items():
+    monkeypatch.setenv("PYTHONPATH", python_path())
+    for name, value in (ENVIRONMENT | ON_RIG).items():
         monkeypatch.setenv(name, value)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -134,6 +137,7 @@ def test_a_device_s_memory_does_not_grow_with_the_workers() -> None:
     module = torch.get_device_module(found)
     peaks = []
     for workers in (1, 1, 8):  # the first also loads kernels
+        gc.collect()  # the trainer before, whose parts know each other
         module.empty_cache()
         module.reset_peak_memory_stats()
         alone("Halves", workers, found)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.preprocess.support.commanded import CommandedLoader, wait_for_end_of_service
 from tests.preprocess.support.counting import write_counted
-from tests.warm.starting import PYTHON_PATH, nursery, started_cold
+from tests.warm.starting import nursery, python_path, started_cold
 
 __all__ = ["nursery", "started_cold"]
 
@@ -72,7 +72,7 @@ def mpi_job() -> Callable[..., str]:
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": PYTHON_PATH,
+            "PYTHONPATH": python_path(),
         }
         command = [*prefix, launcher, *options, *python]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)

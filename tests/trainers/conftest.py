@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.trainers.support.side_by_side import run_side_by_side
-from tests.warm.starting import PYTHON_PATH, nursery, started_cold
+from tests.warm.starting import nursery, python_path, started_cold
 
 __all__ = ["nursery", "started_cold"]
 
@@ -24,7 +24,7 @@ def environment() -> dict[str, str]:
     """Of the programs; taken when they start, as the nursery is named in it."""
     return {
         **os.environ,
-        "PYTHONPATH": PYTHON_PATH,
+        "PYTHONPATH": python_path(),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",

@@ -15,7 +15,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0
-PYTHON_PATH = f"{Path(__file__).with_name('start')}{os.pathsep}{ROOT}"
+RIG_FOLDER = "FLEET_TEST_RIG"
+"""The variable that names the folder of the compiled rig, where tests use it (see tests/conftest.py)."""
+
+
+def python_path(*folders: str | Path) -> str:
+    """PYTHONPATH of the processes that tests start; those that start with it are forked by the nursery."""
+    known = [Path(__file__).with_name("start"), ROOT, os.environ.get(RIG_FOLDER), *folders]
+    return os.pathsep.join(str(folder) for folder in known if folder)
 
 
 @contextmanager
@@ -24,7 +31,7 @@ def warmed(**variables: str) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
-        python = {"PYTHONPATH": PYTHON_PATH, "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
+        python = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
         command = [sys.executable, "-m", "tests.warm.nursery", path]
         environment = os.environ | python | variables
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
@@ -32,14 +39,14 @@ def warmed(**variables: str) -> Iterator[dict[str, str]]:
             while not Path(path).exists() and process.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.05)
             try:
-                yield {"FLEET_WARM": path, "PYTHONPATH": PYTHON_PATH, **variables}
+                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}
             finally:
                 process.kill()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def nursery() -> Iterator[None]:
-    """Processes that start with PYTHON_PATH are forked, unless the nursery is not ready after a while.
+    """Processes that start with `python_path()` are forked, unless the nursery is not ready after a while.
 
     Each folder of tests that imports it has its own fixture; the first of a session serves them all.
     """

@@ -12,26 +12,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.device.own_device import select, with_index
+
 
 class DeviceCopies:
     """Copies between `device` and the host, all in order on one stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        self._device = with_index(device)
         self._module: Any = torch.get_device_module(device)
-        self._side = self._module.Stream(device=device)
+        self._side = self._module.Stream(device=self._device)
         self._landing: list[Tensor] = []
 
     def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
         """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
 
-        `gradient` is used up.
+        The gradient itself stays as it is: other gradients may lie in the same memory.
         """
-        gradient.mul_(factor)
+        scaled = gradient * factor
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            view.copy_(gradient, non_blocking=True)
-        gradient.record_stream(self._side)
+            view.copy_(scaled, non_blocking=True)
+        scaled.record_stream(self._side)
 
     def zero(self, view: Tensor) -> None:
         """Zero `view`, in pinned memory, once no earlier copy uses it."""
@@ -39,18 +41,27 @@ class DeviceCopies:
         view.zero_()
 
     def mark(self) -> Callable[[], None]:
-        """Return a function that sleeps until the copies begun so far are complete."""
+        """Return a function that sleeps until the copies begun so far are complete, in whichever thread."""
         event = torch.Event(self._device, blocking=True)
         event.record(self._side)
-        return event.synchronize
 
-    def give(self, vectors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the vectors on the device, in the same memory each step; later work on the device waits for them."""
-        if [len(vector) for vector in self._landing] != [len(vector) for vector in vectors]:
-            self._landing = [torch.empty_like(vector, device=self._device) for vector in vectors]
+        def wait() -> None:
+            select(self._device)
+            event.synchronize()
+
+        return wait
+
+    def give(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the tensors on the device, in the same memory each step; later work on the device waits for them.
+
+        Each has memory of its own, as gradients have without buckets: kernels add in another order where memory is not
+        aligned.
+        """
+        if [(each.shape, each.stride()) for each in self._landing] != [(each.shape, each.stride()) for each in tensors]:
+            self._landing = [torch.empty_like(each, device=self._device) for each in tensors]
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            for landing, vector in zip(self._landing, vectors):
-                landing.copy_(vector, non_blocking=True)
+            for landing, tensor in zip(self._landing, tensors):
+                landing.copy_(tensor, non_blocking=True)
         self._module.current_stream(self._device).wait_stream(self._side)
         return self._landing

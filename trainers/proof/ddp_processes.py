@@ -203,7 +203,7 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
     for part in path.split("."):
         made = getattr(made, part)
     torch.distributed.init_process_group(
-        "gloo",
+        _backend(device),
         init_method=f"file://{folder}/store",
         rank=rank,
         world_size=job.ranks,
@@ -222,6 +222,14 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
     _put(_file(folder, rank, "state"), encode(trained.as_tree()))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
+
+
+def _backend(device: torch.device) -> str:
+    """gloo, where it takes the device's tensors; else what torch has for devices of this kind, one a process."""
+    made: Any = torch.distributed
+    if device.type in made.Backend.backend_capability["gloo"]:
+        return "gloo"
+    return f"cpu:gloo,{device.type}:{made.get_default_backend_for_device(device)}"
 
 
 def _device(kind: str, rank: int) -> torch.device:

@@ -120,10 +120,9 @@ class Buckets:
         return [by_index[index] for index in range(len(self._parameters))]
 
     def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
-        """Make the vectors' parts the gradients of the used parameters."""
-        if self.copies is not None:
-            vectors = self.copies.give(vectors)
-        for index, view in self._views(vectors):
+        """Make the vectors' parts the gradients of the used parameters; on a device, copies of them."""
+        indices, views = zip(*self._views(vectors))
+        for index, view in zip(indices, views if self.copies is None else self.copies.give(views)):
             self._parameters[index].grad = view if used[index] else None
 
     def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:

@@ -46,10 +46,11 @@ class DeviceRing(Beside):
     """The two members beside this one, reached from device to device; for `Group.over(transport, DeviceRing(...))`.
 
     transport: what the members say else, and how one that gives up is heard of.
-    device: this member's; no two members may have the same GPU. On a CPU, `backend` "gloo" sends between hosts.
+    device: this member's; no two members may have the same GPU. Messages go over what torch has for devices of its
+    kind: NCCL or RCCL, XCCL, gloo between CPUs, or what the device's own package registered.
     """
 
-    def __init__(self, transport: TorchTransport, device: torch.device | str, backend: str = "nccl") -> None:
+    def __init__(self, transport: TorchTransport, device: torch.device | str) -> None:
         """All members call it at once. PeerFailed, PeerSilent."""
         super().__init__(transport)
         self._torch = transport
@@ -63,7 +64,7 @@ class DeviceRing(Beside):
         for edge in range(transport.size):
             if transport.index in (edge, (edge + 1) % transport.size):
                 store = dist.PrefixStore(f"ring/{count}/{edge}", transport.store)  # type: ignore[attr-defined]
-                self._connect(edge, store, backend)
+                self._connect(edge, store)
 
     def send(self, outgoing: Tensor) -> Pending:
         """Begin to send a flat tensor on the CPU to the member before this one."""
@@ -81,11 +82,12 @@ class DeviceRing(Beside):
                 self._finish(message)
         self._waited += time.perf_counter() - begin
 
-    def _connect(self, edge: int, store: Any, backend: str) -> None:
+    def _connect(self, edge: int, store: Any) -> None:
         """Let the two ends of an edge meet; `edge` is the place of the member that receives."""
         receives = self._torch.index == edge
         try:
-            self._edges[edge] = _pair(store, int(not receives), timedelta(seconds=self._torch.timeout), backend)
+            timeout = timedelta(seconds=self._torch.timeout)
+            self._edges[edge] = _pair(store, int(not receives), timeout, self._device)
         except RuntimeError as error:
             raise self._torch.reason(edge if not receives else self._after, error) from error
         first = torch.zeros(1, dtype=torch.uint8)
@@ -161,13 +163,17 @@ class DeviceRing(Beside):
             yield
 
 
-def _pair(store: Any, place: int, timeout: timedelta, backend: str) -> Any:
+def _pair(store: Any, place: int, timeout: timedelta, device: torch.device) -> Any:
     """Return a process group of two that torch.distributed's global tables do not know, so that it ends with us."""
     made: Any = torch.distributed
+    backend = made.get_default_backend_for_device(device)
     if backend == "gloo":
         return made.ProcessGroupGloo(store, place, 2, timeout)
-    if not dist.is_nccl_available():
-        raise ValueError("this torch was built without NCCL or RCCL; send gradients over gloo or MPI")
-    options = made.ProcessGroupNCCL.Options()
+    if backend.upper() in made.Backend._plugins:
+        return made.Backend._plugins[backend.upper()].creator_fn(store, place, 2, timeout)
+    kind = getattr(made, f"ProcessGroup{backend.upper()}", None)
+    if kind is None:
+        raise ValueError(f"this torch was built without {backend.upper()}; send gradients over gloo or MPI")
+    options = kind.Options()
     options._timeout = timeout
-    return made.ProcessGroupNCCL(store, place, 2, options)
+    return kind(store, place, 2, options)

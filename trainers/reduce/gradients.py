@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -124,7 +126,7 @@ class Filling:
 
 
 class Gradients:
-    """The hooks on a model's parameters.
+    """The hooks on a model's parameters. They end with this object, which they do not keep.
 
     accumulating: while True, gradients stay where they are, as more will be added to them.
     """
@@ -135,8 +137,9 @@ class Gradients:
         self._names, self._parameters = names, parameters
         self._accumulating = accumulating
         self._turn: Turn | None = None
+        arrived = WeakMethod(self._arrived)  # Python's collector sees no circle that goes through a tensor's hooks
         for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(partial(self._arrived, index))
+            parameter.register_post_accumulate_grad_hook(partial(_call, arrived, index))
 
     @contextmanager
     def turn(
@@ -155,3 +158,9 @@ class Gradients:
     def _arrived(self, index: int, parameter: Tensor) -> None:
         if self._turn is not None and not self._accumulating():
             self._turn.take(index, parameter)
+
+
+def _call(method: WeakMethod[Any], index: int, parameter: Tensor) -> None:
+    alive = method()
+    if alive is not None:
+        alive(index, parameter)

@@ -12,6 +12,7 @@ from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.view import TrainView
+from fleet.machine.devices import HiddenGpus, found_kind
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
@@ -236,9 +237,10 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
 
 def _device(kind: str, local: int) -> torch.device:
     """The device of the `local`-th trainer of this machine."""
-    if kind == "auto":
-        kind = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
-    kind = torch.device(kind).type
+    try:
+        kind = found_kind() if kind == "auto" else torch.device(kind).type
+    except HiddenGpus as error:
+        raise TrainError(f"--device auto: {error}") from None
     if kind == "cpu":
         return torch.device("cpu")
     count = torch.get_device_module(kind).device_count()

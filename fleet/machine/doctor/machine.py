@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.machine.binding_facts import has_gpus
+from fleet.machine.devices import has_gpus
 from fleet.machine.doctor.check import Check, Verdict
 
 _RANKS = """

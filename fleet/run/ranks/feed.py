@@ -113,8 +113,9 @@ class Feed:
         self._reader, self._itinerary, self._share = reader, itinerary, share
         self._device, self._reading, self._timeout = device, reading, timeout
         self._closed = threading.Event()
+        self._eager = device.type != "cpu"  # whether batches are read before their turn
         self._items = self._row(*place)
-        self._ahead = None if device.type == "cpu" else Ahead(self._items, _tensors_of, device, self._closed)
+        self._ahead = Ahead(self._items, _tensors_of, device, self._closed) if self._eager else None
 
     def next(self) -> Item:
         """The next item, in order; the item before is gone.
@@ -163,7 +164,7 @@ class Feed:
         batches: list[RingBatch | Callable[[], RingBatch]] = [
             partial(self._batch, start + rank, stop, workers) for rank in self._share.block
         ]
-        if self._ahead is not None:
+        if self._eager:
             batches = [batch() for batch in batches if callable(batch)]
         return StepBatches(epoch, step, tuple(batches))
 

@@ -11,18 +11,20 @@ from typing import Any
 
 import torch
 
+from trainers.device.own_device import select, with_index
+
 
 class TimedOut(TimeoutError):
     """The next item was not there in time."""
 
 
 class Ahead:
-    """Fetches one item ahead, in a thread; on a GPU with copies on a stream of their own, beside the computation.
+    """Fetches one item ahead, in a thread; for a GPU with copies on a stream of their own, beside the computation.
 
     Args:
-        items: endless.
-        tensors: gives the tensors that an item holds on the device.
-        device: the device.
+        items: endless; the first is asked for at once, in the thread.
+        tensors: gives the tensors that an item holds.
+        device: where they are wanted.
         closed: set when nobody wants more: the items end their waits then.
     """
 
@@ -33,9 +35,10 @@ class Ahead:
         device: torch.device,
         closed: threading.Event,
     ) -> None:
-        self._items, self._tensors, self._device, self._closed = items, tensors, device, closed
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._executor = ThreadPoolExecutor(1, "feed")
+        self._items, self._tensors, self._device, self._closed = items, tensors, with_index(device), closed
+        self._module: Any = torch.get_device_module(device)
+        self._stream = None if device.type == "cpu" else self._module.Stream(device=self._device)
+        self._executor = ThreadPoolExecutor(1, "feed", select, (self._device,))
         self._next: Future[tuple[Any, Any]] = self._executor.submit(self._fetch)
 
     def next(self, timeout: float) -> Any:
@@ -52,10 +55,11 @@ class Ahead:
                 raise
             raise TimedOut from None
         if copied is not None:
-            stream = torch.cuda.current_stream(self._device)
+            stream = self._module.current_stream(self._device)
             stream.wait_event(copied)
             for tensor in self._tensors(item):  # their memory is not to be used anew before this stream is through
-                tensor.record_stream(stream)
+                if tensor.device == self._device:
+                    tensor.record_stream(stream)
         self._next = self._executor.submit(self._fetch)
         return item
 
@@ -66,6 +70,6 @@ class Ahead:
 
     def _fetch(self) -> tuple[Any, Any]:
         """The next item, and the event after which its tensors are there."""
-        with nullcontext() if self._stream is None else torch.cuda.stream(self._stream):
+        with nullcontext() if self._stream is None else self._module.stream(self._stream):
             item = next(self._items)
             return item, None if self._stream is None else self._stream.record_event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import time
@@ -307,6 +308,7 @@ class TrainerRank:
         return Left(order.job, 0, "profiled")
 
     def _free_memory(self) -> None:
+        gc.collect()  # a trainer and its parts know each other
         give_freed_memory_back()
         if self._device.type != "cpu":
             torch.get_device_module(self._device).empty_cache()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.docs.support.pages import Block, Page, page
-from tests.warm.starting import PYTHON_PATH
+from tests.warm.starting import python_path
 
 LIMIT_SECONDS = 240
 STOPPED = 75
@@ -23,7 +23,7 @@ def reader_environment() -> dict[str, str]:
     return {
         **mine,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{mine.get('PATH', '')}",
-        "PYTHONPATH": PYTHON_PATH,
+        "PYTHONPATH": python_path(),
         "FLEET_WARM": os.environ.get("FLEET_WARM", ""),
         "OMP_NUM_THREADS": "1",
     }

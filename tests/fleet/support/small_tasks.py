@@ -109,7 +109,7 @@ class Adversarial:
 
     def step(self, model: Any, batch: tuple[Tensor, Tensor]) -> Iterator[tuple[str, Tensor]]:
         real = batch[0].flatten(1)
-        fake = model.generator(torch.randn(len(real), 4))
+        fake = model.generator(torch.randn(len(real), 4).to(real.device))
         yield "critic", model.critic(fake.detach()).mean() - model.critic(real).mean()
         if self.steps % 2:
             yield "generator", -model.critic(fake).mean()

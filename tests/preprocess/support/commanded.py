@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from tests.warm.starting import PYTHON_PATH
+from tests.warm.starting import python_path
 
 JOB = Path(__file__).resolve().parents[1] / "jobs" / "loader_on_command.py"
 ANSWER_SECONDS = 60
@@ -29,7 +29,7 @@ class CommandedLoader:
 
     def __init__(self, arguments: dict[str, Any], folder: Path) -> None:
         self._heard = b""
-        environment = os.environ | {"PYTHONPATH": f"{PYTHON_PATH}:{folder}", "XDG_RUNTIME_DIR": str(folder)}
+        environment = os.environ | {"PYTHONPATH": python_path(folder), "XDG_RUNTIME_DIR": str(folder)}
         command = [sys.executable, str(JOB), json.dumps(arguments)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import yaml
 
 from tests.run.support import parts
 from tests.run.support.processes import FLEET, MPIEXEC
+from tests.warm.starting import RIG_FOLDER
 
 WORKERS, BATCH = 2, 4  # a step is 8 pictures, an epoch of 79 is 10 steps
 STEPS = -(-parts.TRAINING // (WORKERS * BATCH))
@@ -102,6 +104,8 @@ def write_ensemble(folder: Path, jobs: Sequence[Job], measured: bool = True, **s
         "resources": {"trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8},
         **sections,
     }
+    if RIG_FOLDER in os.environ:
+        spec["resources"] = {**spec["resources"], "device": "auto"}
     if measured:
         write_rates(folder / "rates.json", {job["name"]: {1: 1e6, 2: 1.9e6} for job in jobs if "name" in job})
         spec.setdefault("profile", {"file": "rates.json"})

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.warm.starting import PYTHON_PATH
+from tests.warm.starting import python_path
 
 MARK = "FLEET_TEST_RUN"
 LIMIT_SECONDS = 150.0
@@ -45,7 +45,7 @@ class Running:
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith(("OMPI_", "PMIX_", "PRTE_"))},
             "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": PYTHON_PATH,
+            "PYTHONPATH": python_path(),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             MARK: self._mark,

@@ -39,7 +39,7 @@ def training(folder: Path, ranks: int) -> None:
 def joined(name: str) -> Group:
     """The group of all, whose gradients go over the transport, or along edges of their own as between GPUs."""
     transport = TorchTransport(timeout=60)
-    return Group.over(transport, DeviceRing(transport, "cpu", "gloo") if name == "edges" else None)
+    return Group.over(transport, DeviceRing(transport, "cpu") if name == "edges" else None)
 
 
 def silent(rank: int, ranks: int) -> str:
@@ -56,7 +56,7 @@ def silent(rank: int, ranks: int) -> str:
 
 def silent_beside(rank: int, ranks: int) -> str:
     """The member after the first sends no gradients."""
-    ring = DeviceRing(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), "cpu", "gloo")
+    ring = DeviceRing(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), "cpu")
     try:
         if rank == 0:
             ring.wait([ring.receive(torch.zeros(3))])
@@ -68,7 +68,7 @@ def silent_beside(rank: int, ranks: int) -> str:
 def failing(rank: int, ranks: int, along_edges: bool) -> str:
     """The last member raises; the others are in the middle of a collective."""
     transport = TorchTransport(dist.new_group(list(range(ranks))), timeout=60)
-    neighbours = DeviceRing(transport, "cpu", "gloo") if along_edges else None
+    neighbours = DeviceRing(transport, "cpu") if along_edges else None
     try:
         with Group.over(transport, neighbours) as group:
             if rank == ranks - 1:

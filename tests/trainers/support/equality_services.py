@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainers.support.equality_states import States
-from tests.warm.starting import PYTHON_PATH
+from tests.warm.starting import python_path
 
 SUPPORT = Path(__file__).parent
 PROGRAMS = SUPPORT.parent / "programs"
@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
     """Of the programs; taken when they start, as the nursery is named in it."""
     return {
         **os.environ,
-        "PYTHONPATH": PYTHON_PATH,
+        "PYTHONPATH": python_path(),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "HF_HUB_OFFLINE": "1",

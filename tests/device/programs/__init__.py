@@ -1,0 +1,1 @@
+"""What tests do on the rig, each in a process of its own (see `tests.device.rig`)."""

@@ -1,0 +1,66 @@
+"""A trainer's feed on a device that is not the first."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any
+
+import torch
+import torch_rig
+from torch import Tensor
+
+from fleet.run.ranks import feed as feed_module
+from fleet.run.ranks.feed import EpochEnd, HeldOutBatch, Reading, StepBatches
+from fleet.run.ranks.prefetch import Ahead
+from tests.fleet.test_feed import feeds
+
+EPOCHS = 2
+
+
+class Held(Ahead):
+    """Whose maker goes on only when the first item has been fetched."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        wait([self._next])
+
+
+def epochs(schedule: str, held: bool, patient: bool) -> dict[str, Any]:
+    """Read two epochs; return how many batches came wrong, and counts.
+
+    held: the thread that reads ahead is faster than the feed's making. patient: look at each batch only at the end.
+    """
+    torch_rig.schedule(schedule)
+    torch.accelerator.set_device_index(1)
+    if held:
+        vars(feed_module)["Ahead"] = Held
+    torch_rig.counts()
+    with feeds(4, 1, Reading(), device=torch.device("rig", 1)) as (feed,):
+        checks: list[Callable[[], bool]] = []
+        wrong = ends = 0
+        while ends < EPOCHS:
+            item = feed.next()
+            ends += isinstance(item, EpochEnd)
+            for batch in _batches(item):
+                checks.append(_check(*batch))
+                if not patient:
+                    wrong += not checks.pop()()
+            del item
+        wrong += sum(not check() for check in checks)
+    counts = torch_rig.counts()
+    told = {name: counts.get(name, 0) for name in ("stream waits", "record_streams")}
+    return {"wrong": wrong, "threads": threading.active_count(), **told}
+
+
+def _batches(item: Any) -> list[Any]:
+    if isinstance(item, StepBatches):
+        return list(item.batches)
+    return [item.batch] if isinstance(item, HeldOutBatch) else []
+
+
+def _check(inputs: Tensor, targets: Tensor) -> Callable[[], bool]:
+    """Begin to use a batch as a step does; return what looks at the result."""
+    used, wanted = inputs * 1, targets * 1
+    return lambda: torch.equal(used.cpu()[:, 0, 0, 0].long(), wanted.cpu())

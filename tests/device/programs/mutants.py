@@ -1,0 +1,41 @@
+"""The project's code with a wait, a record_stream or a selection taken away."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.device.programs import feeding, stepping
+
+
+def harm_to_steps(module: str, old: str, new: str, schedules: list[str]) -> str:
+    """Change a line of a module; return what that does to a trainer's steps: nothing if it is empty."""
+    return _harm(module, old, new, lambda: stepping.different("perceptron", 2, schedules))
+
+
+def harm_to_feeds(module: str, old: str, new: str, schedules: list[str]) -> str:
+    """The same for a trainer's feed, whose taker looks at its batches late."""
+    return _harm(module, old, new, lambda: [name for name in schedules if feeding.epochs(name, False, True)["wrong"]])
+
+
+def _harm(module: str, old: str, new: str, work: Any) -> str:
+    _change(module, old, new)
+    try:
+        return ", ".join(work())
+    except (RuntimeError, ArithmeticError) as error:  # refused, or no longer finite
+        return str(error).splitlines()[0]
+
+
+def _change(name: str, old: str, new: str) -> None:
+    """Run a module's text with its last `old` made `new`; all who know its classes know the changed ones then."""
+    module = importlib.import_module(name)
+    before, found, after = Path(str(module.__file__)).read_text().rpartition(old)
+    assert found, f"{name} has no {old!r}"
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == name]
+    exec(compile(before + new + after, str(module.__file__), "exec"), vars(module))
+    for other in [each for key, each in sys.modules.items() if key.partition(".")[0] in ("fleet", "trainers")]:
+        for key, value in list(vars(other).items()):
+            if any(value is each for each in own):
+                setattr(other, key, getattr(module, value.__name__))

@@ -1,0 +1,112 @@
+"""Steps of a trainer on a device that is not the first, against the CPU's."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+import torch_rig
+from torch import Tensor, nn
+
+from trainers import Group, Trainer
+
+STEPS = 4
+
+
+class SharedMemory(nn.Module):
+    """The gradients of two parameters are views of one memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.tall = nn.Parameter(torch.randn(2, 4)), nn.Parameter(torch.randn(4, 2))
+        self.begin, self.end = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.end(torch.relu(self.begin(inputs)) * (self.wide.reshape(8) + self.tall.reshape(8)))
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(4, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
+    )
+
+
+def _convolutions() -> nn.Module:
+    tail = (nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
+    return nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 4, 3, padding=1), *tail)
+
+
+class PartlyUsed(nn.Module):
+    """Whose first layer half of the workers do not use in a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begin, self.seldom, self.end = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.end(self.begin(inputs))
+
+
+MODELS = {"perceptron": _perceptron, "convolutions": _convolutions, "shared": SharedMemory, "partly used": PartlyUsed}
+
+
+class Task:
+    """A network under SGD with momentum."""
+
+    batch_size, seed = 6, 3
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def model(self) -> nn.Module:
+        return MODELS[self._model]()
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+
+    def dataset(self, train: bool) -> None:
+        return None
+
+
+def _batch(seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(6, 4, generator=generator), torch.randint(0, 3, (6,), generator=generator)
+
+
+def trained(model: str, workers: int, device: str) -> tuple[list[list[float]], list[Tensor]]:
+    """Return the losses of each step, and the parameters and momenta."""
+    trainer = Trainer(Task(model), workers, Group.alone(), device)
+    losses = [trainer.step([_batch(10 * step + worker) for worker in range(workers)]) for step in range(STEPS)]
+    momenta = [state["momentum_buffer"] for state in trainer.optimizer.state.values()]
+    return losses, [tensor.detach().cpu() for tensor in (*trainer.model.parameters(), *momenta)]
+
+
+def different(model: str, workers: int, schedules: list[str]) -> list[str]:
+    """Return the schedules in which the second device, the only one that is allowed, has not the CPU's bits."""
+    losses, tensors = trained(model, workers, "cpu")
+    torch.accelerator.set_device_index(1)
+    found = []
+    for schedule in schedules:
+        torch_rig.schedule(schedule)
+        others, there = trained(model, workers, "rig:1")
+        if others != losses or not all(map(torch.equal, tensors, there)):
+            found.append(schedule)
+    return found
+
+
+def memory_after(jobs: int) -> list[list[int]]:
+    """Train and let go of so many jobs; return the bytes of the device and of pinned memory after each."""
+    figures = []
+    for _ in range(jobs):
+        trained("perceptron", 2, "rig")
+        gc.collect()
+        figures.append([torch_rig.memory(0)["used"], torch_rig.pinned_bytes()])
+    return figures
+
+
+def gradients_are_aligned() -> bool:
+    """Whether each gradient begins where a tensor of its own would, so that kernels add it in the same order."""
+    trainer = Trainer(Task("perceptron"), 2, Group.alone(), "rig")
+    trainer.step([_batch(0), _batch(1)])
+    gradients = [parameter.grad for parameter in trainer.model.parameters()]
+    return all(gradient is not None and gradient.data_ptr() % 512 == 0 for gradient in gradients)

@@ -1,0 +1,83 @@
+"""`fleet run` and `fleet train` on the rig, each rank forbidden every device but its own: the CPU's bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.device.rig import RANDOM, Rig
+from tests.run.support.bits import final_states
+from tests.run.support.ensembles import Ensemble, cnn, counting, mlp, write_ensemble
+from tests.run.support.processes import FLEET, run
+from trainers import read
+from trainers.tree import flatten
+
+JOBS = ("mlp", "cnn", "count")
+LATE = ("main-late", "side-late", *RANDOM)
+SCHEDULES = ("both-late", *(pytest.param(schedule, marks=pytest.mark.slow) for schedule in LATE))
+ON_ITS_OWN = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "GLOO_SOCKET_IFNAME": "lo"}
+TASK = ("tests.gpu.device_tasks:Convolutions", "--virtual-workers", "3", "--steps", "6")
+
+
+def assert_same_bits(mine: Path, theirs: Path) -> None:
+    """All arrays are equal but the generators' of devices, of which the CPU has none."""
+    of_device, of_cpu = (_arrays(path) for path in (mine, theirs))
+    assert of_device.keys() == of_cpu.keys()
+    assert [name for name in of_cpu if of_device[name].tobytes() != of_cpu[name].tobytes()] == []
+
+
+def _arrays(path: Path) -> Mapping[str, np.ndarray]:
+    _, arrays = flatten(read(path).as_tree())
+    return {name: array for name, array in arrays.items() if "torch_device" not in name}
+
+
+@pytest.fixture(scope="module")
+def ensemble(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    """Three networks, which a CPU has trained."""
+    resources = {"trainers": 1, "device": "auto", "ring_samples": 128, "slot_samples": 8}
+    made = write_ensemble(tmp_path_factory.mktemp("on-devices"), [mlp(), cnn(), counting()], resources=resources)
+    ended = run(made.plain("cpu", "--set", "resources.device=cpu"), made.folder, **rig.variables)
+    assert ended.code == 0, ended.output
+    return made
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("trainers", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_has_the_cpu_s_bits(rig: Rig, ensemble: Ensemble, schedule: str, trainers: int) -> None:
+    out = f"{schedule}-{trainers}"
+    variables = {**rig.variables, **ON_ITS_OWN, "RIG_SCHEDULE": schedule}
+    ended = run(ensemble.plain(out, "--trainers", str(trainers)), ensemble.folder, **variables)
+    assert ended.code == 0, ended.output
+    on_devices = ensemble.left(out)
+    (cluster,) = on_devices.events("cluster")
+    names = {rank["device_name"] for rank in cluster["ranks"]} - {None}
+    assert names == {f"rig:{index}" for index in range(trainers)}
+    of_cpu = final_states(ensemble.left("cpu"), JOBS)
+    for job, path in final_states(on_devices, JOBS).items():
+        assert_same_bits(path, of_cpu[job])
+        assert _metrics(on_devices.summary, job) == _metrics(ensemble.left("cpu").summary, job)
+
+
+def _metrics(summary: Mapping[str, Any], job: str) -> Any:
+    return summary["jobs"][job]["metrics"]
+
+
+def _train(folder: Path, name: str, *options: str, **variables: str) -> Path:
+    path = folder / f"{name}.h5"
+    ended = run([*FLEET, "train", *TASK, "--checkpoint", str(path), *options], folder, **variables)
+    assert ended.code == 0, ended.output
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reduce", ["mpi", "torch", "nccl"])
+def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> None:
+    """nccl: a ring's two communicators a device have no common order."""
+    variables = {**rig.variables, **ON_ITS_OWN, "RIG_ORDER": "group"}
+    cpu = _train(tmp_path, "cpu", "--device", "cpu", "--trainers", "1", **rig.variables)
+    there = _train(tmp_path, "rig", "--trainers", "3", "--reduce", reduce, **variables)
+    assert_same_bits(there, cpu)
