@@ -261,9 +261,9 @@ def _digest(structure: str, arrays: Mapping[str, np.ndarray]) -> str:
 
 
 class _RecordingFile(io.FileIO):
-    """A file that keeps its first write error and goes on as if all were well.
+    """A file that keeps the first error of what changes it and goes on as if all were well.
 
-    HDF5 cannot close a file whose writes fail; so the error waits until HDF5 is done, and no file descriptor leaks.
+    HDF5 cannot close a file that it cannot change; so the error waits until HDF5 is done, and no file descriptor leaks.
     """
 
     error: OSError | None = None
@@ -277,6 +277,13 @@ class _RecordingFile(io.FileIO):
         except OSError as error:
             self.error = error
         return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size) if self.error is None else size or 0
+        except OSError as error:
+            self.error = error
+            return size or 0
 
 
 def _write_hdf5(path: Path, structure: str, arrays: Mapping[str, np.ndarray], digest: str) -> None:

@@ -19,6 +19,7 @@ NAMED = [  # a call, the run's code, and what it says
     (Point(2, "EIO", only="fsync journal.jsonl"), 1, "journal.jsonl: Input/output error\nfleet: mend that"),
     (Point(1, "EROFS", only="rename spec.json"), 1, "spec.json: Read-only file system"),
     (Point(1, "ESTALE", only="open journal.jsonl"), 1, "journal.jsonl: Stale file handle"),
+    (Point(1, "ESTALE", only="ftruncate epoch-"), 1, "Stale file handle"),
     (Point(1, "EDQUOT", only="rename run.json"), 0, "2 of 2 networks done"),
     (Point(1, "EIO", only="unlink epoch-"), 0, "2 of 2 networks done"),
     (Point(2, "ENOSPC", True, "write metrics.csv"), 0, "metrics.csv cannot be written: No space left on device"),
