@@ -54,7 +54,9 @@ def run_rank(options: RunOptions, stop: StopFlag) -> int:
     from mpi4py import MPI
 
     note = write_note([*made_by_mpi(), *launch_folder()])
-    world = MPI.COMM_WORLD.Dup()
+    late = f"rank {MPI.COMM_WORLD.rank}: not every rank has begun within {SPEC_SECONDS:g} s, one is stuck or slow"
+    with time_limit(MPI.COMM_WORLD, SPEC_SECONDS, late):
+        world = MPI.COMM_WORLD.Dup()
     tell_up(world.rank)
     code = exit_code(world, partial(_begin, options, world, stop))
     note.remove()

@@ -195,7 +195,8 @@ class LaneReader:
             if self._ring.writer_is_dead(writer):
                 self._take_last_token(writer)
             elif left <= 0 and (left <= -_LONGER * timeout or not self.is_held_up):
-                raise RingTimeout(f"{self._awaited(writer)} for {timeout - min(left, 0.0):.3g} s{self._held_up()}")
+                seconds = timeout * (1 + _LONGER) if self.is_held_up else timeout
+                raise RingTimeout(f"{self._awaited(writer)} for {seconds:.3g} s{self._held_up()}")
         return True
 
     def _take_last_token(self, writer: int) -> None:
