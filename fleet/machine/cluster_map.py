@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleet.machine.devices import HiddenGpus, found_kind
+from fleet.machine.devices import NoSuchDevice, device_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
 from fleet.scheduling.model.state import Cluster
@@ -227,24 +227,11 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
 
 
 def device_name(device: str, local: int) -> str:
-    """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
-
-    A mask that the launcher set (one visible device per rank) is accepted: the local index then wraps around it.
-    """
-    if device == "cpu":
-        return "cpu"
-    import torch
-
+    """As `device_of`; ClusterError names the section of the spec."""
     try:
-        kind = found_kind()
-    except HiddenGpus as error:
+        return device_of(device, local)
+    except NoSuchDevice as error:
         raise ClusterError(f"resources.device is {device!r}: {error}") from None
-    if device not in ("auto", kind):
-        have = kind if kind != "cpu" else "cpu only"
-        raise ClusterError(
-            f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu"
-        )
-    return kind if kind == "cpu" else f"{kind}:{local % torch.accelerator.device_count()}"
 
 
 def _pretended_nodes(world: int, preprocessors: int, pretend: tuple[int, ...]) -> list[int]:

@@ -12,7 +12,11 @@ MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", 
 FILES = Path("/dev")
 
 
-class HiddenGpus(ValueError):
+class NoSuchDevice(ValueError):
+    """There is no device of the kind that was asked for; the text says what there is, and the mend."""
+
+
+class HiddenGpus(NoSuchDevice):
     """The machine has GPUs, torch sees none of them, and nobody has asked for that."""
 
     def __init__(self) -> None:
@@ -51,3 +55,27 @@ def found_kind() -> str:
     if has_gpus() and not masked:
         raise HiddenGpus
     return "cpu"
+
+
+def device_of(device: str, local: int) -> str:
+    """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
+
+    A mask that the launcher set (one visible device per rank) is accepted: the local index then wraps around it.
+
+    Args:
+        device: "auto", "cpu" or a torch device type.
+
+    Raises:
+        NoSuchDevice: torch finds none of this kind.
+    """
+    if device == "cpu":
+        return "cpu"
+    kind = found_kind()
+    if device not in ("auto", kind):
+        have = kind if kind != "cpu" else "cpu only"
+        raise NoSuchDevice(f"torch finds {have} here; set the device to auto or cpu")
+    if kind == "cpu":
+        return kind
+    import torch
+
+    return f"{kind}:{local % torch.accelerator.device_count()}"

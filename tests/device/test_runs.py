@@ -12,7 +12,7 @@ import pytest
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
 from tests.run.support.ensembles import Ensemble, cnn, counting, mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.run.support.processes import FLEET, MPIEXEC, run
 from trainers import read
 from trainers.tree import flatten
 
@@ -81,3 +81,16 @@ def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> No
     cpu = _train(tmp_path, "cpu", "--device", "cpu", "--trainers", "1", **rig.variables)
     there = _train(tmp_path, "rig", "--trainers", "3", "--reduce", reduce, **variables)
     assert_same_bits(there, cpu)
+
+
+@pytest.mark.parametrize("mask, code", [("GPU-$OMPI_COMM_WORLD_RANK", 0), ("GPU-0", 2)], ids=["one each", "the same"])
+def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, mask: str, code: int) -> None:
+    """As srun --gpus-per-task=1 does: each rank sees one device, which has the number 0."""
+    masked = ["sh", "-c", f'CUDA_VISIBLE_DEVICES={mask} RIG_DEVICES=1 exec "$@"', "sh"]
+    path = tmp_path / "net.h5"
+    words = [*MPIEXEC, "-n", "2", *masked, *FLEET, "train", *TASK, "--checkpoint", str(path)]
+    ended = run(words, tmp_path, **rig.variables, **ON_ITS_OWN)
+    assert ended.code == code, ended.output
+    assert path.exists() is (code == 0)
+    if code:
+        assert ended.output.count("ranks 0-1") == 1 and "share GPU GPU-0" in ended.output
