@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from fleet.machine.devices import NoSuchDevice, device_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
+from fleet.machine.near_cores import Cores, bind, cores_near, near_first
 from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
@@ -154,16 +156,36 @@ def discover(
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
     devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
+    cores = settle_cores(comm, [h["cores"] for h in hosts], [d.get("near", []) for d in devices], nodes)
     return ClusterMap(
         tuple(
             Place(
                 r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
-                tuple(hosts[r]["cores"]),
+                cores[r],
                 hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"),
             )
             for r in range(comm.size)
         )
     )  # fmt: skip
+
+
+def settle_cores(
+    comm: MPI.Intracomm, cores: Sequence[Sequence[int]], near: Sequence[Sequence[int]], nodes: Sequence[int]
+) -> list[Cores]:
+    """The cores of each rank, once trainers have those near their devices; all stay where they are if one cannot move.
+
+    Args:
+        cores, near, nodes: as for `near_first`.
+    """
+    before = [tuple(each) for each in cores]
+    after = near_first(before, [tuple(each) for each in near], nodes)
+    if after == before:
+        return before
+    moved = after[comm.rank] == before[comm.rank] or bind(after[comm.rank])
+    if all(answer["moved"] for answer in gather(comm, {"moved": moved})):
+        return after
+    bind(before[comm.rank])
+    return before
 
 
 def _refuse_singletons(size: int, started: int | None) -> None:
@@ -223,7 +245,8 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
         return {"name": name}
     import torch
 
-    return {"name": name, "bytes": torch.get_device_module(name).get_device_properties(name).total_memory}
+    properties = torch.get_device_module(name).get_device_properties(name)
+    return {"name": name, "bytes": properties.total_memory, "near": cores_near(properties)}
 
 
 def device_name(device: str, local: int) -> str:

@@ -25,6 +25,7 @@ from trainers.repeatable.instruction_sets import (
     processor,
     started_with,
 )
+from trainers.repeatable.kernel_cache import keep_kernels_on_the_node
 
 _ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",
@@ -91,6 +92,7 @@ def pin(threads: int | None = None, level: str = "D1", device: torch.device | st
     """
     chosen, device = level_of(level), torch.device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    keep_kernels_on_the_node()
     torch.use_deterministic_algorithms(True)
     # It costs time, and nothing here reads uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
