@@ -11,7 +11,7 @@ import pytest
 
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, cnn, counting, mlp, write_ensemble
+from tests.run.support.ensembles import Ensemble, cnn, counting, faulty, mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, run
 from trainers import read
 from trainers.tree import flatten
@@ -71,6 +71,19 @@ def _train(folder: Path, name: str, *options: str, **variables: str) -> Path:
     ended = run([*FLEET, "train", *TASK, "--checkpoint", str(path), *options], folder, **variables)
     assert ended.code == 0, ended.output
     return path
+
+
+@pytest.mark.parametrize("trainers", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kernel_that_fails_costs_its_own_network_alone(rig: Rig, tmp_path: Path, trainers: int) -> None:
+    """Its process ends, as nothing works on its device any more; with the last trainer, all start again."""
+    made = write_ensemble(tmp_path, [faulty("lookup", "index"), mlp()], resources={"device": "auto"})
+    command = made.plain("run", "--trainers", str(trainers))
+    ended = run(command, tmp_path, **rig.variables, **ON_ITS_OWN)
+    jobs = made.left("run").summary["jobs"]
+    assert {job: result["status"] for job, result in jobs.items()} == {"lookup": "failed", "mlp": "done"}, ended.output
+    assert ended.code == 1
+    assert "a kernel failed on rig:" in jobs["lookup"]["error"] and "index out of range" in jobs["lookup"]["error"]
+    assert "Traceback" in jobs["lookup"]["error"]
 
 
 @pytest.mark.slow

@@ -108,7 +108,7 @@ class Faulty(nn.Module):
     """A network whose fault shows in one training picture alone: in one virtual worker, at one step of an epoch.
 
     Args:
-        fault: "raise", "nan", "memory", "kill", "stopped" or "stuck".
+        fault: "raise", "nan", "memory", "kill", "stopped", "stuck", or "index", which a GPU finds out in a kernel.
         picture: the one in which it shows; None: in all.
     """
 
@@ -136,6 +136,8 @@ class Faulty(nn.Module):
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == "stuck":
             threading.Event().wait()
+        if self.fault == "index":
+            return outputs + nn.functional.embedding(torch.full((1,), 7, device=outputs.device), outputs[:1].detach())
         return outputs * torch.nan
 
 
