@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleet.machine.devices import NoSuchDevice, device_of
+from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
 from fleet.machine.near_cores import Cores, bind, cores_near, near_first
@@ -42,6 +42,7 @@ class Place:
     node_bytes: int  # memory of the node that the run may use
     shared_bytes: int  # free shared memory of the node
     device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
+    device_model: str | None = None  # as its maker calls it; None for CPU trainers, and where it is not known
 
     @property
     def is_trainer(self) -> bool:
@@ -78,6 +79,11 @@ class ClusterMap:
     def device_name(self) -> str:
         """What trains: the first trainer's device, such as `cuda:0`."""
         return self.trainers[0].device_name or "cpu"
+
+    @property
+    def device_model(self) -> str:
+        """What rates hold for: the model of the first trainer's device, else its kind, such as `cpu`."""
+        return self.trainers[0].device_model or self.device_name.partition(":")[0]
 
     def rank_of(self, device: int) -> int:
         return self.trainers[device].rank
@@ -162,7 +168,7 @@ def discover(
             Place(
                 r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
                 cores[r],
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"),
+                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
             )
             for r in range(comm.size)
         )
@@ -246,7 +252,9 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
     import torch
 
     properties = torch.get_device_module(name).get_device_properties(name)
-    return {"name": name, "bytes": properties.total_memory, "near": cores_near(properties)}
+    return {
+        "name": name, "bytes": properties.total_memory, "model": model_of(name), "near": cores_near(properties),
+    }  # fmt: skip
 
 
 def device_name(device: str, local: int) -> str:

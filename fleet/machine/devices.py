@@ -57,6 +57,23 @@ def found_kind() -> str:
     return "cpu"
 
 
+def model_of(device: str) -> str:
+    """What the maker calls a device, such as `NVIDIA A100-SXM4-80GB`; its kind where torch does not say, or sees none.
+
+    Args:
+        device: a torch device, or a kind of them: its first.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return kind
+    import torch
+
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        return kind
+    return str(getattr(module.get_device_properties(device), "name", kind))
+
+
 def device_of(device: str, local: int) -> str:
     """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.machine.devices import local_trainers
+from fleet.machine.devices import local_trainers, model_of
 from fleet.machine.memory import node_memory
 from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, size_of
 from fleet.run.input_checks import check_against_data
@@ -186,7 +186,7 @@ def _device(spec: EnsembleSpec) -> str:
 def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node: int) -> dict[str, _Expected]:
     """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
     spec = runtime.spec
-    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), device)
+    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), model_of(device), kind=device)
     table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
     found = {}

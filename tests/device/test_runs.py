@@ -56,6 +56,7 @@ def test_a_run_has_the_cpu_s_bits(rig: Rig, ensemble: Ensemble, schedule: str, t
     (cluster,) = on_devices.events("cluster")
     names = {rank["device_name"] for rank in cluster["ranks"]} - {None}
     assert names == {f"rig:{index}" for index in range(trainers)}
+    assert {rank["device_model"] for rank in cluster["ranks"]} == {None, "Rig"}
     of_cpu = final_states(ensemble.left("cpu"), JOBS)
     for job, path in final_states(on_devices, JOBS).items():
         assert_same_bits(path, of_cpu[job])
