@@ -14,6 +14,7 @@ from fleet.profiling.measure import largest_batch, made_up_batch
 from preprocess import SampleLayout
 from trainers.parts import is_parted, rules_of
 from trainers.repeatable.no_exit import no_exit
+from trainers.repeatable.operators import OperatorsSeen
 from trainers.task import move
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
@@ -30,6 +31,7 @@ class Size:
     trained.
     It and `operations` (floating point operations of forward and backward, a sample) are None where the model cannot be
     run on the meta device.
+    `nondeterministic`: operators, forward and backward, that torch refuses on GPUs for the sake of equal bits.
     """
 
     parameters: int
@@ -39,6 +41,7 @@ class Size:
     optimizer_bytes: int
     activation_bytes: int | None
     operations: float | None
+    nondeterministic: tuple[str, ...] = ()
 
     def device_bytes(self, workers: int) -> int:
         """Memory of an accelerator that runs `workers` virtual workers.
@@ -78,11 +81,11 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
-    saved, operations = _SavedBytes(), None
+    saved, operations, seen = _SavedBytes(), None, OperatorsSeen()
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():
-            operations = _run_once(task, model, layout, saved) / task.batch_size
+            operations = _run_once(task, model, layout, saved, seen) / task.batch_size
             for optimizer in optimizers:
                 optimizer.step()
     except (Exception, SystemExit):
@@ -103,15 +106,16 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         ),
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
+        nondeterministic=tuple(seen.names),
     )
 
 
-def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes) -> float:
+def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, seen: OperatorsSeen) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
     meta = torch.device("meta")
     batch = move(largest_batch(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
-    with FlopCounterMode(display=False) as counter, hooks:
+    with FlopCounterMode(display=False) as counter, seen, hooks:
         losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [task.loss(model, batch)]
         for loss in losses:
             loss.backward()
@@ -120,6 +124,16 @@ def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBy
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def refused_on(device: str, job: str, size: Size) -> list[str]:
+    """What torch will refuse of a job on a kind of device, in a sentence; nothing on CPUs."""
+    if device.partition(":")[0] == "cpu" or not size.nondeterministic:
+        return []
+    return [
+        f"job {job} uses {', '.join(size.nondeterministic)}: torch has no deterministic form of this on GPUs and will "
+        "refuse it at the first step; replace it, or set resources.device to cpu"
+    ]
 
 
 @dataclass(frozen=True)

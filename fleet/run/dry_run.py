@@ -13,7 +13,7 @@ from typing import Any
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.devices import local_trainers, model_of
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, size_of
+from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, refused_on, size_of
 from fleet.run.input_checks import check_against_data
 from fleet.run.known_rates import KnownRates
 from fleet.run.lanes import RingPlan, ring_plan
@@ -253,6 +253,7 @@ def _shortages(
     room = Room(max(shape), host, None if _device(spec) == "cpu" else math.inf)
     found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
     texts += [found.text] if found is not None else []
+    texts += [text for job, size in sizes.items() for text in refused_on(_device(spec), job, size)]
     free, place = shared_memory_available()
     texts += [
         f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,20 @@ def test_a_kernel_that_fails_costs_its_own_network_alone(rig: Rig, tmp_path: Pat
     assert ended.code == 1
     assert "a kernel failed on rig:" in jobs["lookup"]["error"] and "index out of range" in jobs["lookup"]["error"]
     assert "Traceback" in jobs["lookup"]["error"]
+
+
+def test_operators_that_gpus_refuse_are_told_before_the_first_step(rig: Rig, tmp_path: Path) -> None:
+    pooled = {"name": "pooled", "model": {"name": "parts:Pooled"}}
+    made = write_ensemble(tmp_path, [mlp(), pooled], resources={"device": "auto"})
+    said = "job pooled uses _adaptive_avg_pool2d_backward: torch has no deterministic form of this on GPUs"
+    planned = run([*FLEET, "plan", str(made.spec), "--json"], tmp_path, **rig.variables)
+    (problem,) = json.loads(planned.output)["problems"]
+    assert problem.startswith(said)
+    for device, told in (("auto", ["pooled"]), ("cpu", [])):
+        command = made.plain(device, "--trainers", "1", "--set", f"resources.device={device}")
+        assert run(command, tmp_path, **rig.variables, **ON_ITS_OWN).code == 0
+        warnings = [line for line in made.left(device).events("warning") if line["text"].startswith(said)]
+        assert [line["job"] for line in warnings] == told
 
 
 @pytest.mark.slow

@@ -141,6 +141,17 @@ class Faulty(nn.Module):
         return outputs * torch.nan
 
 
+class Pooled(nn.Module):
+    """Uses an operator that has no deterministic form on GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.as_tensor(self.layers(images.reshape(-1, 1, SIDE, SIDE)))
+
+
 class Slow(nn.Module):
     """Takes half a second for a step."""
 
