@@ -197,7 +197,7 @@ def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node
         if not measured:
             measured, source = {1: assumed_rate(sizes[job.name], device)}, "assumed"
         curve = RateCurve(measured, per_node, workers=job.virtual_workers)
-        mixed, _ = mixes_kinds(runtime, job.name, device)
+        mixed, _ = mixes_kinds(runtime, device)
         samples = runtime.data_of(job.name).samples
         scaling = _scaling(runtime, known, job, curve) if batches and job.batch_range is not None else None
         found[job.name] = _Expected(KnownJob(job, samples, data_key(job), curve, mixed), scaling, source)

@@ -88,6 +88,14 @@ def test_a_kernel_that_fails_costs_its_own_network_alone(rig: Rig, tmp_path: Pat
     assert "Traceback" in jobs["lookup"]["error"]
 
 
+def test_trainers_whose_devices_differ_are_told(rig: Rig, tmp_path: Path) -> None:
+    differing = ["sh", "-c", 'RIG_MULTIPROCESSORS=$((108 + OMPI_COMM_WORLD_RANK)) exec "$@"', "sh"]
+    words = [*MPIEXEC, "-n", "2", *differing, *FLEET, "train", *TASK, "--checkpoint", str(tmp_path / "net.h5")]
+    ended = run(words, tmp_path, **rig.variables, **ON_ITS_OWN)
+    assert ended.code == 0, ended.output
+    assert "multiprocessors is 108 on rank 0 and 109 on rank 1" in ended.output
+
+
 def test_operators_that_gpus_refuse_are_told_before_the_first_step(rig: Rig, tmp_path: Path) -> None:
     pooled = {"name": "pooled", "model": {"name": "parts:Pooled"}}
     made = write_ensemble(tmp_path, [mlp(), pooled], resources={"device": "auto"})
