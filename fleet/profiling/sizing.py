@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fleet.profiling.measure import largest_batch, made_up_batch
 from preprocess import SampleLayout
 from trainers.parts import is_parted, rules_of
+from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.operators import OperatorsSeen
 from trainers.task import move
@@ -28,7 +30,7 @@ class Size:
     """A job's needs in bytes.
 
     `activation_bytes`: of one virtual worker's batch, as workers take turns. `gradient_bytes`: one copy, of what is
-    trained.
+    trained. `pinned_bytes`: what such a copy takes of a host from which devices copy, see `_pinned`.
     It and `operations` (floating point operations of forward and backward, a sample) are None where the model cannot be
     run on the meta device.
     `nondeterministic`: operators, forward and backward, that torch refuses on GPUs for the sake of equal bits.
@@ -42,6 +44,7 @@ class Size:
     activation_bytes: int | None
     operations: float | None
     nondeterministic: tuple[str, ...] = ()
+    pinned_bytes: int = 0
 
     def device_bytes(self, workers: int) -> int:
         """Memory of an accelerator that runs `workers` virtual workers.
@@ -52,12 +55,12 @@ class Size:
         return shared + (workers + 1) * self.buffer_bytes
 
     def host_bytes(self, workers: int) -> int:
-        """Memory of the host beside that: each worker's gradients wait there for their sum."""
-        return workers * self.gradient_bytes
+        """Memory of the host beside that: each worker's gradients wait there for their sum, in pinned memory."""
+        return workers * self.pinned_bytes
 
     def cpu_bytes(self, workers: int) -> int:
         """Memory of the host where the device is the CPU: everything."""
-        return self.device_bytes(workers) + self.host_bytes(workers)
+        return self.device_bytes(workers) + workers * self.gradient_bytes
 
 
 class _SavedBytes:
@@ -90,10 +93,12 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
                 optimizer.step()
     except (Exception, SystemExit):
         operations = None
+    trained = [p for p in model.parameters() if p.requires_grad]
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),
         parameter_bytes=_bytes(list(model.parameters())),
-        gradient_bytes=_bytes([p for p in model.parameters() if p.requires_grad]),
+        gradient_bytes=_bytes(trained),
+        pinned_bytes=_pinned(trained),
         buffer_bytes=_bytes(list(model.buffers())),
         optimizer_bytes=_bytes(
             [
@@ -124,6 +129,19 @@ def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBy
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _pinned(parameters: Sequence[Tensor]) -> int:
+    """Bytes of pinned memory that one copy of the gradients takes.
+
+    torch takes blocks of powers of two and keeps them, also those of the first step, whose buckets are whole.
+    """
+    order = range(len(parameters))[::-1]  # gradients are ready last to first, most often
+    taken: Counter[int] = Counter()
+    for layout in (Layout.first(parameters), Layout.rebuilt(parameters, order, [True] * len(parameters))):
+        sizes = [_bytes([parameters[index] for index in bucket]) for bucket in layout.buckets]
+        taken |= Counter(1 << (size - 1).bit_length() for size in sizes if size)
+    return sum(size * count for size, count in taken.items())
 
 
 def refused_on(device: str, job: str, size: Size) -> list[str]:

@@ -321,9 +321,7 @@ class TrainerRank:
 
     def _free_memory(self) -> None:
         gc.collect()  # a trainer and its parts know each other
-        give_freed_memory_back()
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device).empty_cache()
+        give_freed_memory_back(self._device)
 
     def _tell(self, message: Message) -> None:
         self._mailbox.send(0, TO_COORDINATOR, message)
