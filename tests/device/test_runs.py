@@ -21,6 +21,14 @@ JOBS = ("mlp", "cnn", "count")
 LATE = ("main-late", "side-late", *RANDOM)
 SCHEDULES = ("both-late", *(pytest.param(schedule, marks=pytest.mark.slow) for schedule in LATE))
 ON_ITS_OWN = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "GLOO_SOCKET_IFNAME": "lo"}
+WATCHED = """
+import os
+from tests.gpu.device_tasks import Convolutions
+class Watched(Convolutions):
+    def model(self):
+        print([os.environ.get("TORCH_NCCL_" + name) for name in ("ASYNC_ERROR_HANDLING", "HEARTBEAT_TIMEOUT_SEC")])
+        return super().model()
+"""
 TASK = ("tests.gpu.device_tasks:Convolutions", "--virtual-workers", "3", "--steps", "6")
 
 
@@ -131,3 +139,13 @@ def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, 
     assert path.exists() is (code == 0)
     if code:
         assert ended.output.count("ranks 0-1") == 1 and "share GPU GPU-0" in ended.output
+
+
+@pytest.mark.parametrize("own", [{}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}], ids=["ours", "the user's"])
+def test_torch_s_watchdog_over_nccl_comes_after_our_time_outs(rig: Rig, tmp_path: Path, own: dict[str, str]) -> None:
+    (tmp_path / "watched.py").write_text(WATCHED)
+    words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "nccl"]
+    variables = {**rig.variables, **ON_ITS_OWN, "RIG_ORDER": "group", **own}
+    ended = run([*FLEET, "train", *words], tmp_path, **variables)
+    assert ended.code == 0, ended.output
+    assert ended.output.count(f"['{own.get('TORCH_NCCL_ASYNC_ERROR_HANDLING', '0')}', '660']") == 2

@@ -34,6 +34,7 @@ from trainers import (
     read,
     write,
 )
+from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import TorchTransport
 from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
@@ -126,6 +127,7 @@ def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group
     device = _place(options, group, local)
     if device.type == "cpu":
         raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+    speak_before_nccl(transport.timeout)
     return Group.over(transport, DeviceRing(transport, device))
 
 
