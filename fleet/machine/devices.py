@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -19,11 +20,21 @@ class NoSuchDevice(ValueError):
 class HiddenGpus(NoSuchDevice):
     """The machine has GPUs, torch sees none of them, and nobody has asked for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         super().__init__(
             "this machine has GPUs, and torch sees none: its driver may be broken, or this torch built for CPUs "
-            "(`fleet doctor` says which); mend it, or set the device to cpu if training on CPUs is what you want"
+            f"(`fleet doctor` says which){_mask_in_mask(environment)}; mend it, or set the device to cpu if training "
+            "on CPUs is what you want"
         )
+
+
+def _mask_in_mask(environment: Mapping[str, str]) -> str:
+    """On AMD's GPUs a launcher may set two masks, of which the second counts within what the first leaves."""
+    outer, inner = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    found = [f"{name}={environment[name]}" for name in (outer, *inner) if environment.get(name)]
+    if len(found) < 2 or not environment.get(outer):
+        return ""
+    return f", or {found[1]} counts within the GPUs that {found[0]} leaves: unset one of the two"
 
 
 def local_trainers(device: str) -> int:
