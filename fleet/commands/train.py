@@ -35,7 +35,7 @@ DeterminismLevel = Annotated[str, typer.Option(help="D0, D1 or D2")]
 Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
 Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl, horovod")]
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda")]
+Device = Annotated[str, typer.Option(help="auto, cpu, or torch's name of a kind: cuda, xpu")]
 InstructionSetName = Annotated[
     str, typer.Option(help="for D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
 ]
@@ -157,12 +157,12 @@ def _train_with_ddp(options: TrainOptions) -> int:
 
 
 def _kind(device: str) -> str:
-    from fleet.machine.devices import HiddenGpus, found_kind
+    from fleet.machine.devices import NoSuchDevice, device_of
 
     try:
-        return found_kind() if device == "auto" else device
-    except HiddenGpus as error:
-        raise TrainError(f"--device auto: {error}") from None
+        return device_of(device, 0).partition(":")[0]
+    except NoSuchDevice as error:
+        raise TrainError(f"--device {device}: {error}") from None
 
 
 def _write_trace(options: TrainOptions, events: Iterator[TensorHash]) -> None:

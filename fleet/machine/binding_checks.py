@@ -43,7 +43,7 @@ def _mixed(facts: Facts, threads: int) -> Iterator[BindingFinding]:
         hosts = ", ".join(sorted({rank.host for rank in kinds["cpu"]}))
         yield BindingFinding(
             f"ranks {_ranks(kinds['cpu'])} on {hosts} see no GPU and the others do: their bits and speed would be "
-            "others. Ask for GPUs on all nodes, or set resources.device to cpu",
+            "others. Ask for GPUs on all nodes, or set the device to cpu",
             refuses=True,
         )
 
@@ -76,7 +76,7 @@ def _blind(facts: Facts, threads: int) -> Iterator[BindingFinding]:
         mask = f", or {blind[0].mask} hides them" if blind[0].mask else ""
         yield BindingFinding(
             f"the scheduler gave {blind[0].host} {blind[0].node_gpus} GPUs, torch sees none: it was built for "
-            f"CPUs, a module is not loaded{mask}. See `fleet doctor`; to train on CPUs set resources.device to cpu"
+            f"CPUs, a module is not loaded{mask}. See `fleet doctor`; to train on CPUs set the device to cpu"
         )
 
 

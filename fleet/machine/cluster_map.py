@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fleet.machine.devices import HiddenGpus, found_kind
+from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
+from fleet.machine.near_cores import Cores, bind, cores_near, near_first
 from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
@@ -40,6 +42,7 @@ class Place:
     node_bytes: int  # memory of the node that the run may use
     shared_bytes: int  # free shared memory of the node
     device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
+    device_model: str | None = None  # as its maker calls it; None for CPU trainers, and where it is not known
 
     @property
     def is_trainer(self) -> bool:
@@ -76,6 +79,11 @@ class ClusterMap:
     def device_name(self) -> str:
         """What trains: the first trainer's device, such as `cuda:0`."""
         return self.trainers[0].device_name or "cpu"
+
+    @property
+    def device_model(self) -> str:
+        """What rates hold for: the model of the first trainer's device, else its kind, such as `cpu`."""
+        return self.trainers[0].device_model or self.device_name.partition(":")[0]
 
     def rank_of(self, device: int) -> int:
         return self.trainers[device].rank
@@ -154,16 +162,36 @@ def discover(
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
     devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
+    cores = settle_cores(comm, [h["cores"] for h in hosts], [d.get("near", []) for d in devices], nodes)
     return ClusterMap(
         tuple(
             Place(
                 r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
-                tuple(hosts[r]["cores"]),
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"),
+                cores[r],
+                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
             )
             for r in range(comm.size)
         )
     )  # fmt: skip
+
+
+def settle_cores(
+    comm: MPI.Intracomm, cores: Sequence[Sequence[int]], near: Sequence[Sequence[int]], nodes: Sequence[int]
+) -> list[Cores]:
+    """The cores of each rank, once trainers have those near their devices; all stay where they are if one cannot move.
+
+    Args:
+        cores, near, nodes: as for `near_first`.
+    """
+    before = [tuple(each) for each in cores]
+    after = near_first(before, [tuple(each) for each in near], nodes)
+    if after == before:
+        return before
+    moved = after[comm.rank] == before[comm.rank] or bind(after[comm.rank])
+    if all(answer["moved"] for answer in gather(comm, {"moved": moved})):
+        return after
+    bind(before[comm.rank])
+    return before
 
 
 def _refuse_singletons(size: int, started: int | None) -> None:
@@ -223,28 +251,18 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
         return {"name": name}
     import torch
 
-    return {"name": name, "bytes": torch.get_device_module(name).get_device_properties(name).total_memory}
+    properties = torch.get_device_module(name).get_device_properties(name)
+    return {
+        "name": name, "bytes": properties.total_memory, "model": model_of(name), "near": cores_near(properties),
+    }  # fmt: skip
 
 
 def device_name(device: str, local: int) -> str:
-    """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
-
-    A mask that the launcher set (one visible device per rank) is accepted: the local index then wraps around it.
-    """
-    if device == "cpu":
-        return "cpu"
-    import torch
-
+    """As `device_of`; ClusterError names the section of the spec."""
     try:
-        kind = found_kind()
-    except HiddenGpus as error:
+        return device_of(device, local)
+    except NoSuchDevice as error:
         raise ClusterError(f"resources.device is {device!r}: {error}") from None
-    if device not in ("auto", kind):
-        have = kind if kind != "cpu" else "cpu only"
-        raise ClusterError(
-            f"resources.device is {device!r}, but torch finds {have} here; set resources.device to auto or cpu"
-        )
-    return kind if kind == "cpu" else f"{kind}:{local % torch.accelerator.device_count()}"
 
 
 def _pretended_nodes(world: int, preprocessors: int, pretend: tuple[int, ...]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
@@ -12,14 +13,28 @@ MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", 
 FILES = Path("/dev")
 
 
-class HiddenGpus(ValueError):
+class NoSuchDevice(ValueError):
+    """There is no device of the kind that was asked for; the text says what there is, and the mend."""
+
+
+class HiddenGpus(NoSuchDevice):
     """The machine has GPUs, torch sees none of them, and nobody has asked for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         super().__init__(
             "this machine has GPUs, and torch sees none: its driver may be broken, or this torch built for CPUs "
-            "(`fleet doctor` says which); mend it, or set the device to cpu if training on CPUs is what you want"
+            f"(`fleet doctor` says which){_mask_in_mask(environment)}; mend it, or set the device to cpu if training "
+            "on CPUs is what you want"
         )
+
+
+def _mask_in_mask(environment: Mapping[str, str]) -> str:
+    """On AMD's GPUs a launcher may set two masks, of which the second counts within what the first leaves."""
+    outer, inner = "ROCR_VISIBLE_DEVICES", ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+    found = [f"{name}={environment[name]}" for name in (outer, *inner) if environment.get(name)]
+    if len(found) < 2 or not environment.get(outer):
+        return ""
+    return f", or {found[1]} counts within the GPUs that {found[0]} leaves: unset one of the two"
 
 
 def local_trainers(device: str) -> int:
@@ -51,3 +66,44 @@ def found_kind() -> str:
     if has_gpus() and not masked:
         raise HiddenGpus
     return "cpu"
+
+
+def model_of(device: str) -> str:
+    """What the maker calls a device, such as `NVIDIA A100-SXM4-80GB`; its kind where torch does not say, or sees none.
+
+    Args:
+        device: a torch device, or a kind of them: its first.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cpu":
+        return kind
+    import torch
+
+    module = getattr(torch, kind, None)
+    if module is None or not module.is_available():
+        return kind
+    return str(getattr(module.get_device_properties(device), "name", kind))
+
+
+def device_of(device: str, local: int) -> str:
+    """The torch device of the `local`-th trainer of a node, as text: `cuda:1`, `cpu`.
+
+    A mask that the launcher set (one visible device per rank) is accepted: the local index then wraps around it.
+
+    Args:
+        device: "auto", "cpu" or a torch device type.
+
+    Raises:
+        NoSuchDevice: torch finds none of this kind.
+    """
+    if device == "cpu":
+        return "cpu"
+    kind = found_kind()
+    if device not in ("auto", kind):
+        have = kind if kind != "cpu" else "cpu only"
+        raise NoSuchDevice(f"torch finds {have} here; set the device to auto or cpu")
+    if kind == "cpu":
+        return kind
+    import torch
+
+    return f"{kind}:{local % torch.accelerator.device_count()}"

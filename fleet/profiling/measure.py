@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fleet.profiling.known_ids import least_table
 from preprocess import SampleLayout
 from trainers import Batch, Trainer
 from trainers.task import move
@@ -33,15 +34,17 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     """Train `batches` steps, time the last `timed` (48 and 20 in FLEET, MLSys'20, Appendix B.3).
 
     A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
-    members agree on that after the first step, which also warms up.
+    members agree on that after the second step. The first says nothing: devices load their libraries in it.
     """
     batch = _batch(trainer, layout)
     own = [batch] * len(trainer.workers)
     begin = time.perf_counter()
     trainer.step(own)
+    warming = _settle(trainer, begin)
     trainer.step(own)
-    warm = _settle(trainer, begin) / 2
-    fitting = trainer.group.agree(max(LEAST_TIMED + 1, min(batches, int(budget_seconds / max(warm, 1e-9)))))
+    second = _settle(trainer, begin) - warming
+    fitting = 1 + int(max(0.0, budget_seconds - warming) / max(second, 1e-9))
+    fitting = trainer.group.agree(max(LEAST_TIMED + 1, min(batches, fitting)))
     timed = max(LEAST_TIMED, min(timed, fitting - 2))
     for _ in range(max(0, fitting - 2 - timed)):
         trainer.step(own)
@@ -59,7 +62,7 @@ def _batch(trainer: Trainer, layout: SampleLayout) -> Batch:
     if largest is not None:
         moved: Batch = move(largest, trainer.device)
         return moved
-    return made_up_batch(layout, trainer.batch_size, trainer.device, _numbers(trainer.model, layout))
+    return made_up_batch(layout, trainer.batch_size, trainer.device, _numbers(trainer, layout))
 
 
 def largest_batch(task: Any) -> Batch | None:
@@ -78,14 +81,18 @@ def made_up_batch(layout: SampleLayout, count: int, device: torch.device, number
     return inputs.to(kind).reshape(shape), targets
 
 
-def _numbers(model: nn.Module, layout: SampleLayout) -> int:
-    """How many numbers a batch may be made of: they may be ids, and each embedding has to know them.
+def _numbers(trainer: Trainer, layout: SampleLayout) -> int:
+    """How many numbers a batch may be made of: they may be ids, and each table of the model has to know them.
 
     Where inputs are whole numbers and no more is known of them, they are all zero, which every vocabulary has.
     """
-    known = [module.num_embeddings for module in model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)]
-    whole = layout.input_dtype != "uint8" and not getattr(torch, layout.input_dtype).is_floating_point
-    return min([_BYTES, *known]) if known or not whole else 1
+    kind = getattr(torch, layout.input_dtype)
+    if kind.is_floating_point:
+        return _BYTES
+    known = least_table(trainer.task, made_up_batch(layout, trainer.batch_size, torch.device("meta")))
+    tables = (module for module in trainer.model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag))
+    least = known or min((module.num_embeddings for module in tables), default=None)
+    return min(_BYTES, least or (_BYTES if kind == torch.uint8 else 1))  # not the largest: some models add to ids
 
 
 def _settle(trainer: Trainer, since: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from fleet.profiling.measure import largest_batch, made_up_batch
 from preprocess import SampleLayout
 from trainers.parts import is_parted, rules_of
+from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
+from trainers.repeatable.operators import OperatorsSeen
 from trainers.task import move
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
@@ -27,9 +30,10 @@ class Size:
     """A job's needs in bytes.
 
     `activation_bytes`: of one virtual worker's batch, as workers take turns. `gradient_bytes`: one copy, of what is
-    trained.
+    trained. `pinned_bytes`: what such a copy takes of a host from which devices copy, see `_pinned`.
     It and `operations` (floating point operations of forward and backward, a sample) are None where the model cannot be
     run on the meta device.
+    `nondeterministic`: operators, forward and backward, that torch refuses on GPUs for the sake of equal bits.
     """
 
     parameters: int
@@ -39,6 +43,8 @@ class Size:
     optimizer_bytes: int
     activation_bytes: int | None
     operations: float | None
+    nondeterministic: tuple[str, ...] = ()
+    pinned_bytes: int = 0
 
     def device_bytes(self, workers: int) -> int:
         """Memory of an accelerator that runs `workers` virtual workers.
@@ -49,12 +55,12 @@ class Size:
         return shared + (workers + 1) * self.buffer_bytes
 
     def host_bytes(self, workers: int) -> int:
-        """Memory of the host beside that: each worker's gradients wait there for their sum."""
-        return workers * self.gradient_bytes
+        """Memory of the host beside that: each worker's gradients wait there for their sum, in pinned memory."""
+        return workers * self.pinned_bytes
 
     def cpu_bytes(self, workers: int) -> int:
         """Memory of the host where the device is the CPU: everything."""
-        return self.device_bytes(workers) + self.host_bytes(workers)
+        return self.device_bytes(workers) + workers * self.gradient_bytes
 
 
 class _SavedBytes:
@@ -78,19 +84,21 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
     """Size the job of `task`, whose samples look like `layout`."""
     with no_exit(), torch.device("meta"):
         model: nn.Module = task.model()
-    saved, operations = _SavedBytes(), None
+    saved, operations, seen = _SavedBytes(), None, OperatorsSeen()
     optimizers = [optimizer for optimizer, _ in rules_of(task, model).values()]
     try:
         with no_exit():
-            operations = _run_once(task, model, layout, saved) / task.batch_size
+            operations = _run_once(task, model, layout, saved, seen) / task.batch_size
             for optimizer in optimizers:
                 optimizer.step()
     except (Exception, SystemExit):
         operations = None
+    trained = [p for p in model.parameters() if p.requires_grad]
     return Size(
         parameters=sum(p.numel() for p in model.parameters()),
         parameter_bytes=_bytes(list(model.parameters())),
-        gradient_bytes=_bytes([p for p in model.parameters() if p.requires_grad]),
+        gradient_bytes=_bytes(trained),
+        pinned_bytes=_pinned(trained),
         buffer_bytes=_bytes(list(model.buffers())),
         optimizer_bytes=_bytes(
             [
@@ -103,15 +111,16 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
         ),
         activation_bytes=saved.total if operations is not None else None,
         operations=operations,
+        nondeterministic=tuple(seen.names),
     )
 
 
-def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes) -> float:
+def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, seen: OperatorsSeen) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
     meta = torch.device("meta")
     batch = move(largest_batch(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
-    with FlopCounterMode(display=False) as counter, hooks:
+    with FlopCounterMode(display=False) as counter, seen, hooks:
         losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [task.loss(model, batch)]
         for loss in losses:
             loss.backward()
@@ -120,6 +129,29 @@ def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBy
 
 def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _pinned(parameters: Sequence[Tensor]) -> int:
+    """Bytes of pinned memory that one copy of the gradients takes.
+
+    torch takes blocks of powers of two and keeps them, also those of the first step, whose buckets are whole.
+    """
+    order = range(len(parameters))[::-1]  # gradients are ready last to first, most often
+    taken: Counter[int] = Counter()
+    for layout in (Layout.first(parameters), Layout.rebuilt(parameters, order, [True] * len(parameters))):
+        sizes = [_bytes([parameters[index] for index in bucket]) for bucket in layout.buckets]
+        taken |= Counter(1 << (size - 1).bit_length() for size in sizes if size)
+    return sum(size * count for size, count in taken.items())
+
+
+def refused_on(device: str, job: str, size: Size) -> list[str]:
+    """What torch will refuse of a job on a kind of device, in a sentence; nothing on CPUs."""
+    if device.partition(":")[0] == "cpu" or not size.nondeterministic:
+        return []
+    return [
+        f"job {job} uses {', '.join(size.nondeterministic)}: torch has no deterministic form of this on GPUs and will "
+        "refuse it at the first step; replace it, or set resources.device to cpu"
+    ]
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.machine.devices import local_trainers
+from fleet.machine.devices import local_trainers, model_of
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, size_of
+from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, refused_on, size_of
 from fleet.run.input_checks import check_against_data
 from fleet.run.known_rates import KnownRates
 from fleet.run.lanes import RingPlan, ring_plan
@@ -186,7 +186,7 @@ def _device(spec: EnsembleSpec) -> str:
 def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node: int) -> dict[str, _Expected]:
     """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
     spec = runtime.spec
-    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), device)
+    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), model_of(device), kind=device)
     table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
     found = {}
@@ -197,7 +197,7 @@ def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node
         if not measured:
             measured, source = {1: assumed_rate(sizes[job.name], device)}, "assumed"
         curve = RateCurve(measured, per_node, workers=job.virtual_workers)
-        mixed, _ = mixes_kinds(runtime, job.name, device)
+        mixed, _ = mixes_kinds(runtime, device)
         samples = runtime.data_of(job.name).samples
         scaling = _scaling(runtime, known, job, curve) if batches and job.batch_range is not None else None
         found[job.name] = _Expected(KnownJob(job, samples, data_key(job), curve, mixed), scaling, source)
@@ -253,6 +253,7 @@ def _shortages(
     room = Room(max(shape), host, None if _device(spec) == "cpu" else math.inf)
     found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
     texts += [found.text] if found is not None else []
+    texts += [text for job, size in sizes.items() for text in refused_on(_device(spec), job, size)]
     free, place = shared_memory_available()
     texts += [
         f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"

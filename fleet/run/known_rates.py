@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from fleet.profiling.store import RateProfile
 from fleet.run.bad_input import BadInput
@@ -24,14 +25,16 @@ class KnownRates:
     Args:
         runtime: the jobs and data.
         directory: the run directory.
-        device: the kind that trains.
+        device: the model of the devices that train, or their kind.
         again: whether the run's own measurements do not count, since its user wants them made anew.
+        kind: their kind, under which older files have rates of accelerators; "" where `device` says it.
     """
 
     runtime: Runtime
     directory: RunDirectory
     device: str
     again: bool = False
+    kind: str = ""
 
     def of_all(self) -> RatesByJob:
         """Rates by job; jobs that nobody knows are left out.
@@ -53,9 +56,9 @@ class KnownRates:
         """The rates of one job of `runtime`; empty if nothing knows them."""
         if isinstance(self._table, Mapping):
             return dict(self._table.get(job, {})) or self._guessed.get(job, {})
-        fingerprint = runtime.fingerprint(job, self.device)
+        fingerprint, of_kind = runtime.fingerprint(job, self.device), runtime.fingerprint(job, self.kind or self.device)
         for profile in self._profiles:
-            if rates := profile.measured(fingerprint) or profile.named(job):
+            if rates := profile.measured(fingerprint) or profile.measured(of_kind) or profile.named(job):
                 return dict(rates)
         return self._guessed.get(job, {})
 
@@ -65,7 +68,7 @@ class KnownRates:
         alike = False
         for event in read_journal(self.directory.journal):
             if event["event"] == "cluster":
-                alike = any(rank["device_name"] == self.device for rank in event["ranks"])
+                alike = any(_model(rank) == self.device for rank in event["ranks"])
             elif event["event"] == "profile" and alike:
                 found.setdefault(event["job"], {})[event["count"]] = event["rate"]
             elif event["event"] == "rates":
@@ -96,3 +99,9 @@ class KnownRates:
             return {}
         events = (event for event in read_journal(self.directory.journal) if event["event"] == "rates")
         return {event["job"]: {int(n): rate for n, rate in event["measured"].items()} for event in events}
+
+
+def _model(rank: Mapping[str, Any]) -> str | None:
+    """What a rank of the journal trained on, as the cluster map tells it; an older journal has the kind alone."""
+    kind: str | None = rank.get("device_model") or rank["device_name"]
+    return kind if kind is None else kind.partition(":")[0]

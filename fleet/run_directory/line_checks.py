@@ -75,7 +75,8 @@ def _rank(value: Any) -> bool:
     return isinstance(value, dict) and all(
         check(value.get(key))
         for key, check in {
-            "rank": whole, "node": whole, "device": whole, "device_name": text, "cores": _or_null(_list(_whole)),
+            "rank": whole, "node": whole, "device": whole, "device_name": text, "device_model": text,
+            "cores": _or_null(_list(_whole)),
         }.items()
     )  # fmt: skip
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 _GONE = "gone"
-_OTHERS_FAULT = ("Bus error",)  # of signals: shared memory or a file that has no room
+_OTHERS_FAULT = ("Bus error", "uncorrectable ECC", "uncorrectable NVLink")
+"""Shared memory or a file that has no room; a GPU's memory or link that fails."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Death:
         """A line for people."""
         if not self.stack:
             return f"the process of rank {self.rank} was killed"
-        signal = self.stack.partition("\n")[0].removeprefix("Fatal Python error: ")
-        return f"its code ended the process of rank {self.rank}: {signal}"
+        cause = self.stack.partition("\n")[0].removeprefix("Fatal Python error: ")
+        return f"its code ended the process of rank {self.rank}: {cause}"
 
 
 class WorkNote:
@@ -62,6 +65,15 @@ class WorkNote:
             if self._file is not None:
                 with suppress(OSError):
                     os.ftruncate(self._file, 0)
+
+    def end_process(self, job: str, cause: str) -> NoReturn:
+        """End the process now, as if the job's code had crashed it; the first line of `cause` says why."""
+        with self.of(job):
+            if self._file is not None:
+                with suppress(OSError):
+                    os.write(self._file, cause.encode(errors="replace"))
+            os.kill(os.getpid(), signal.SIGKILL)
+            raise AssertionError("the signal cannot be ignored")
 
     def remove(self) -> None:
         """The process ends in good order."""
@@ -101,7 +113,7 @@ def _taken(path: Path) -> Death | None:
     _remove(path)
     if not job or not text:
         return None
-    unknown = text == _GONE or any(signal in text for signal in _OTHERS_FAULT)
+    unknown = text == _GONE or any(fault in text for fault in _OTHERS_FAULT)
     return Death(int(path.stem.removeprefix("rank-")), job, "" if unknown else text)
 
 

@@ -11,7 +11,8 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
 
-_DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
+DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
+"""What trainers may train on: `auto`, or a kind of device as torch names it."""
 
 Lengths = Mapping[str, "tuple[int, int | None]"]
 
@@ -51,10 +52,10 @@ def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
         mend = f"set trainers to at most {workers}, or give jobs more virtual_workers"
         yield spec.origins.problem(("resources", "trainers"), trainers, rule, str(workers), mend)
     device = spec.resources.device
-    if device not in _DEVICES:
-        rule = f"not a kind of device; the kinds are {', '.join(_DEVICES)}"
+    if device not in DEVICES:
+        rule = f"not a kind of device; the kinds are {', '.join(DEVICES)}"
         mend = "write one of these (which device of its kind a trainer gets is decided by the launch)"
-        yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, _DEVICES) or "auto", mend)
+        yield spec.origins.problem(("resources", "device"), device, rule, nearest(device, DEVICES) or "auto", mend)
 
 
 def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:

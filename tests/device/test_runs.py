@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, cnn, counting, mlp, write_ensemble
-from tests.run.support.processes import FLEET, run
+from tests.run.support.ensembles import Ensemble, cnn, counting, faulty, mlp, write_ensemble
+from tests.run.support.processes import FLEET, MPIEXEC, run
 from trainers import read
 from trainers.tree import flatten
 
@@ -20,6 +21,14 @@ JOBS = ("mlp", "cnn", "count")
 LATE = ("main-late", "side-late", *RANDOM)
 SCHEDULES = ("both-late", *(pytest.param(schedule, marks=pytest.mark.slow) for schedule in LATE))
 ON_ITS_OWN = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "GLOO_SOCKET_IFNAME": "lo"}
+WATCHED = """
+import os
+from tests.gpu.device_tasks import Convolutions
+class Watched(Convolutions):
+    def model(self):
+        print([os.environ.get("TORCH_NCCL_" + name) for name in ("ASYNC_ERROR_HANDLING", "HEARTBEAT_TIMEOUT_SEC")])
+        return super().model()
+"""
 TASK = ("tests.gpu.device_tasks:Convolutions", "--virtual-workers", "3", "--steps", "6")
 
 
@@ -56,6 +65,7 @@ def test_a_run_has_the_cpu_s_bits(rig: Rig, ensemble: Ensemble, schedule: str, t
     (cluster,) = on_devices.events("cluster")
     names = {rank["device_name"] for rank in cluster["ranks"]} - {None}
     assert names == {f"rig:{index}" for index in range(trainers)}
+    assert {rank["device_model"] for rank in cluster["ranks"]} == {None, "Rig"}
     of_cpu = final_states(ensemble.left("cpu"), JOBS)
     for job, path in final_states(on_devices, JOBS).items():
         assert_same_bits(path, of_cpu[job])
@@ -73,6 +83,41 @@ def _train(folder: Path, name: str, *options: str, **variables: str) -> Path:
     return path
 
 
+@pytest.mark.parametrize("trainers", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_kernel_that_fails_costs_its_own_network_alone(rig: Rig, tmp_path: Path, trainers: int) -> None:
+    """Its process ends, as nothing works on its device any more; with the last trainer, all start again."""
+    made = write_ensemble(tmp_path, [faulty("lookup", "index"), mlp()], resources={"device": "auto"})
+    command = made.plain("run", "--trainers", str(trainers))
+    ended = run(command, tmp_path, **rig.variables, **ON_ITS_OWN)
+    jobs = made.left("run").summary["jobs"]
+    assert {job: result["status"] for job, result in jobs.items()} == {"lookup": "failed", "mlp": "done"}, ended.output
+    assert ended.code == 1
+    assert "a kernel failed on rig:" in jobs["lookup"]["error"] and "index out of range" in jobs["lookup"]["error"]
+    assert "Traceback" in jobs["lookup"]["error"]
+
+
+def test_trainers_whose_devices_differ_are_told(rig: Rig, tmp_path: Path) -> None:
+    differing = ["sh", "-c", 'RIG_MULTIPROCESSORS=$((108 + OMPI_COMM_WORLD_RANK)) exec "$@"', "sh"]
+    words = [*MPIEXEC, "-n", "2", *differing, *FLEET, "train", *TASK, "--checkpoint", str(tmp_path / "net.h5")]
+    ended = run(words, tmp_path, **rig.variables, **ON_ITS_OWN)
+    assert ended.code == 0, ended.output
+    assert "multiprocessors is 108 on rank 0 and 109 on rank 1" in ended.output
+
+
+def test_operators_that_gpus_refuse_are_told_before_the_first_step(rig: Rig, tmp_path: Path) -> None:
+    pooled = {"name": "pooled", "model": {"name": "parts:Pooled"}}
+    made = write_ensemble(tmp_path, [mlp(), pooled], resources={"device": "auto"})
+    said = "job pooled uses _adaptive_avg_pool2d_backward: torch has no deterministic form of this on GPUs"
+    planned = run([*FLEET, "plan", str(made.spec), "--json"], tmp_path, **rig.variables)
+    (problem,) = json.loads(planned.output)["problems"]
+    assert problem.startswith(said)
+    for device, told in (("auto", ["pooled"]), ("cpu", [])):
+        command = made.plain(device, "--trainers", "1", "--set", f"resources.device={device}")
+        assert run(command, tmp_path, **rig.variables, **ON_ITS_OWN).code == 0
+        warnings = [line for line in made.left(device).events("warning") if line["text"].startswith(said)]
+        assert [line["job"] for line in warnings] == told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("reduce", ["mpi", "torch", "nccl"])
 def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> None:
@@ -81,3 +126,26 @@ def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> No
     cpu = _train(tmp_path, "cpu", "--device", "cpu", "--trainers", "1", **rig.variables)
     there = _train(tmp_path, "rig", "--trainers", "3", "--reduce", reduce, **variables)
     assert_same_bits(there, cpu)
+
+
+@pytest.mark.parametrize("mask, code", [("GPU-$OMPI_COMM_WORLD_RANK", 0), ("GPU-0", 2)], ids=["one each", "the same"])
+def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, mask: str, code: int) -> None:
+    """As srun --gpus-per-task=1 does: each rank sees one device, which has the number 0."""
+    masked = ["sh", "-c", f'CUDA_VISIBLE_DEVICES={mask} RIG_DEVICES=1 exec "$@"', "sh"]
+    path = tmp_path / "net.h5"
+    words = [*MPIEXEC, "-n", "2", *masked, *FLEET, "train", *TASK, "--checkpoint", str(path)]
+    ended = run(words, tmp_path, **rig.variables, **ON_ITS_OWN)
+    assert ended.code == code, ended.output
+    assert path.exists() is (code == 0)
+    if code:
+        assert ended.output.count("ranks 0-1") == 1 and "share GPU GPU-0" in ended.output
+
+
+@pytest.mark.parametrize("own", [{}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}], ids=["ours", "the user's"])
+def test_torch_s_watchdog_over_nccl_comes_after_our_time_outs(rig: Rig, tmp_path: Path, own: dict[str, str]) -> None:
+    (tmp_path / "watched.py").write_text(WATCHED)
+    words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "nccl"]
+    variables = {**rig.variables, **ON_ITS_OWN, "RIG_ORDER": "group", **own}
+    ended = run([*FLEET, "train", *words], tmp_path, **variables)
+    assert ended.code == 0, ended.output
+    assert ended.output.count(f"['{own.get('TORCH_NCCL_ASYNC_ERROR_HANDLING', '0')}', '660']") == 2

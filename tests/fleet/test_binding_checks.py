@@ -75,7 +75,7 @@ WRONG: dict[str, tuple[list[RankFacts], bool, list[str]]] = {
     "one core for all": (on(range(1), node(4, 4)), False, ["5 ranks on n0", "1 core together (0)", "--cpus"]),
     "fewer cores than ranks": (on(range(3), node(4, 4)), False, ["5 ranks", "3 cores together (0-2)"]),
     "GPUs that torch does not see": (blind(node(4, 0)), False, ["gave n0 4 GPUs", "torch sees none", "doctor"]),
-    "a node without GPUs": (node(4, 4) + node(4, 0, 1), True, ["101-104 on n1 see no GPU", "resources.device"]),
+    "a node without GPUs": (node(4, 4) + node(4, 0, 1), True, ["101-104 on n1 see no GPU", "set the device to cpu"]),
     "fewer cores than threads": (node(4, 4, cores=1), False, ["resources.threads is 2", "1-4", "1 cores"]),
     "all on one node": ([replace(rank, nodes=3) for rank in node(4, 4)], False, ["3 nodes", "on 1", "--ntasks"]),
 }  # fmt: skip

@@ -74,6 +74,12 @@ def test_a_machine_s_gpus_that_torch_does_not_see_are_no_reason_to_train_on_cpus
     (tmp_path / "nvidia0").touch()
     with pytest.raises(ClusterError, match=r"'auto': this machine has GPUs.*fleet doctor.*set the device to cpu"):
         device_name("auto", 0)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    with pytest.raises(ClusterError, match=r"GPUs.*doctor` says which\); mend"):
+        device_name("auto", 0)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    with pytest.raises(ClusterError, match="HIP_VISIBLE_DEVICES=1 counts .* ROCR_VISIBLE_DEVICES=1 leaves: unset"):
+        device_name("auto", 0)
     assert device_name("cpu", 0) == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
     assert device_name("auto", 0) == "cpu"

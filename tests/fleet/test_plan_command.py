@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, memory_problem, readable, size_of
+from fleet.profiling.sizing import Room, memory_problem, readable, refused_on, size_of
 from preprocess import SampleLayout
 
 ROOT = Path(__file__).parents[2]
@@ -92,13 +93,47 @@ def test_gradients_of_all_workers_leave_an_accelerator_for_the_host() -> None:
     trained, buffers = 4 * (36 + 6), 4 * (3 + 3) + 8
     assert (size.gradient_bytes, size.buffer_bytes) == (trained, buffers)
     assert size.device_bytes(9) - size.device_bytes(8) == buffers, "a worker's gradients do not stay there"
-    assert size.host_bytes(9) == 9 * trained
-    assert size.cpu_bytes(9) == size.device_bytes(9) + size.host_bytes(9)
+    assert size.host_bytes(9) == 9 * 256, "torch rounds them up to a power of two"
+    assert size.cpu_bytes(9) == size.device_bytes(9) + 9 * trained
+
+
+def test_buckets_of_the_first_step_stay_in_the_host_s_memory() -> None:
+    class Large(_Task):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Flatten(), *(nn.Linear(1200, 1200, bias=False) for _ in range(5)))
+
+    mebi = 2**20
+    size = size_of(Large(), SampleLayout((1200,), "float32"))
+    assert size.gradient_bytes == 5 * 5_760_000  # 27.5 MiB at first, in 32; then 22 there, and 5.5 in 8
+    assert size.host_bytes(3) == 3 * (32 + 8) * mebi
 
 
 def test_a_model_that_refuses_the_meta_device_is_sized_by_its_parameters() -> None:
     size = size_of(_Refusing(), SampleLayout((3, 4), "float32"))
     assert size.parameters == 1500 and size.operations is None and size.activation_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("layer", "refused"),
+    [
+        (nn.ReflectionPad2d(1), ("reflection_pad2d_backward",)),
+        (nn.Upsample(scale_factor=2, mode="bicubic"), ("upsample_bicubic2d_backward",)),
+        (nn.ReplicationPad2d(1), ()),  # torch writes this one out where equal bits are asked for
+        (nn.Upsample(scale_factor=2, mode="bilinear"), ()),
+        (nn.AdaptiveAvgPool2d(1), ()),  # a mean
+    ],
+)
+def test_operators_that_gpus_refuse_are_found_without_one(layer: nn.Module, refused: tuple[str, ...]) -> None:
+    class Layered(_Task):
+        def model(self) -> nn.Module:
+            return nn.Sequential(nn.Conv2d(3, 4, 1), layer, nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+
+    size = size_of(Layered(), SampleLayout((3, 6, 6), "float32"))
+    assert size.operations is not None
+    assert size.nondeterministic == ("adaptive_max_pool2d_backward", *refused)
+    found = refused_on("cuda", "a", size)
+    assert len(found) == 1 and "job a uses adaptive_max_pool2d_backward" in found[0]
+    assert refused_on("cpu", "a", size) == [] and refused_on("cuda", "a", replace(size, nondeterministic=())) == []
 
 
 def test_memory_problems_name_jobs_and_mends() -> None:

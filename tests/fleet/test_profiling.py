@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,29 @@ def test_a_slow_job_is_measured_on_few_batches() -> None:
     assert trainer.steps == 5 and timing.batches == 3
 
 
+class _SlowToBegin(_Task):
+    """Its first step takes longer than all others together, as the first on a device does."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_forward_pre_hook(lambda *_: None if self.begun else self.begin())
+        return model
+
+    begun = False
+
+    def begin(self) -> None:
+        self.begun = True
+        end = time.process_time() + 1.0
+        while time.process_time() < end:
+            pass
+
+
+def test_a_first_step_that_is_slow_leaves_as_many_timed_ones() -> None:
+    trainer = Trainer(_SlowToBegin(), 1, Group.alone())
+    timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=48, timed=20, budget_seconds=8.0)
+    assert (trainer.steps, timing.batches) == (48, 20)
+
+
 def test_made_up_batches_have_the_layout() -> None:
     inputs, targets = made_up_batch(SampleLayout((5, 5, 3), "uint8", (2,), "float32"), 7, torch.device("cpu"))
     assert inputs.shape == (7, 5, 5, 3) and inputs.dtype == torch.uint8
@@ -138,9 +162,37 @@ def test_a_small_vocabulary_is_measured(task: _Task) -> None:
     assert timing.batches == 3
 
 
-def test_all_words_of_a_vocabulary_are_met() -> None:
+class _Bert(_Task):
+    """Words have a table of 10 rows, their places one of 5, their kinds one of 2."""
+
+    class Tables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.places, self.kinds = nn.Embedding(10, 4), nn.Embedding(5, 4), nn.Embedding(2, 4)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            kinds, places = torch.zeros_like(ids), torch.arange(ids.shape[1], device=ids.device)
+            words = self.words(ids.long().clamp(min=0).contiguous())
+            return (words + self.places(places) + self.kinds(kinds)).flatten(1)
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(self.Tables(), nn.Linear(20, 3))
+
+
+class _WithoutMeta(_Words):
+    """Its model looks at numbers, which there are none of before it runs for good."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_forward_pre_hook(lambda _, inputs: None if inputs[0].max() < 10 else 1 / 0)
+        return model
+
+
+@pytest.mark.parametrize("task", [_Words(), _OwnWords(), _Bert(), _WithoutMeta()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_all_words_of_a_vocabulary_are_met(task: _Task, kind: str) -> None:
     seen: list[torch.Tensor] = []
-    trainer = Trainer(_Words(), 2, Group.alone())
+    trainer = Trainer(task, 2, Group.alone())
     trainer.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-    measure(trainer, SampleLayout((5,), "int64"), 4, 3, budget_seconds=60.0)
+    measure(trainer, SampleLayout((5,), kind), 4, 3, budget_seconds=60.0)
     assert seen[0].unique().tolist() == list(range(10))

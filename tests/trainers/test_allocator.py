@@ -31,7 +31,7 @@ before = faults()
 for _ in range(5):
     step()
 again, held = faults() - before, megabytes()
-give_freed_memory_back()
+give_freed_memory_back(torch.device("cpu"))
 print(again, held - megabytes())
 """
 

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +44,41 @@ def test_pinning_sets_what_the_pins_say() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         compare_pins(now, now)
+
+
+SWITCHES = ("", "cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn", "mkldnn", "mkldnn.matmul", "mkldnn.conv")
+
+
+@pytest.fixture
+def precision() -> Iterator[None]:
+    """Switches as they are found are as `pin` leaves them."""
+    yield
+    pin()
+
+
+def set_switches(*names: str) -> None:
+    for name in names:
+        switch: Any = attrgetter(name)(torch.backends) if name else torch.backends
+        switch.fp32_precision = "tf32"
+
+
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches alone")
+@pytest.mark.parametrize("newer", [("",), ("cuda.matmul", "cudnn.conv"), ("mkldnn.matmul", "mkldnn"), SWITCHES])
+@pytest.mark.parametrize("older", ["highest", "high"])
+def test_float32_is_whole_whatever_switch_was_set(newer: tuple[str, ...], older: str, precision: None) -> None:
+    torch.set_float32_matmul_precision(older)
+    set_switches(*newer)
+    pins(CPU)
+    pin()
+    for name in SWITCHES:
+        assert (attrgetter(name)(torch.backends) if name else torch.backends).fp32_precision == "ieee", name
+    assert pins(CPU)["tf32"] == "False" and torch.get_float32_matmul_precision() == "highest"
+    assert not (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+
+
+def test_tf32_shows_in_the_pins(precision: None) -> None:
+    torch.set_float32_matmul_precision("high")
+    assert pins(CPU)["tf32"] == "True"
 
 
 def test_a_setting_that_differs_is_an_error_with_its_mend() -> None:

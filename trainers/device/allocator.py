@@ -1,4 +1,4 @@
-"""The host's memory between steps: what one step frees stays with the process, as the next asks for as much again.
+"""Memory between steps: what one step frees stays with the process, as the next asks for as much again.
 
 A step ends with all of its activations and gradients freed, and the C library gives the free end of its heap back to
 the system at once; the next step's first touch of each page is then a fault. That costs a step some 3 % (the ResNet of
@@ -10,6 +10,8 @@ from __future__ import annotations
 import ctypes
 import os
 from typing import Any
+
+import torch
 
 _KEPT = 1 << 30
 """Bytes at the end of the heap that stay."""
@@ -31,11 +33,20 @@ def keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGEST_IN_HEAP)
 
 
-def give_freed_memory_back() -> None:
-    """Give the system all pages that are free, as when a job has ended and the next may be small."""
+def give_freed_memory_back(device: torch.device) -> None:
+    """Give the system all that is free on the host and on the device, as when a job has ended: the next may be small.
+
+    torch keeps freed memory of the host that devices copy to and from, which the system cannot page out, for ever.
+    """
     trim = _of_glibc("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
+    if device.type != "cpu":
+        torch.get_device_module(device).empty_cache()
+        of_cuda = getattr(torch._C, "_host_emptyCache", None)  # older versions of torch have no other
+        empty_host_cache = getattr(torch.accelerator, "empty_host_cache", of_cuda)
+        if empty_host_cache is not None:
+            empty_host_cache()
 
 
 def _of_glibc(name: str) -> Any:

@@ -20,3 +20,18 @@ def with_index(device: torch.device) -> torch.device:
     if device.type == "cpu" or device.index is not None:
         return device
     return torch.device(device.type, torch.get_device_module(device).current_device())
+
+
+def why_broken(device: torch.device) -> str:
+    """Say what has made a device useless to this process; "" if it can be used.
+
+    Where a kernel fails (an assertion in it, an illegal address), whatever the process does on the device from then on
+    fails too; only a new process can use the device again.
+    """
+    if device.type == "cpu":
+        return ""
+    try:
+        torch.get_device_module(device).synchronize(device)
+    except RuntimeError as error:
+        return str(error)
+    return ""

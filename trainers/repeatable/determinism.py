@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from trainers.group import Group
+from trainers.repeatable.device_pins import device_pins
 from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,
     PinsTooLate,
@@ -25,6 +26,8 @@ from trainers.repeatable.instruction_sets import (
     processor,
     started_with,
 )
+from trainers.repeatable.kernel_cache import keep_kernels_on_the_node
+from trainers.repeatable.single_precision import keep_single_precision, matmul_is_cut
 
 _ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",
@@ -91,13 +94,13 @@ def pin(threads: int | None = None, level: str = "D1", device: torch.device | st
     """
     chosen, device = level_of(level), torch.device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    keep_kernels_on_the_node()
     torch.use_deterministic_algorithms(True)
     # It costs time, and nothing here reads uninitialised memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
+    keep_single_precision()
     _choose_gpu_kernels(agnostic=chosen.mixed_kinds and device.type != "cpu")
     if threads is not None:
         torch.set_num_threads(threads)
@@ -119,8 +122,9 @@ def pins(device: torch.device) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
         "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
-        "tf32": str(torch.backends.cuda.matmul.allow_tf32),
+        "tf32": str(matmul_is_cut()),
         "agnostic_kernels": str(not torch.backends.cudnn.enabled),
+        **device_pins(device),
         **{name: os.environ.get(name, "") for name in _ENVIRONMENT},
     }
 

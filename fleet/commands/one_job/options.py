@@ -8,10 +8,10 @@ from typing import Any
 
 from fleet.commands.one_job.torch_world import inside_torchrun
 from fleet.machine.horovod import HorovodMissing, check_horovod
+from fleet.spec.semantics import DEVICES
 
 _LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
 TRANSPORTS = ("mpi", "torch", "nccl", "horovod")
-_DEVICES = ("auto", "cpu", "cuda")
 
 
 GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {device}; leave it out, or give torch"
@@ -36,7 +36,7 @@ class TrainOptions:
         ddp: train under stock DDP instead.
         reduce: "mpi", "torch" or "nccl", what carries gradients between trainers, or "horovod", which adds them too.
         threads: threads of each process's CPU arithmetic.
-        device: "auto", "cpu" or "cuda".
+        device: "auto", "cpu" or a kind of accelerator, such as "cuda".
         instruction_set: what CPU kernels are limited to at D2.
         trace: where hashes of all tensors go; None to record none.
     """
@@ -67,7 +67,7 @@ class TrainOptions:
                 raise TrainError(f"--{name.replace('_', '-')} {value}: give at least 1")
         _choose("--determinism", self.level, _LEVELS)
         _choose("--reduce", self.reduce, TRANSPORTS)
-        _choose("--device", self.device, _DEVICES)
+        _choose("--device", self.device, DEVICES)
         if self.reduce == "nccl" and self.device == "cpu":
             raise TrainError(GPUS_ONLY.format(device="cpu"))
         if self.reduce == "horovod":

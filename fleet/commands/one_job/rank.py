@@ -11,8 +11,8 @@ import torch
 from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
+from fleet.commands.one_job.places import check_places, own_device
 from fleet.commands.one_job.view import TrainView
-from fleet.machine.devices import HiddenGpus, found_kind
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
@@ -34,6 +34,7 @@ from trainers import (
     read,
     write,
 )
+from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import TorchTransport
 from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
@@ -123,14 +124,17 @@ def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group
     group = Group.over(transport)
     if options.reduce != "nccl":
         return group
-    device = _agreed(group, lambda: _gpu(options, local))
+    device = _place(options, group, local)
+    if device.type == "cpu":
+        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+    speak_before_nccl(transport.timeout)
     return Group.over(transport, DeviceRing(transport, device))
 
 
-def _gpu(options: TrainOptions, local: int) -> torch.device:
-    device = _device(options.device, local)
-    if device.type == "cpu":
-        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
+    """This member's device; all members have one of their own, or all share the CPUs."""
+    device = _agreed(group, lambda: own_device(options.device, local))
+    check_places(group, device, options)
     return device
 
 
@@ -164,7 +168,7 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
 
 
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
-    device = _device(options.device, local)
+    device = _place(options, group, local)
     task = _agreed(group, lambda: _task(options.task))
     if options.trace is not None and is_parted(task):
         raise TrainError(f"{options.task} has a step of its own; trace-tensors follows tasks with one optimizer alone")
@@ -233,22 +237,6 @@ def _save(options: TrainOptions, trainer: Trainer, view: Any) -> None:
     except CheckpointError as error:
         raise RuntimeError(str(error)) from error
     view.say(f"{trainer.steps} steps, {trainer.epoch} epochs: {saved.path}, {saved.bytes / 1e6:.1f} MB")
-
-
-def _device(kind: str, local: int) -> torch.device:
-    """The device of the `local`-th trainer of this machine."""
-    try:
-        kind = found_kind() if kind == "auto" else torch.device(kind).type
-    except HiddenGpus as error:
-        raise TrainError(f"--device auto: {error}") from None
-    if kind == "cpu":
-        return torch.device("cpu")
-    count = torch.get_device_module(kind).device_count()
-    if local >= count:
-        raise TrainError(f"trainer {local} of this machine has no {kind} device of its own: there are {count}")
-    device = torch.device(kind, local)
-    torch.get_device_module(device).set_device(device)
-    return device
 
 
 def _agreed(group: Group, find: Callable[[], _T]) -> _T:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fleet.machine.devices import has_gpus
+from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.doctor.check import Check, Verdict
 
 _RANKS = """
@@ -105,7 +105,7 @@ def _devices() -> Iterator[Check]:
     if not torch.accelerator.is_available():
         built = torch.version.cuda or torch.version.hip
         mend = "none is needed on a machine without GPUs" if not has_gpus() else (
-            "load the driver's module, or look at CUDA_VISIBLE_DEVICES" if built else
+            f"load the driver's module, or look at {', '.join(MASKS)}" if built else
             "this torch was built for CPUs: install one for your GPUs (pytorch.org/get-started)"
         )  # fmt: skip
         yield Check("devices", Verdict.MISSING if has_gpus() else Verdict.OK, f"no GPU; {os.cpu_count()} cores", mend)

@@ -118,6 +118,7 @@ def _values(script: Script) -> dict[str, object]:
         "warning_seconds": script.warning_seconds,
         "account": script.account,
         "queue": script.queue,
+        "qos": site.qos,
         "directives": site.directives,
         "launch": site.launch,
         "chunk": site.chunk,

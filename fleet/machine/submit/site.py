@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fleet.spec.problem import nearest
 
@@ -33,6 +33,7 @@ def _variable(name: str) -> str:
 
 
 _Line = Annotated[str, AfterValidator(_one_line)]
+_Word = Annotated[str, Field(pattern=r"^([\w-]*)$")]
 
 
 class Site(BaseModel):
@@ -48,6 +49,7 @@ class Site(BaseModel):
         setup: lines of the script before the run; a text of several is several.
         environment: variables.
         chunk: what follows the number of nodes in a PBS select statement.
+        qos: of jobs of Slurm, where they choose a QOS and no partition.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,6 +63,13 @@ class Site(BaseModel):
     setup: tuple[str, ...] = ()
     environment: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)
     chunk: _Line = ""
+    qos: _Word = ""
+
+    @model_validator(mode="after")
+    def _of_slurm(self) -> Site:
+        if self.qos and self.scheduler != "slurm":
+            raise ValueError(f"qos: {self.scheduler} has queues and no QOS; leave it out, or set scheduler to slurm")
+        return self
 
 
 def read_site(name: str) -> Site:

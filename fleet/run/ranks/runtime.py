@@ -96,13 +96,17 @@ class Runtime:
         return BatchPlan(self.data_of(name).samples, job.virtual_workers, job.batch_size)
 
     def fingerprint(self, name: str, device: str) -> str:
-        """A digest of all that the job's rate on such a device depends on."""
+        """A digest of all that the job's rate on such a device depends on.
+
+        Args:
+            device: its model, or its kind as torch names it.
+        """
         job = self.job(name)
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
         layout = self.data_of(name).layout
-        everything = [parts, asdict(layout), device.split(":")[0], self.spec.resources.threads]
+        everything = [parts, asdict(layout), device.partition(":")[0], self.spec.resources.threads]
         if self.spec.determinism.level == "D2":
             everything.append(self.spec.determinism.pinned_to)  # its kernels are slower
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()

@@ -30,6 +30,7 @@ from fleet.coordination.protocol import (
     Shutdown,
     StartGroup,
 )
+from fleet.machine.standard_error import tell
 from fleet.profiling.measure import measure
 from fleet.run.ranks.failure import failed
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
@@ -42,6 +43,7 @@ from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
+from trainers.device.own_device import why_broken
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.no_exit import no_exit
@@ -156,11 +158,20 @@ class TrainerRank:
             word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
         except BaseException as error:
             word = failed(job, error)
+            self._leave_if_broken(word)
         self._free_memory()
         self._tell(replace(word, rank=self._rank.number))
         self._fatal = word.error if word.fatal else ""
         if not word.fatal:
             self._heard = time.monotonic()  # pulses went by meanwhile
+
+    def _leave_if_broken(self, word: Left) -> None:
+        """End this process if a kernel of the job has made the device useless to it: a new one can use it again."""
+        why = why_broken(self._device)
+        if why:
+            first = f"a kernel failed on {self._device}: {why.splitlines()[0]}"
+            tell(f"rank {self._rank.number}: job {word.job}: {first}; only a new process can use the device again")
+            self._note.end_process(word.job, f"{first}\n{word.traceback}")
 
     def _no_samples(self, error: Exception) -> str:
         """What a person should know of a wait for samples that was in vain; it is no job's fault."""
@@ -194,6 +205,7 @@ class TrainerRank:
                 self._tell(written)
         except BaseException as error:
             word = failed(order.job, error, fatal=isinstance(error, CheckpointError) and _is_disk(error))
+            self._leave_if_broken(word)
             self._tell(replace(word, rank=self._rank.number))
             self._fatal = word.error if word.fatal else ""
 
@@ -309,9 +321,7 @@ class TrainerRank:
 
     def _free_memory(self) -> None:
         gc.collect()  # a trainer and its parts know each other
-        give_freed_memory_back()
-        if self._device.type != "cpu":
-            torch.get_device_module(self._device).empty_cache()
+        give_freed_memory_back(self._device)
 
     def _tell(self, message: Message) -> None:
         self._mailbox.send(0, TO_COORDINATOR, message)

@@ -78,7 +78,7 @@ def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
 
 def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
-    mixed_kinds, _ = mixes_kinds(runtime, job.name, device)
+    mixed_kinds, _ = mixes_kinds(runtime, device)
     samples = runtime.data_of(job.name).samples
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,

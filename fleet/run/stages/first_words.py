@@ -10,7 +10,7 @@ from importlib.metadata import version
 import fleet
 from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
-from fleet.profiling.sizing import Size
+from fleet.profiling.sizing import Size, refused_on
 from fleet.run.console import rank_console
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
@@ -27,7 +27,8 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     _write_session(rank, policy, books.ledger.sessions, journal)
     journal.write("cluster", **rank.cluster.record())
     for job in rank.runtime.spec.jobs:
-        write_job(journal, rank.runtime, job, ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline)
+        size, due = ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline
+        write_job(journal, rank.runtime, job, size, due, rank.cluster.device_name)
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
@@ -41,8 +42,12 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
         rank_console().print(binding_table(rank.cluster))
 
 
-def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float) -> None:
-    """Write down what a job is; due: second of the run at which it should be done, infinite: none."""
+def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float, device: str) -> None:
+    """Write down what a job is, and what its code cannot do on a kind of device.
+
+    Args:
+        due: second of the run at which it should be done; infinite: none.
+    """
     journal.write(
         "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
         parameter_bytes=size.parameter_bytes,
@@ -51,6 +56,8 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed,
     )  # fmt: skip
+    for text in refused_on(device, job.name, size):
+        journal.write("warning", text=text, job=job.name)
 
 
 def _write_session(rank: Rank, policy: Policy, number: int, journal: Journal) -> None:

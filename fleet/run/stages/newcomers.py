@@ -107,7 +107,8 @@ class Newcomers:
         self._sizes[job.name] = new.size
         self._opened.wire.to_trainers(AddJob(mapping))
         self._ledger.added(new.record)
-        write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline)
+        device = self._rank.cluster.device_name
+        write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, device)
         if new.curve is not None:
             self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
         if job.deadline is not None:

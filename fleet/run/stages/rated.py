@@ -86,7 +86,7 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
 def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
     """All that is known now, under fingerprints by which other runs find it."""
     rank = opened.rank
-    device = rank.cluster.device_name
+    device = rank.cluster.device_model
     own = {job.name: rank.runtime.fingerprint(job.name, device) for job in rank.runtime.spec.jobs}
     others = {opened.books.batches.fingerprint(*key, device): {1: rate} for key, rate in ends.measured.items()}
     return rating.profile(own).with_rates(others)

@@ -47,7 +47,8 @@ def make_ready(rank: Rank) -> Ready:
     forget_stacks(directory.stacks)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
     keep_to_spec(directory, rank.runtime)
-    known = KnownRates(rank.runtime, directory, rank.cluster.device_name, again=rank.options.profile is not None)
+    cluster, again = rank.cluster, rank.options.profile is not None
+    known = KnownRates(rank.runtime, directory, cluster.device_model, again, cluster.device_name)
     known.of_all()
     return Ready(rank, directory, sizes, known)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -72,7 +73,8 @@ def get_device_name(place: Place = None) -> str:
 
 
 def get_device_properties(place: Place = None) -> SimpleNamespace:
-    return SimpleNamespace(name="Rig", total_memory=_C.total_bytes())
+    processors = int(os.environ.get("RIG_MULTIPROCESSORS", "108"))
+    return SimpleNamespace(name="Rig", total_memory=_C.total_bytes(), multi_processor_count=processors)
 
 
 def synchronize(place: Place = None) -> None:

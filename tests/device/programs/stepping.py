@@ -9,6 +9,7 @@ import torch_rig
 from torch import Tensor, nn
 
 from trainers import Group, Trainer
+from trainers.device.allocator import give_freed_memory_back
 
 STEPS = 4
 
@@ -100,6 +101,7 @@ def memory_after(jobs: int) -> list[list[int]]:
     for _ in range(jobs):
         trained("perceptron", 2, "rig")
         gc.collect()
+        give_freed_memory_back(torch.device("rig", 0))
         figures.append([torch_rig.memory(0)["used"], torch_rig.pinned_bytes()])
     return figures
 

@@ -1,5 +1,6 @@
 #include "pinned.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -10,7 +11,8 @@
 namespace rig {
 namespace {
 
-// A block that nobody holds is poisoned and used again at once; a copy under way holds its block.
+// A block that nobody holds is poisoned and used again at once; a copy under way holds its block. As with CUDA, the
+// system gets blocks back when the cache is emptied, and not before.
 class Pinned final : public at::HostAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -21,12 +23,12 @@ class Pinned final : public at::HostAllocator {
     if (free.empty()) {
       block = static_cast<char*>(std::aligned_alloc(512, size));
       std::memset(block, 0xff, size);
+      bytes_ += int64_t(size);
     } else {
       block = free.back();
       free.pop_back();
     }
     sizes_[block] = size;
-    bytes_ += int64_t(size);
     return {block, block, raw_deleter(), c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override {
@@ -45,7 +47,14 @@ class Pinned final : public at::HostAllocator {
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool record_event(void*, void*, c10::Stream) override { return true; }
-  void empty_cache() override {}
+  void empty_cache() override {
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (auto& [size, blocks] : free_) {
+      bytes_ -= int64_t(size * blocks.size());
+      for (char* block : blocks) std::free(block);
+    }
+    free_.clear();
+  }
   at::HostStats get_stats() override { return {}; }
   void reset_accumulated_stats() override {}
   void reset_peak_stats() override {}
@@ -56,7 +65,6 @@ class Pinned final : public at::HostAllocator {
     std::lock_guard<std::mutex> guard(mutex_);
     auto found = sizes_.find(block);
     std::memset(block, 0xff, found->second);
-    bytes_ -= int64_t(found->second);
     free_[found->second].push_back(block);
     sizes_.erase(found);
   }

@@ -6,6 +6,6 @@ namespace rig {
 
 at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* address);
-int64_t pinned_bytes();
+int64_t pinned_bytes();  // those that nobody holds, too
 
 }  // namespace rig

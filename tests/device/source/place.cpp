@@ -7,6 +7,7 @@
 
 #include "counts.h"
 #include "settings.h"
+#include "streams.h"
 
 namespace rig {
 namespace {
@@ -53,6 +54,7 @@ void touch(int device, const char* what) {
 
 void touch_for_work(int device, const char* what) {
   touch(device, what);
+  check_unbroken(device);
   if (current == device) return;
   count("work on another device");
   TORCH_CHECK(!settings().strict, "rig: ", what, " works on device ", device, " in a thread whose device is ", current);

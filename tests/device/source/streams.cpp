@@ -13,7 +13,26 @@
 
 namespace rig {
 
-Ticket Stream::push(std::function<void()> work) { return enqueue(std::move(work), next_delay(id == 0)); }
+namespace {
+
+std::mutex broken_mutex;
+std::unordered_map<int, std::string> broken;  // by device: what a kernel there has failed with
+
+constexpr int64_t kSideStreams = 32;  // as many as CUDA has; the next one is the first again
+constexpr int64_t kCommunication = kSideStreams + 1;
+constexpr int32_t kAssertion = 710;  // as CUDA numbers it
+
+}  // namespace
+
+void check_unbroken(int device) {
+  std::lock_guard<std::mutex> guard(broken_mutex);
+  auto found = broken.find(device);
+  if (found == broken.end()) return;
+  throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kAssertion,
+                              "rig: earlier work on device " + std::to_string(device) + " failed: " + found->second);
+}
+
+Ticket Stream::push(std::function<void()> work) { return enqueue(std::move(work), next_delay(id == 0), id != kCommunication); }
 
 void Stream::push_wait(Stream& other, Ticket ticket) {
   if (&other == this) return;
@@ -21,17 +40,17 @@ void Stream::push_wait(Stream& other, Ticket ticket) {
     std::unique_lock<std::mutex> lock(other.mutex_);
     other.await(ticket, lock);
     if (!other.failure_.empty()) throw std::runtime_error(other.failure_);
-  }, std::chrono::microseconds(0));
+  }, std::chrono::microseconds(0), false);
 }
 
-Ticket Stream::enqueue(std::function<void()> work, std::chrono::microseconds delay) {
+Ticket Stream::enqueue(std::function<void()> work, std::chrono::microseconds delay, bool kernel) {
   std::lock_guard<std::mutex> guard(mutex_);
   if (ended_) return ++last_;
   if (!serving_) {
     serving_ = true;
     std::thread([this] { serve(); }).detach();
   }
-  waiting_.push_back({std::move(work), std::chrono::steady_clock::now() + delay, ++last_});
+  waiting_.push_back({std::move(work), std::chrono::steady_clock::now() + delay, ++last_, kernel});
   changed_.notify_one();
   return last_;
 }
@@ -60,6 +79,8 @@ void Stream::run(Work work, std::unique_lock<std::mutex>& lock) {
     work.run();
   } catch (const std::exception& error) {
     failure = error.what();
+    std::lock_guard<std::mutex> guard(broken_mutex);
+    if (work.kernel) broken.emplace(device, failure);
   }
   work.run = nullptr;  // what it held is given back before anybody hears that it is done
   lock.lock();
@@ -83,6 +104,7 @@ void Stream::wait(Ticket ticket) {
   std::string failure;
   failure.swap(failure_);
   lock.unlock();
+  check_unbroken(device);
   TORCH_CHECK(failure.empty(), "rig: earlier work on device ", device, " failed: ", failure);
 }
 
@@ -105,9 +127,6 @@ void Stream::end() {
 }
 
 namespace {
-
-constexpr int64_t kSideStreams = 32;  // as many as CUDA has; the next one is the first again
-constexpr int64_t kCommunication = kSideStreams + 1;
 
 struct Streams {  // never destroyed: their threads are detached
   std::vector<std::unique_ptr<Stream>> all;

@@ -36,8 +36,9 @@ class Stream {
     std::function<void()> run;
     std::chrono::steady_clock::time_point due;
     Ticket ticket;
+    bool kernel;
   };
-  Ticket enqueue(std::function<void()> work, std::chrono::microseconds delay);
+  Ticket enqueue(std::function<void()> work, std::chrono::microseconds delay, bool kernel);
   void await(Ticket ticket, std::unique_lock<std::mutex>& lock);
   void serve();
   void run(Work work, std::unique_lock<std::mutex>& lock);
@@ -55,6 +56,7 @@ Stream& stream(const c10::Stream& stream);
 Stream& current_stream(int device);
 Stream& next_side_stream(int device);       // of a pool, round about
 Stream& communication_stream(int device);   // one, on which all messages of a device follow each other
+void check_unbroken(int device);            // refuses all use of a device once a kernel there has failed
 int64_t select_stream(Stream& stream);      // returns the id of the one before
 c10::Stream as_torch(const Stream& stream);
 void synchronize(int device);

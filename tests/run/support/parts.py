@@ -108,7 +108,7 @@ class Faulty(nn.Module):
     """A network whose fault shows in one training picture alone: in one virtual worker, at one step of an epoch.
 
     Args:
-        fault: "raise", "nan", "memory", "kill", "stopped" or "stuck".
+        fault: "raise", "nan", "memory", "kill", "stopped", "stuck", or "index", which a GPU finds out in a kernel.
         picture: the one in which it shows; None: in all.
     """
 
@@ -136,7 +136,20 @@ class Faulty(nn.Module):
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.fault == "stuck":
             threading.Event().wait()
+        if self.fault == "index":
+            return outputs + nn.functional.embedding(torch.full((1,), 7, device=outputs.device), outputs[:1].detach())
         return outputs * torch.nan
+
+
+class Pooled(nn.Module):
+    """Uses an operator that has no deterministic form on GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, CLASSES))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return torch.as_tensor(self.layers(images.reshape(-1, 1, SIDE, SIDE)))
 
 
 class Slow(nn.Module):

@@ -1,0 +1,105 @@
+"""Which cores are near a device, and who gets them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleet.machine.near_cores import cores_near, near_first
+from tests.run.support.processes import MPIEXEC, run
+
+# Frontier: which eight cores are near GPU 0, 1, ...
+FRONTIER = [tuple(range(first, first + 8)) for first in (48, 56, 16, 24, 0, 8, 32, 40)]
+LOW, HIGH = (0, 1, 2, 3), (4, 5, 6, 7)
+SWAPPING = """
+import os
+from mpi4py import MPI
+from fleet.machine.cluster_map import settle_cores
+world = MPI.COMM_WORLD
+cores, nodes = {cores}, {nodes}
+os.sched_setaffinity(0, cores[world.rank])
+settled = settle_cores(world, cores, [cores[1], []], nodes)
+print(f"rank {{world.rank}}", settled == cores[::-1], sorted(os.sched_getaffinity(0)), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ({"pci_bus_id": 0xC1, "pci_device_id": 0, "pci_domain_id": 0}, "0000:c1:00.0"),
+        ({"pci_bus_id": 1, "pci_device_id": 2, "pci_domain_id": 0x10001}, "10001:01:02.0"),
+        ({"pci_bus_id": "0000:C1:00.0"}, "0000:c1:00.0"),
+    ],
+)
+def test_a_device_is_found_by_its_address(told: dict[str, Any], address: str, tmp_path: Path) -> None:
+    assert cores_near(SimpleNamespace(**told), tmp_path) == ()
+    (tmp_path / address).mkdir()
+    (tmp_path / address / "local_cpulist").write_text("0-2,8,10-11\n")
+    assert cores_near(SimpleNamespace(**told), tmp_path) == (0, 1, 2, 8, 10, 11)
+    (tmp_path / address / "local_cpulist").write_text("")
+    assert cores_near(SimpleNamespace(**told), tmp_path) == ()
+
+
+def test_a_device_without_an_address_is_near_no_core(tmp_path: Path) -> None:
+    (tmp_path / "local_cpulist").write_text("0\n")
+    assert cores_near(SimpleNamespace(name="?"), tmp_path / "devices") == ()
+
+
+def test_the_cores_of_this_machine_s_own_devices_are_its_own() -> None:
+    devices = Path("/sys/bus/pci/devices")
+    found = [cores_near(SimpleNamespace(pci_bus_id=each.name)) for each in devices.glob("*")]
+    assert all(max(cores, default=0) < (os.cpu_count() or 1) for cores in found)
+
+
+def test_ranks_with_cores_of_their_own_exchange_them() -> None:
+    """Eight trainers whose launcher counted cores up, as Slurm does, and one that makes samples."""
+    cores = [tuple(range(place * 7, place * 7 + 7)) for place in range(9)]
+    given = near_first(cores, [(), *FRONTIER], [0] * 9)
+    assert sorted(given) == sorted(cores)
+    before, after = ([len(set(own) & set(near)) for own, near in zip(each[1:], FRONTIER)] for each in (cores, given))
+    assert sum(before) <= 8 and sum(after) >= 32 and min(after) >= 3
+
+
+def test_cores_that_are_near_already_stay() -> None:
+    cores = [(0, 1), LOW[2:], HIGH[:2], HIGH[2:]]
+    assert near_first(cores, [(), LOW, HIGH, HIGH], [0] * 4) == cores
+
+
+def test_cores_are_exchanged_within_a_node_and_as_many_for_as_many() -> None:
+    assert near_first([(0, 1), (4, 5)], [(4, 5), ()], [0, 1]) == [(0, 1), (4, 5)]
+    assert near_first([(0, 1), (4, 5, 6)], [(4, 5, 6), ()], [0, 0]) == [(0, 1), (4, 5, 6)]
+
+
+def test_ranks_that_share_all_cores_keep_the_near_ones() -> None:
+    every = LOW + HIGH
+    assert near_first([every] * 3, [(), HIGH, LOW], [0] * 3) == [every, HIGH, LOW]
+
+
+@pytest.mark.parametrize("near", [(), (9,), (0, 1)])
+def test_too_few_near_cores_are_no_reason_to_leave_the_others(near: tuple[int, ...]) -> None:
+    every = LOW + HIGH
+    assert near_first([every] * 3, [(), near, ()], [0] * 3) == [every] * 3
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.parametrize(
+    ("missing", "nodes", "exchanged"),
+    [(((), ()), [0, 0], True), (((), ()), [0, 1], False), (((4000,), (4001,)), [0, 0], False)],
+    ids=["one node", "two nodes", "cores that the system refuses"],
+)
+def test_ranks_exchange_their_cores(
+    tmp_path: Path, missing: tuple[tuple[int, ...], ...], nodes: list[int], exchanged: bool
+) -> None:
+    own = sorted(os.sched_getaffinity(0))[:2]
+    program = tmp_path / "swapping.py"
+    cores = [(core, *more) for core, more in zip(own, missing)]
+    program.write_text(SWAPPING.format(cores=cores, nodes=nodes))
+    ended = run([*MPIEXEC, "-n", "2", sys.executable, str(program)], tmp_path)
+    assert ended.code == 0, ended.output
+    for rank, core in enumerate(own[::-1] if exchanged else own):
+        assert f"rank {rank} {exchanged} [{core}]" in ended.output
