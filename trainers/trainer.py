@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -123,7 +124,7 @@ class Trainer:
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
         self.updates = [
-            Update(self.name, part, self.model, *rule, accumulating=lambda: self.accumulating)
+            Update(self.name, part, self.model, *rule, lambda: self.accumulating, virtual_workers == 1)
             for part, rule in rules.items()
         ]
         self._parts = Parts(self.name, self.model, list(rules)) if is_parted(task) else None
@@ -291,7 +292,7 @@ class Trainer:
             update = turns[0].update
             if update is None:
                 return []
-            self._hold_finite(turns)
+            turns = self._with_losses_read(turns)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
             totals = self._finish(reduction)
@@ -299,8 +300,7 @@ class Trainer:
         with self._shared.between_turns("before_step", self.workers):
             self.options.before_update(self.task, self.model)
         update.step()
-        if layout != update.layout:
-            update.lay_out(layout, len(self.workers))
+        update.settle(layout, self._adder.place)
         return turns
 
     def _turn(
@@ -362,13 +362,19 @@ class Trainer:
         self.group.waited += min(seconds, waited) if self._beside else waited
         return totals
 
-    def _hold_finite(self, turns: Sequence[Turn]) -> None:
-        for worker, value in zip(self.workers, [float(turn.loss) for turn in turns]):
+    def _with_losses_read(self, turns: Sequence[Turn]) -> list[Turn]:
+        """Return the turns with their losses as numbers, which the device is asked for once. Diverged."""
+        losses = [turn.loss for turn in turns]
+        tensors = [loss for loss in losses if isinstance(loss, Tensor)]
+        together = len(tensors) == len(losses) > 1
+        values = torch.stack(tensors).tolist() if together else [float(loss) for loss in losses]
+        for worker, value in zip(self.workers, values):
             if not math.isfinite(value):
                 raise Diverged(
                     f"job {self.name} diverged: the loss of virtual worker {worker.rank} is {value} at step "
                     f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
                 )
+        return [replace(turn, loss=value) for turn, value in zip(turns, values)]
 
     def _join(self, group: Group) -> None:
         self.group = group

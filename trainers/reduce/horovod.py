@@ -70,6 +70,7 @@ class HorovodSum:
 
     def __init__(self, group: Group, device: torch.device) -> None:
         self._group, self._device = group, device
+        self.place = torch.device("cpu")
         self._hvd: Any = None
         self._on_device = False
         self._timeout = 0.0
