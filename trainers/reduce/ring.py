@@ -98,7 +98,7 @@ class VirtualRing:
         for chunk, whole in enumerate(slices):
             ranks = ranks_of_fold(chunk, self._ranks)
             for where in _cut(whole, width):
-                _fold([vectors[rank][where] for rank in ranks], result[where], room)
+                fold([vectors[rank][where] for rank in ranks], result[where], room)
 
     def _go_round(self, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
         result = vectors[0]
@@ -108,13 +108,13 @@ class VirtualRing:
         arrivals = _Arrivals(list(self._course(slices, width)), result, rooms, sent, self._neighbours)
         arrivals.invite()
         for where, ranks in self._beginnings(slices, width):
-            _fold([vectors[rank - self._own.start][where] for rank in ranks], result[where], room)
+            fold([vectors[rank - self._own.start][where] for rank in ranks], result[where], room)
             sent.send(where, result[where])
         for arrival, segment in arrivals:
             if arrival.ranks:
                 sent.free(arrival.where)
                 own = [vectors[rank - self._own.start][arrival.where] for rank in arrival.ranks]
-                _fold([segment, *own], result[arrival.where], segment)
+                fold([segment, *own], result[arrival.where], segment)
             if arrival.leaves:
                 sent.send(arrival.where, result[arrival.where])
         sent.finish()
@@ -214,7 +214,7 @@ def _cut(whole: slice, width: int) -> Iterator[slice]:
         yield slice(start, min(start + width, whole.stop))
 
 
-def _fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
+def fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
     """Leave terms[0] + terms[1] + ..., added from left to right, in `result`, which may be one of them.
 
     room: takes sums on the way; may be terms[0].
