@@ -15,6 +15,10 @@ WAITS = {
         "self._side.wait_stream(self._module.current_stream(self._device))",
     ),
     "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self._transport.timeout))"),
+    "the master's tensors are used before they are there": (
+        SUM,
+        "self._module.current_stream(self._device).wait_stream(self._side)",
+    ),
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()"),
 }
 

@@ -73,6 +73,16 @@ class DeviceChannel:
             getattr(self._group, call)([tensor.view(torch.uint8)], peer, 0)
         return [self._group._end_coalescing(self._device)]
 
+    def broadcast(self, tensor: Tensor) -> None:
+        """Fill a flat tensor with the first member's, as `exchange` does. PeerFailed, PeerSilent, Interrupted."""
+        if self._transport.interrupted:
+            raise Interrupted("this member gives up")
+        try:
+            work = self._group.broadcast([tensor.view(torch.uint8)], dist.BroadcastOptions())
+            work.wait(timedelta(seconds=self._transport.timeout))
+        except RuntimeError as error:
+            raise self._transport.reason(0 if self._transport.index else self._after, error) from error
+
     def settle(self) -> float:
         """Return, once the current stream has done all that it was given, the seconds that it took.
 

@@ -30,6 +30,9 @@ class Adder(Protocol):
         the current stream. The sum takes the place of the first.
         """
 
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
+
     def complete(self) -> None:
         """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
 
@@ -64,6 +67,9 @@ class InOrder:
 
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         return self._ring.sum(vectors)
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return self._group.bcast_copies(tensors)
 
     def complete(self) -> None:
         return

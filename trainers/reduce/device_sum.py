@@ -61,6 +61,23 @@ class DeviceSum:
                     self._sum_staged(rounds, vectors, slices)
         return vectors[0]
 
+    @torch.no_grad()
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors, which lie on the members' devices. PeerFailed, PeerSilent."""
+        if self._channel is None:
+            return self._group.bcast_copies(tensors)
+        shared: dict[int, Tensor] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            alike = {place: tensor for place, tensor in enumerate(tensors) if tensor.dtype == dtype}
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike.values()])
+            with self._beside():
+                self._channel.broadcast(flat)
+            parts = flat.split([tensor.numel() for tensor in alike.values()])
+            shared |= {place: part.view(alike[place].shape) for place, part in zip(alike, parts)}
+        if self._module is not None:
+            self._module.current_stream(self._device).wait_stream(self._side)
+        return [shared[place] for place in range(len(tensors))]
+
     def complete(self) -> None:
         """Return once all sums that were begun are there. PeerFailed, PeerSilent, Interrupted."""
         assert self._channel is not None

@@ -116,6 +116,10 @@ class HorovodSum:
         self._under_way.append(_Sum(handle, total, staged))
         return total
 
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors."""
+        return self._group.bcast_copies(tensors)
+
     def complete(self) -> None:
         """Return once all sums that were begun are there."""
         begin = time.perf_counter()

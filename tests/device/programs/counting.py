@@ -15,6 +15,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
+from trainers.messages.torch_backend import TorchTransport
+from trainers.reduce.device_sum import device_sum
 from trainers.zoo import MLP, ResNet
 
 WARM = 3
@@ -46,11 +48,12 @@ class Task:
 
 
 def _batches(count: int) -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (torch.randn(4, 3, 8, 8, generator=generator).to("rig"), torch.randint(10, (4,), generator=generator).to("rig"))
+    generator, device = torch.Generator().manual_seed(1), torch.device("rig", torch.accelerator.current_device_index())
+    drawn = [
+        (torch.randn(4, 3, 8, 8, generator=generator), torch.randint(10, (4,), generator=generator))
         for _ in range(count)
     ]
+    return [(pictures.to(device), labels.to(device)) for pictures, labels in drawn]
 
 
 def of_trainer(model: str, workers: int) -> dict[str, int]:
@@ -62,6 +65,25 @@ def of_trainer(model: str, workers: int) -> dict[str, int]:
     torch_rig.counts()
     trainer.step(batches)
     return _counted() | {"bytes of a gradient": _bytes_of(trainer.model)}
+
+
+def of_members(rank: int, size: int, folder: str, model: str) -> dict[str, int]:
+    """Counts of a step of one of as many trainers as workers, which send from device to device."""
+    torch_rig.schedule("prompt")
+    torch.accelerator.set_device_index(rank)
+    store = f"file://{folder}/store"
+    dist.init_process_group("cpu:gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
+    group = Group.over(TorchTransport(timeout=60))
+    trainer = Trainer(Task(model), size, group, torch.device("rig", rank), adder=device_sum)
+    batches = _batches(1)
+    with trainer.adding():
+        for _ in range(WARM):
+            trainer.step(batches)
+        torch_rig.counts()
+        trainer.step(batches)
+        counted = _counted() | {"bytes of a gradient": _bytes_of(trainer.model)}
+        group.barrier()
+    return counted
 
 
 def of_ddp(model: str) -> dict[str, int]:
