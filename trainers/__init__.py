@@ -7,6 +7,7 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
 from trainers.convergence.convergence import Stop, converged
 from trainers.group import Group, blocks_of
+from trainers.losses import Diverged
 from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.plan import BatchPlan
 from trainers.reduce.first_step import UnevenGradients
@@ -16,7 +17,7 @@ from trainers.repeatable.scan import Scan, scan
 from trainers.repeatable.shared_state import UntoldState
 from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
-from trainers.trainer import Compute, Diverged, ForwardBackward, Trainer
+from trainers.trainer import Compute, ForwardBackward, Trainer
 from trainers.virtual_worker import VirtualWorker
 
 __all__ = [

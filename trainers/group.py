@@ -44,9 +44,8 @@ class Group:
     After a failure it is of no use; the survivors form a new one, with another tag, as messages may still be under way.
     """
 
-    def __init__(self, transport: Transport, ranks: Sequence[int], neighbours: Beside | None = None) -> None:
+    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
         self._transport = transport
-        self._neighbours = neighbours
         self.ranks = tuple(ranks)
         self.index = transport.index
         self.size = transport.size
@@ -77,12 +76,9 @@ class Group:
         return group
 
     @classmethod
-    def over(cls, transport: Transport, neighbours: Beside | None = None) -> Group:
-        """Return the group of a transport's members, such as a `TorchTransport`'s; they are named by their places.
-
-        neighbours: what carries the gradients, if not the transport: a `DeviceRing`.
-        """
-        return cls(transport, range(transport.size), neighbours)
+    def over(cls, transport: Transport) -> Group:
+        """Return the group of a transport's members, such as a `TorchTransport`'s; they are named by their places."""
+        return cls(transport, range(transport.size))
 
     @property
     def transport(self) -> Transport:
@@ -105,7 +101,7 @@ class Group:
 
     def neighbours(self) -> Beside:
         """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
-        return self._neighbours or Beside(self._transport)
+        return Beside(self._transport)
 
     def bcast(self, tensor: Tensor) -> None:
         """Fill `tensor` (contiguous, of the same size everywhere) with the master's, along a binomial tree."""
@@ -192,7 +188,7 @@ class Group:
 
     def become(self, other: Group) -> None:
         """Go on as `other`: the holders of this object are in that group from now on (see `trainers.resize`)."""
-        self._transport, self._neighbours, self.ranks = other._transport, other._neighbours, other.ranks
+        self._transport, self.ranks = other._transport, other.ranks
         self.index, self.size = other.index, other.size
 
     def __enter__(self) -> Group:

@@ -6,7 +6,6 @@ part, each running its virtual workers in turn (EasyScale, SC'23, 3.2 and 3.3).
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, check_fit, misfits_named
 from trainers.group import Group
+from trainers.losses import with_losses_read
 from trainers.own_state import OwnState
 from trainers.parts import Course, Parts, Phase, is_parted, phases_of, rules_of
 from trainers.plan import BatchPlan
@@ -37,10 +37,6 @@ from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.update import Turn, Update
 from trainers.virtual_worker import VirtualWorker
-
-
-class Diverged(ArithmeticError):
-    """A job's loss is no longer a finite number."""
 
 
 class Compute(Protocol):
@@ -123,10 +119,11 @@ class Trainer:
             VirtualWorker(rank, self.seed, self.model, self.device) for rank in group.block(virtual_workers)
         ]
         self.updates = [
-            Update(self.name, part, self.model, *rule, accumulating=lambda: self.accumulating)
+            Update(self.name, part, self.model, *rule, lambda: self.accumulating, virtual_workers == 1)
             for part, rule in rules.items()
         ]
         self._parts = Parts(self.name, self.model, list(rules)) if is_parted(task) else None
+        self._house_workers()
         for update in self.updates:
             update.lay_out(update.layout, len(self.workers))
         self.epoch = self.step_in_epoch = self.steps = 0
@@ -181,7 +178,7 @@ class Trainer:
         All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers and
         attributes.
         """
-        with self._clock(), torch.no_grad(), evaluating(self.model):
+        with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending(self.model):
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
             for buffer, shared in zip(self.model.buffers(), self._first_workers_buffers()):
                 buffer.copy_(shared)
@@ -273,15 +270,23 @@ class Trainer:
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.workers = workers
+        self._house_workers()
         self._join(group)
         for update in self.updates:
             update.lay_out_again(update.layout, self.level.keeps_layout, len(workers))
 
     # The parts of a step, in the order in which `step` uses them.
 
+    def _house_workers(self) -> None:
+        """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts."""
+        alone = len(self.workers) == 1 and self._parts is None
+        for worker in self.workers:
+            worker.move_in(self.model) if alone else worker.move_out()
+
     def _first_workers_buffers(self) -> list[Tensor]:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
-        return self.group.bcast_copies(self.workers[0].buffers)
+        first = self.workers[0]
+        return first.buffers if self.group.size == 1 and first.is_at_home else self._adder.share(first.buffers)
 
     def _update(self, turn: Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]) -> list[Turn]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
@@ -291,7 +296,8 @@ class Trainer:
             update = turns[0].update
             if update is None:
                 return []
-            self._hold_finite(turns)
+            place = f"step {self.step_in_epoch} of epoch {self.epoch}"
+            turns = with_losses_read(self.name, turns, self.workers[0].rank, place)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
             totals = self._finish(reduction)
@@ -299,8 +305,7 @@ class Trainer:
         with self._shared.between_turns("before_step", self.workers):
             self.options.before_update(self.task, self.model)
         update.step()
-        if layout != update.layout:
-            update.lay_out(layout, len(self.workers))
+        update.settle(layout, self._adder.place)
         return turns
 
     def _turn(
@@ -361,14 +366,6 @@ class Trainer:
         waited = self._adder.take_waited()
         self.group.waited += min(seconds, waited) if self._beside else waited
         return totals
-
-    def _hold_finite(self, turns: Sequence[Turn]) -> None:
-        for worker, value in zip(self.workers, [float(turn.loss) for turn in turns]):
-            if not math.isfinite(value):
-                raise Diverged(
-                    f"job {self.name} diverged: the loss of virtual worker {worker.rank} is {value} at step "
-                    f"{self.step_in_epoch} of epoch {self.epoch}; try a lower learning rate"
-                )
 
     def _join(self, group: Group) -> None:
         self.group = group

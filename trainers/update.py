@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn, optim
 
+from trainers.device.device_room import forget_peak, room_on
 from trainers.group import Group
 from trainers.reduce import gradients
-from trainers.reduce.buckets import Buckets, Layout
+from trainers.reduce.buckets import HOST, Buckets, Layout
 from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.overlap import Reduction
 
@@ -37,7 +39,8 @@ class Update:
     part: the name of the model's part that it trains, "" for the whole model.
     optimizer, schedule: the task's.
     names, parameters: those of the part that require gradients, in the order of definition.
-    gradients: each own worker's scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`).
+    gradients: each own worker's scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`); none where
+        the job has one virtual worker.
     """
 
     def __init__(
@@ -48,8 +51,12 @@ class Update:
         optimizer: optim.Optimizer,
         schedule: optim.lr_scheduler.LRScheduler | None,
         accumulating: Callable[[], bool],
+        alone: bool,
     ) -> None:
-        """ValueError if there is nothing to train. accumulating: see `trainers.reduce.gradients.Gradients`."""
+        """ValueError if there is nothing to train.
+
+        accumulating: see `trainers.reduce.gradients.Gradients`. alone: whether the job has one virtual worker.
+        """
         self._job, self.part, self.optimizer, self.schedule = job, part, optimizer, schedule
         named = model.get_submodule(part).named_parameters(part)
         trainable = [(name, parameter) for name, parameter in named if parameter.requires_grad]
@@ -57,6 +64,7 @@ class Update:
             what = f"part {part} of the model" if part else "the model"
             raise ValueError(f"job {job}: {what} has no parameter that requires a gradient")
         self.names, self.parameters = [name for name, _ in trainable], [parameter for _, parameter in trainable]
+        self._alone = alone
         self._hooks = gradients.Gradients(self.names, self.parameters, accumulating)
         self.lay_out(Layout.first(self.parameters), 0)
 
@@ -66,10 +74,33 @@ class Update:
         return self._buckets.layout
 
     def lay_out(self, layout: Layout, workers: int) -> None:
-        """Make buckets for so many own virtual workers."""
-        self._buckets = Buckets(self.parameters, layout)
-        self.gradients = [self._buckets.empty() for _ in range(workers)]
-        self._views = [self._buckets.views(vectors) for vectors in self.gradients]
+        """Make buckets for so many own virtual workers, on the host until an update has shown what it needs."""
+        self._is_settled = False
+        device = self.parameters[0].device
+        if device.type != "cpu":
+            forget_peak(device)
+        self._lay_out(layout, workers, HOST)
+
+    def settle(self, layout: Layout, place: torch.device) -> None:
+        """Make the buckets of the updates to come, after one: at `place` (see `Adder.place`) if there is room.
+
+        EasyScale (SC'23, 3.2) has gradients leave the device so that its memory does not grow with the number of
+        virtual workers. Where it may grow, they stay.
+        """
+        workers = len(self.gradients)
+        if not self._is_settled:
+            fits = place.type == "cpu" or room_on(place) >= (workers + 1) * self._buckets.bytes
+            place = place if fits else HOST
+            self._is_settled = True
+        else:
+            place = self._buckets.place
+        if layout != self.layout or place != self._buckets.place:
+            self._lay_out(layout, workers, place)
+
+    def _lay_out(self, layout: Layout, workers: int, place: torch.device) -> None:
+        self._buckets = Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place)
+        self.gradients = [[] if self._alone else self._buckets.empty() for _ in range(workers)]
+        self._views = [None if self._alone else self._buckets.views(vectors) for vectors in self.gradients]
 
     @contextmanager
     def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> Iterator[gradients.Turn]:
@@ -94,13 +125,14 @@ class Update:
 
     def start_all(self, reduction: Reduction) -> None:
         """Begin the sums that no turn has begun: in the first update, whose only bucket is full at its end."""
-        if not self.layout.is_rebuilt:
+        if not self.layout.is_rebuilt and not self._alone:
             for number in range(len(self.layout.buckets)):
                 self._start(reduction, number)
 
     def give(self, totals: Sequence[Tensor], used: Sequence[bool]) -> None:
         """Make the sums the gradients of the used parameters."""
-        self._buckets.give(totals, used)
+        if not self._alone:
+            self._buckets.give(totals, used)
 
     def step(self) -> None:
         """Let the optimizer update the parameters, and the schedule follow; a part's gradients are gone then."""
@@ -130,8 +162,8 @@ class Update:
         self.lay_out(layout if keeps_layout else Layout.first(self.parameters), workers)
 
     def _filling(self, reduction: Reduction) -> gradients.Filling | None:
-        """Return what begins sums as buckets fill; None in the first update."""
-        if self.layout.used is None:
+        """Return what begins sums as buckets fill; None in the first update, and where there is nothing to add."""
+        if self.layout.used is None or self._alone:
             return None
         return gradients.Filling(self.layout.buckets, self.layout.used, lambda number: self._start(reduction, number))
 

@@ -22,6 +22,7 @@ class VirtualWorker:
 
     rank: 0 .. N-1, fixed for the job's life.
     buffers: own copies of the model's buffers, in the order of `model.buffers()`.
+    is_at_home: whether these are the model's own, as nobody else takes turns there.
     attributes: own values of attributes that are not as the model was built (`trainers.repeatable.plain_attributes`).
     loss_sum, samples: loss times samples, and samples, since the epoch began.
     """
@@ -31,6 +32,7 @@ class VirtualWorker:
         self.rank = rank
         self.device = device
         self.buffers = [buffer.detach().clone() for buffer in model.buffers()]
+        self.is_at_home = False
         self.attributes: Attributes = {}
         self._names = [name for name, _ in model.named_buffers()]
         self.loss_sum = 0.0
@@ -38,17 +40,42 @@ class VirtualWorker:
         seed_everything(seed + 1 + rank)
         self.random = RandomState.now(device)
 
+    def move_in(self, model: nn.Module) -> None:
+        """Keep the own buffers in the model from now on: no other worker takes turns there."""
+        if not self.is_at_home:
+            self.fill(model)
+            self.buffers, self.is_at_home = list(model.buffers()), True
+
+    def move_out(self) -> None:
+        """Keep the own buffers apart from the model."""
+        if self.is_at_home:
+            self.buffers, self.is_at_home = [buffer.detach().clone() for buffer in self.buffers], False
+
+    @contextmanager
+    def lending(self, model: nn.Module) -> Iterator[None]:
+        """Let others change the model's buffers inside; the own ones are what they were afterwards."""
+        home = self.is_at_home
+        self.move_out()
+        yield
+        if home:
+            self.move_in(model)
+
     def begin(self, buffers: Sequence[Tensor]) -> None:
         """Take over values for the own buffers."""
-        _copy(self.buffers, buffers)
+        if buffers is not self.buffers:
+            _copy(self.buffers, buffers)
 
     @contextmanager
     def active(self, model: nn.Module) -> Iterator[None]:
         """Give the process's generators and the model's buffers to this worker, and take their new values back."""
         self.random.set(self.device)
-        self.fill(model)
+        if not self.is_at_home:
+            self.fill(model)
         yield
-        _copy(self.buffers, list(model.buffers()))
+        if self.is_at_home:
+            self.buffers = list(model.buffers())  # a module may have put others in their place
+        else:
+            _copy(self.buffers, list(model.buffers()))
         self.random = RandomState.now(self.device)
 
     @torch.no_grad()
@@ -88,6 +115,7 @@ class VirtualWorker:
 
 @torch.no_grad()
 def _copy(to: Sequence[Tensor], origin: Sequence[Tensor]) -> None:
-    """Copy many small tensors in one call."""
-    if to:
-        torch._foreach_copy_(list(to), list(origin))
+    """Copy many small tensors, those of one type in one call, which a device makes one kernel of."""
+    for dtype in dict.fromkeys(tensor.dtype for tensor in to):
+        chosen = [place for place, tensor in enumerate(to) if tensor.dtype == dtype]
+        torch._foreach_copy_([to[place] for place in chosen], [origin[place] for place in chosen])

@@ -13,6 +13,7 @@ WAIT = (
     "self._side.wait_stream(self._module.current_stream(self._device))\n        with self._module.stream(self._side):\n"
 )
 COPY = "            view.copy_"
+GIVE = "            torch._foreach_copy_"
 INSIDE = "with self._module.stream(self._side):\n"
 
 
@@ -32,15 +33,13 @@ STEPS = (
     Mutant("nobody waits for the copies", COPIES, "event.synchronize()"),
     Mutant("the event is on another stream", COPIES, "event.record(self._side)", "event.record()"),
     Mutant("the thread waits on another device", COPIES, "select(self._device)"),
-    Mutant(
-        "sums come before the update has read the last", COPIES, f"{WAIT}            for", f"{INSIDE}            for"
-    ),
+    Mutant("sums come before the update has read the last", COPIES, f"{WAIT}{GIVE}", f"{INSIDE}{GIVE}"),
     Mutant(
         "the update comes before the sums", COPIES, "self._module.current_stream(self._device).wait_stream(self._side)"
     ),
 )
 FEEDS = (
-    # Without `wait_event` nothing is wrong as long as the copies of batches are from pageable memory, which block.
+    Mutant("a batch is used before it is there", PREFETCH, "stream.wait_event(copied)"),
     Mutant("a batch's memory is used again", PREFETCH, "tensor.record_stream(stream)"),
 )
 

@@ -12,9 +12,23 @@ BATCHES = 2 * (4 * STEPS + HELD_OUT_BATCHES)
 
 
 @pytest.mark.parametrize("model", ["perceptron", "convolutions", "shared", "partly used"])
-@pytest.mark.parametrize("workers", [1, 2])
-def test_steps_have_the_cpu_s_bits(rig: Rig, model: str, workers: int) -> None:
-    assert rig.call("stepping.different", model, workers, ALL, RIG_FORBID="others") == []
+@pytest.mark.parametrize(("workers", "spills"), [(1, False), (2, False), (5, False), (2, True)])
+def test_steps_have_the_cpu_s_bits(rig: Rig, model: str, workers: int, spills: bool) -> None:
+    assert rig.call("stepping.different", model, workers, ALL, spills, RIG_FORBID="others") == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_step_waits_for_the_device_once_and_moves_no_gradient(rig: Rig, workers: int) -> None:
+    """One worker's step asks for no kernel more than a plain loop's."""
+    asked, loop = rig.call("counting.of_trainer", "perceptron", workers), rig.call("counting.of_a_loop", "perceptron")
+    assert asked["syncs"] == 1 and asked["d2h bytes"] == 4 * workers and "h2d bytes" not in asked
+    assert workers > 1 or asked["kernels"] == loop["kernels"]
+
+
+def test_gradients_leave_a_device_that_has_no_room_for_them(rig: Rig) -> None:
+    """Its MiB takes the model and its momenta, but not twelve workers' gradients of 67 KiB beside them."""
+    asked = rig.call("counting.of_trainer", "perceptron", 12, RIG_MEGABYTES="1")
+    assert asked["d2h bytes"] >= 12 * asked["bytes of a gradient"]
 
 
 @pytest.mark.parametrize("schedule", ALL)

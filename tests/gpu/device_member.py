@@ -18,7 +18,8 @@ from tests.gpu import device_tasks
 from trainers import Group, Trainer, read, write
 from trainers.device.own_device import select
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.adder import InOrder
+from trainers.reduce.device_sum import device_sum
 from trainers.single_job import SingleJob, TaskDatasets
 
 
@@ -30,12 +31,12 @@ def main(
     select(device)
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
     made = getattr(device_tasks, task)()
-    transport = TorchTransport(timeout=120)
-    with Group.over(transport, DeviceRing(transport, device) if way == "device" else None) as group:
-        trainer = Trainer(made, workers, group, device)
+    with Group.over(TorchTransport(timeout=120)) as group:
+        trainer = Trainer(made, workers, group, device, adder=device_sum if way == "device" else InOrder)
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)
-        SingleJob(trainer, TaskDatasets(made), lambda news: None, lambda: False).run(steps)
+        with trainer.adding():
+            SingleJob(trainer, TaskDatasets(made), lambda news: None, lambda: False).run(steps)
         checkpoint = trainer.snapshot()
         if checkpoint is not None:
             write(folder / "state.h5", checkpoint)

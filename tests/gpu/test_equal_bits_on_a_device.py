@@ -26,7 +26,7 @@ from trainers.single_job import SingleJob, TaskDatasets
 HERE = Path(__file__).parent
 STEPS = 10
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-ON_RIG = {"RIG_DEVICES": "8", "RIG_ORDER": "group"}  # a device for each process of DDP; a ring has no order of edges
+ON_RIG = {"RIG_DEVICES": "8"}  # one for each process of DDP
 CONVOLUTIONS = [("Convolutions", workers) for workers in (2, 3, 8)]
 CASES = [*CONVOLUTIONS, ("Residual", 3), ("Halves", 4), ("Attention", 3)]
 
@@ -130,7 +130,7 @@ def test_another_number_of_workers_is_told_apart(stock: Callable[[str, int, str]
 
 
 @pytest.mark.gpu
-def test_a_device_s_memory_does_not_grow_with_the_workers() -> None:
+def test_a_device_s_memory_grows_by_the_workers_gradients_alone() -> None:
     found = accelerator()
     if found is None:
         pytest.skip("torch sees no GPU here")
@@ -140,6 +140,7 @@ def test_a_device_s_memory_does_not_grow_with_the_workers() -> None:
         gc.collect()  # the trainer before, whose parts know each other
         module.empty_cache()
         module.reset_peak_memory_stats()
-        alone("Halves", workers, found)
+        state = alone("Halves", workers, found)
         peaks.append(module.max_memory_allocated())
-    assert peaks[2] <= 1.02 * peaks[1]
+    gradients = sum(tensor.nbytes for tensor in state.parameters.values())
+    assert peaks[2] <= 1.02 * peaks[1] + 9 * gradients  # and a room for what is added

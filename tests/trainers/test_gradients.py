@@ -46,6 +46,18 @@ def test_gradients_that_were_put_there_by_hand_are_taken_and_missing_ones_are_ze
     assert views[0].tolist() == [[0.5, 0.5], [0.5, 0.5]] and views[1].tolist() == [0, 0]
 
 
+def test_the_gradients_of_an_only_worker_stay_where_they_are() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    gradients, parameters, _ = gradients_of(model)
+    with gradients.turn(None, 1.0) as turn:
+        model[0](torch.ones(1, 2)).sum().backward()
+        made = [parameter.grad for parameter in parameters[:2]]
+        parameters[3].grad = torch.full((2,), 5.0)
+    assert turn.used == [True, True, False, True] and turn.order[2:] == [3]
+    assert all(parameter.grad is one for parameter, one in zip(parameters, made))
+    assert parameters[2].grad is None and parameters[3].grad is not None and parameters[3].grad.tolist() == [5, 5]
+
+
 def test_outside_a_turn_the_hooks_do_nothing() -> None:
     model = nn.Linear(2, 2)
     gradients_of(model)

@@ -48,7 +48,7 @@ def seen(folder: Path, rank: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["torch", "edges"])
+@pytest.mark.parametrize("way", ["torch", "rounds"])
 @pytest.mark.parametrize("case", THREE, ids=lambda case: case.name)
 def test_the_bits_do_not_depend_on_the_transport(case: Case, way: str, folder: Path) -> None:
     wanted = run(case, Group.alone()).snapshot()

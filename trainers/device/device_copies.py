@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainers.device.landing import Landing
 from trainers.device.own_device import select, with_index
 
 
@@ -22,7 +23,7 @@ class DeviceCopies:
         self._device = with_index(device)
         self._module: Any = torch.get_device_module(device)
         self._side = self._module.Stream(device=self._device)
-        self._landing: list[Tensor] = []
+        self._landing = Landing(self._device)
 
     def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
         """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
@@ -52,16 +53,10 @@ class DeviceCopies:
         return wait
 
     def give(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors on the device, in the same memory each step; later work on the device waits for them.
-
-        Each has memory of its own, as gradients have without buckets: kernels add in another order where memory is not
-        aligned.
-        """
-        if [(each.shape, each.stride()) for each in self._landing] != [(each.shape, each.stride()) for each in tensors]:
-            self._landing = [torch.empty_like(each, device=self._device) for each in tensors]
+        """Return the tensors on the device, in the same memory each step; later work on the device waits for them."""
+        landed = self._landing.like(tensors)
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            for landing, tensor in zip(self._landing, tensors):
-                landing.copy_(tensor, non_blocking=True)
+            torch._foreach_copy_(landed, list(tensors), non_blocking=True)
         self._module.current_stream(self._device).wait_stream(self._side)
-        return self._landing
+        return landed

@@ -13,7 +13,12 @@ from trainers.reduce.ring import VirtualRing
 
 
 class Adder(Protocol):
-    """The sums over all virtual workers. Every member calls the same methods in the same order."""
+    """The sums over all virtual workers. Every member calls the same methods in the same order.
+
+    place: where the vectors should lie, if they find room there; else they lie on the host.
+    """
+
+    place: torch.device
 
     def start(self) -> None:
         """Meet the other members; before the first sum. PeerSilent, PeerFailed."""
@@ -21,8 +26,12 @@ class Adder(Protocol):
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return the sum over all virtual workers, or where it will be once `complete` has returned.
 
-        vectors: the flat tensors of the own workers, in rank order, on the CPU. The sum takes the place of the first.
+        vectors: the flat tensors of the own workers, in rank order, on the CPU or at `place`, where they are added on
+        the current stream. The sum takes the place of the first.
         """
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
 
     def complete(self) -> None:
         """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
@@ -42,10 +51,14 @@ AdderOf = Callable[[Group, int, torch.device], Adder]
 
 
 class InOrder:
-    """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ring`)."""
+    """The ring that adds in the order of plain DDP over gloo (see `trainers.reduce.ring`).
+
+    A member alone adds on its own device.
+    """
 
     def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
         self._group = group
+        self.place = device if group.size == 1 else torch.device("cpu")
         self._neighbours = group.neighbours()
         self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, self._neighbours)
 
@@ -54,6 +67,9 @@ class InOrder:
 
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         return self._ring.sum(vectors)
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return self._group.bcast_copies(tensors)
 
     def complete(self) -> None:
         return

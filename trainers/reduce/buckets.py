@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trainers.device.device_copies import DeviceCopies
+from trainers.device.landing import Landing
 
 FIRST_LIMIT = 1 << 20
 LATER_LIMIT = 25 << 20
@@ -88,20 +89,27 @@ class Layout:
         return cls(tuple(tuple(bucket) for bucket in tree["buckets"]), None if used is None else tuple(used))
 
 
+HOST = torch.device("cpu")
+
+
 class Buckets:
     """Flat vectors with all parameters' gradients in them, one a bucket.
 
     A dense parameter lies in its bucket in its own memory order (so channels_last stays what it is), as in DDP. The
-    vectors are on the host, pinned where the parameters are on a device.
+    vectors lie where the sums are taken, `place`: beside the parameters, or in pinned memory of the host.
 
-    copies: moves gradients between device and host; None where the parameters are on the CPU.
+    copies: moves gradients between device and host; None where they stay.
+    bytes: of one set of vectors.
     """
 
-    def __init__(self, parameters: Sequence[Tensor], layout: Layout) -> None:
+    def __init__(self, parameters: Sequence[Tensor], layout: Layout, place: torch.device = HOST) -> None:
         self.layout = layout
+        self.place = place
         self._parameters = list(parameters)
         device = self._parameters[0].device
-        self.copies = None if device.type == "cpu" else DeviceCopies(device)
+        self.copies = None if device.type == place.type else DeviceCopies(device)
+        self.bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        self._landing = Landing(device)
 
     def empty(self) -> list[Tensor]:
         """Return uninitialised flat vectors, one a bucket."""
@@ -109,6 +117,7 @@ class Buckets:
             torch.empty(
                 sum(self._parameters[index].numel() for index in bucket),
                 dtype=self._parameters[bucket[0]].dtype,
+                device=self.place,
                 pin_memory=self.copies is not None,
             )
             for bucket in self.layout.buckets
@@ -122,8 +131,17 @@ class Buckets:
     def give(self, vectors: Sequence[Tensor], used: Sequence[bool]) -> None:
         """Make the vectors' parts the gradients of the used parameters; on a device, copies of them."""
         indices, views = zip(*self._views(vectors))
-        for index, view in zip(indices, views if self.copies is None else self.copies.give(views)):
-            self._parameters[index].grad = view if used[index] else None
+        for index, gradient in zip(indices, self._landed(views)):
+            self._parameters[index].grad = gradient if used[index] else None
+
+    def _landed(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
+        if self.copies is not None:
+            return self.copies.give(views)
+        if self.place.type == "cpu":
+            return views
+        landed = self._landing.like(views)
+        torch._foreach_copy_(landed, list(views))
+        return landed
 
     def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:
         for bucket, vector in zip(self.layout.buckets, vectors):

@@ -2,7 +2,8 @@
 
 Hooks on the parameters move each gradient as soon as it is whole and still in the cache, and let go of its memory: so a
 job holds one copy of its gradients a virtual worker and no other. When a bucket of a trainer's last worker is full, its
-reduction begins, while backward goes on.
+reduction begins, while backward goes on. The gradients of a job's only worker stay where they are: they are the sums,
+and DDP's factor of 1/1 changes no bit of them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def scale(gradient: Tensor, factor: float, out: Tensor) -> None:
 class Turn:
     """One worker's turn.
 
+    views: each parameter's place in the worker's buckets; None where gradients stay.
     used: for each parameter, whether it had a gradient. order: their indices, in the order in which backward made them.
     """
 
@@ -42,7 +44,7 @@ class Turn:
         self,
         names: Sequence[str],
         parameters: Sequence[nn.Parameter],
-        views: Sequence[Tensor],
+        views: Sequence[Tensor] | None,
         factor: float,
         copies: DeviceCopies | None,
         filling: Filling | None,
@@ -55,9 +57,30 @@ class Turn:
         self.order: list[int] = []
 
     def take(self, index: int, parameter: Tensor) -> None:
-        """Move a gradient that is whole into its bucket."""
+        """Take a gradient that is whole."""
         gradient = parameter.grad
         assert gradient is not None
+        self._check(index, gradient)
+        if self._views is not None:
+            self._move(gradient, self._views[index])
+            parameter.grad = None
+        self.used[index] = True
+        self.order.append(index)
+        if self._filling is not None:
+            self._filling.took(index)
+
+    def close(self) -> None:
+        """Take what no hook has seen; missing gradients count as zero.
+
+        Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
+        """
+        for index, parameter in enumerate(self._parameters):
+            if parameter.grad is not None and not (self._views is None and self.used[index]):
+                self.take(index, parameter)
+            elif not self.used[index] and self._views is not None and self._filling is None:
+                self._zero(self._views[index])
+
+    def _check(self, index: int, gradient: Tensor) -> None:
         if gradient.is_sparse:
             raise SparseGradient(
                 f"{self._names[index]} has a sparse gradient, which cannot be summed in order; build its layer with "
@@ -68,26 +91,12 @@ class Turn:
                 f"{self._names[index]} got its gradient in two parts in one backward pass, of which a sum would see "
                 "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"
             )
+
+    def _move(self, gradient: Tensor, view: Tensor) -> None:
         if self._copies is None:
-            scale(gradient, self._factor, self._views[index])
+            scale(gradient, self._factor, view)
         else:
-            self._copies.take(self._factor, gradient, self._views[index])
-        parameter.grad = None
-        self.used[index] = True
-        self.order.append(index)
-        if self._filling is not None:
-            self._filling.took(index)
-
-    def close(self) -> None:
-        """Move what no hook has seen; missing gradients count as zero.
-
-        Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
-        """
-        for index, parameter in enumerate(self._parameters):
-            if parameter.grad is not None:
-                self.take(index, parameter)
-            elif not self.used[index] and self._filling is None:
-                self._zero(self._views[index])
+            self._copies.take(self._factor, gradient, view)
 
     def _zero(self, view: Tensor) -> None:
         if self._copies is None:
@@ -143,9 +152,13 @@ class Gradients:
 
     @contextmanager
     def turn(
-        self, views: Sequence[Tensor], factor: float, copies: DeviceCopies | None = None, filling: Filling | None = None
+        self,
+        views: Sequence[Tensor] | None,
+        factor: float,
+        copies: DeviceCopies | None = None,
+        filling: Filling | None = None,
     ) -> Iterator[Turn]:
-        """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends."""
+        """Move gradients, times `factor`, into `views` (see `Buckets.views`) until the context ends; None: let be."""
         for parameter in self._parameters:
             parameter.grad = None
         self._turn = turn = Turn(self._names, self._parameters, views, factor, copies, filling)

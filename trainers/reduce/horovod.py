@@ -70,6 +70,7 @@ class HorovodSum:
 
     def __init__(self, group: Group, device: torch.device) -> None:
         self._group, self._device = group, device
+        self.place = torch.device("cpu")
         self._hvd: Any = None
         self._on_device = False
         self._timeout = 0.0
@@ -114,6 +115,10 @@ class HorovodSum:
             raise self._reason(error) from error
         self._under_way.append(_Sum(handle, total, staged))
         return total
+
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors."""
+        return self._group.bcast_copies(tensors)
 
     def complete(self) -> None:
         """Return once all sums that were begun are there."""

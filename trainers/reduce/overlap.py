@@ -18,8 +18,9 @@ _Task = tuple[Sequence[Tensor], Callable[[], None]]
 class Reduction:
     """One step's sums, bucket by bucket in the order of `start`, which is the same on all members.
 
-    They are taken in a thread of their own if `beside`, else inside `start`. The thread lives for one step and sleeps
-    while it waits. As a context, it ends the thread when an error leaves it.
+    They are taken in a thread of their own if `beside`, else inside `start`, as are those of vectors on a device: there
+    the host only says what to add. The thread lives for one step and sleeps while it waits. As a context, it ends the
+    thread when an error leaves it.
     """
 
     def __init__(self, adder: Adder, beside: bool) -> None:
@@ -31,7 +32,7 @@ class Reduction:
 
     def start(self, vectors: Sequence[Tensor], ready: Callable[[], None] = lambda: None) -> None:
         """Begin the sum of a bucket's vectors, once `ready()` has returned (see `Adder.sum`)."""
-        if self._thread is None:
+        if self._thread is None or vectors[0].device.type != "cpu":
             ready()
             self._sums.append(self._adder.sum(vectors))
             return
@@ -45,7 +46,7 @@ class Reduction:
         self._stop()
         if self._error is not None:
             raise self._error
-        if self._thread is None:
+        if self._thread is None or self._thread.ident is None:
             self._adder.complete()
         return self._sums, time.perf_counter() - begin
 

@@ -32,7 +32,7 @@ _SEGMENT = 4 << 20
 """Bytes of a message: few enough that one is added while the next travels, enough that its price does not count, also
 where ranks share a core and each message costs a turn on it."""
 _BLOCK = 1 << 17
-"""Bytes that one trainer alone folds at a time, so that the sum so far stays in the cache."""
+"""Bytes that one trainer alone folds at a time on a CPU, so that the sum so far stays in the cache."""
 _AHEAD = 3
 """Segments that may be under way to this trainer."""
 
@@ -81,8 +81,8 @@ class VirtualRing:
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return the sum over all virtual ranks.
 
-        vectors: the flat tensors of the own ranks, in rank order, on the CPU. The sum takes the place of the first;
-        the others stay as they are.
+        vectors: the flat tensors of the own ranks, in rank order; on the CPU, or for a trainer alone on any device,
+        which adds them on its current stream. The sum takes the place of the first; the others stay as they are.
         """
         slices = chunks(vectors[0].numel(), self._ranks, vectors[0].element_size())
         if len(self._blocks) == 1:
@@ -92,11 +92,13 @@ class VirtualRing:
         return vectors[0]
 
     def _fold_all(self, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
-        (room,) = self._rooms(vectors[0], _BLOCK, 1)
+        result = vectors[0]
+        width = _BLOCK // result.element_size() if result.device.type == "cpu" else slices[0].stop or 1
+        (room,) = self._rooms(result, width * result.element_size(), 1)
         for chunk, whole in enumerate(slices):
             ranks = ranks_of_fold(chunk, self._ranks)
-            for where in _cut(whole, _BLOCK // room.element_size()):
-                _fold([vectors[rank][where] for rank in ranks], vectors[0][where], room)
+            for where in _cut(whole, width):
+                fold([vectors[rank][where] for rank in ranks], result[where], room)
 
     def _go_round(self, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
         result = vectors[0]
@@ -106,13 +108,13 @@ class VirtualRing:
         arrivals = _Arrivals(list(self._course(slices, width)), result, rooms, sent, self._neighbours)
         arrivals.invite()
         for where, ranks in self._beginnings(slices, width):
-            _fold([vectors[rank - self._own.start][where] for rank in ranks], result[where], room)
+            fold([vectors[rank - self._own.start][where] for rank in ranks], result[where], room)
             sent.send(where, result[where])
         for arrival, segment in arrivals:
             if arrival.ranks:
                 sent.free(arrival.where)
                 own = [vectors[rank - self._own.start][arrival.where] for rank in arrival.ranks]
-                _fold([segment, *own], result[arrival.where], segment)
+                fold([segment, *own], result[arrival.where], segment)
             if arrival.leaves:
                 sent.send(arrival.where, result[arrival.where])
         sent.finish()
@@ -144,8 +146,8 @@ class VirtualRing:
 
     def _rooms(self, like: Tensor, size: int, count: int) -> Sequence[Tensor]:
         """Return `count` vectors of `size` bytes, in the same memory each time."""
-        if self._memory.numel() < size * count:
-            self._memory = torch.empty(size * count, dtype=torch.uint8)
+        if self._memory.numel() < size * count or self._memory.device != like.device:
+            self._memory = torch.empty(size * count, dtype=torch.uint8, device=like.device)
         return self._memory[: size * count].view(like.dtype).split(size // like.element_size())
 
 
@@ -212,7 +214,7 @@ def _cut(whole: slice, width: int) -> Iterator[slice]:
         yield slice(start, min(start + width, whole.stop))
 
 
-def _fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
+def fold(terms: Sequence[Tensor], result: Tensor, room: Tensor) -> None:
     """Leave terms[0] + terms[1] + ..., added from left to right, in `result`, which may be one of them.
 
     room: takes sums on the way; may be terms[0].

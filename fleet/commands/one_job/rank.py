@@ -39,7 +39,7 @@ from trainers.messages.torch_backend import TorchTransport
 from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
-from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.device_sum import device_sum
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
@@ -120,15 +120,13 @@ def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> G
 
 
 def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group:
-    """The group of a transport's members; their gradients go from GPU to GPU if the options say so."""
+    """The group of a transport's members; each has a GPU if gradients go from GPU to GPU."""
     group = Group.over(transport)
-    if options.reduce != "nccl":
-        return group
-    device = _place(options, group, local)
-    if device.type == "cpu":
-        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
-    speak_before_nccl(transport.timeout)
-    return Group.over(transport, DeviceRing(transport, device))
+    if options.reduce == "nccl":
+        if _place(options, group, local).type == "cpu":
+            raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+        speak_before_nccl(transport.timeout)
+    return group
 
 
 def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
@@ -178,7 +176,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     over_horovod = options.reduce == "horovod" and group.size > 1
     if over_horovod:
         _agreed(group, load_horovod)
-    adder = horovod_sum if over_horovod else InOrder
+    adder = horovod_sum if over_horovod else device_sum if options.reduce == "nccl" else InOrder
     trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder)
     data = _agreed(group, lambda: TaskDatasets(task))
     if options.resume is not None:

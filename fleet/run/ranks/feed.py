@@ -15,6 +15,7 @@ import torch
 from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import Ahead, TimedOut
 from preprocess import Itinerary, LaneReader
+from preprocess.samples.layout import Array
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
 from trainers.task import move
@@ -193,14 +194,22 @@ class Feed:
         """The samples at the lane positions start, start + step ... below stop, as tensors on the device."""
         if not self._reading.gather or self._closed.is_set():
             return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
-        if self._reading.in_place:
-            inputs, targets = self._reader.view(start, stop, step)
-            return tensor_in_place(inputs).to(self._device), torch.from_numpy(targets.copy()).to(self._device)
-        inputs, targets = self._reader.take(np.arange(start, stop, step))
         if self._reading.collate is not None:
+            inputs, _ = self._reader.take(np.arange(start, stop, step))
             batch: RingBatch = move(collated(inputs, self._reading.collate), self._device)
             return batch
-        return torch.from_numpy(inputs).to(self._device), torch.from_numpy(targets).to(self._device)
+        if self._device.type != "cpu":
+            inputs, targets = self._reader.view(start, stop, step)
+            return self._copied(inputs), self._copied(targets)
+        if self._reading.in_place:
+            inputs, targets = self._reader.view(start, stop, step)
+            return tensor_in_place(inputs), torch.from_numpy(targets.copy())
+        inputs, targets = self._reader.take(np.arange(start, stop, step))
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def _copied(self, samples: Array) -> torch.Tensor:
+        """Samples on their way to the device, from pinned memory, which torch keeps until they are there."""
+        return tensor_in_place(samples).pin_memory().to(self._device, non_blocking=True)
 
 
 def _tensors_of(item: Item) -> Iterator[torch.Tensor]:

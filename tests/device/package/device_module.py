@@ -149,6 +149,10 @@ def is_bf16_supported() -> bool:
 def empty_cache() -> None: ...
 
 
+def mem_get_info(place: Place = None) -> tuple[int, int]:
+    return _C.total_bytes() - memory_reserved(place), _C.total_bytes()
+
+
 def memory_allocated(place: Place = None) -> int:
     return int(_C.memory(_index(place))["used"])
 

@@ -21,14 +21,14 @@ def harm_to_feeds(module: str, old: str, new: str, schedules: list[str]) -> str:
 
 
 def _harm(module: str, old: str, new: str, work: Any) -> str:
-    _change(module, old, new)
+    changed(module, old, new)
     try:
         return ", ".join(work())
     except (RuntimeError, ArithmeticError) as error:  # refused, or no longer finite
         return str(error).splitlines()[0]
 
 
-def _change(name: str, old: str, new: str) -> None:
+def changed(name: str, old: str, new: str) -> None:
     """Run a module's text with its last `old` made `new`; all who know its classes know the changed ones then."""
     module = importlib.import_module(name)
     before, found, after = Path(str(module.__file__)).read_text().rpartition(old)

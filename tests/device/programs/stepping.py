@@ -82,8 +82,13 @@ def trained(model: str, workers: int, device: str) -> tuple[list[list[float]], l
     return losses, [tensor.detach().cpu() for tensor in (*trainer.model.parameters(), *momenta)]
 
 
-def different(model: str, workers: int, schedules: list[str]) -> list[str]:
-    """Return the schedules in which the second device, the only one that is allowed, has not the CPU's bits."""
+def different(model: str, workers: int, schedules: list[str], spills: bool = True) -> list[str]:
+    """Return the schedules in which the second device, the only one that is allowed, has not the CPU's bits.
+
+    spills: nobody knows how much room is on the device, so gradients leave it.
+    """
+    if spills:
+        del torch_rig.device_module.mem_get_info
     losses, tensors = trained(model, workers, "cpu")
     torch.accelerator.set_device_index(1)
     found = []

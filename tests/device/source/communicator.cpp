@@ -212,6 +212,8 @@ class Communicator final : public Backend {
   Pending message(c10d::OpType kind, const Tensors& tensors, int peer, std::function<Pending(Backend&, Tensors&)> begin) {
     announce(device_of(tensors));
     use(tensors);
+    if (kind == c10d::OpType::SEND)
+      for (const auto& tensor : tensors) count("bytes sent", int64_t(tensor.nbytes()));
     auto begun = [this, keep = c10::intrusive_ptr<Communicator>::reclaim_copy(this), peer, begin = std::move(begin), views = views_of(tensors)]() mutable {
       check_apart(peer);
       return begin(*gloo_, views);

@@ -44,7 +44,7 @@ class Memory {
     size_t size = size_class(bytes);
     auto& free = free_[{&home, size}];
     char* block;
-    if (free.empty()) block = fresh(size, home);
+    if (free.empty()) block = fresh(size);
     else {
       block = free.back();  // the one freed last: whoever still reads it is found out soonest
       free.pop_back();
@@ -86,12 +86,12 @@ class Memory {
     TORCH_CHECK(address != MAP_FAILED, "rig: the system gives no addresses for a device's memory");
     return static_cast<char*>(address);
   }
-  char* fresh(size_t size, Stream& home) {
+  char* fresh(size_t size) {
     TORCH_CHECK_WITH(OutOfMemoryError, top_ + size <= bytes_, "rig: out of memory: ", size, " bytes wanted, ", bytes_ - top_,
                      " of ", bytes_, " never used");
     char* block = closed_ + top_;
     top_ += size;
-    poison(block, size, home);
+    std::memset(opened(block), kPoison, size);  // at once: who reads it too early should not find zeros
     return block;
   }
   void poison(char* block, size_t size, Stream& home) {  // as late as a kernel

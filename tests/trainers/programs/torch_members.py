@@ -16,8 +16,10 @@ import torch.distributed as dist
 from tests.trainers.programs.cases import CASES
 from tests.trainers.programs.drive import run
 from trainers import Group, PeerFailed, PeerSilent, write
+from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.device_ring import DeviceRing
+from trainers.reduce.adder import InOrder
+from trainers.reduce.device_sum import device_sum
 
 
 def collectives(group: Group) -> dict[str, Any]:
@@ -30,16 +32,10 @@ def collectives(group: Group) -> dict[str, Any]:
 def training(folder: Path, ranks: int) -> None:
     for case in CASES:
         if case.virtual_workers == 3 and case.rule == "sgd":
-            for name in ("torch", "edges"):
-                checkpoint = run(case, joined(name)).snapshot()
+            for name, adder in (("torch", InOrder), ("rounds", device_sum)):
+                checkpoint = run(case, Group.over(TorchTransport(timeout=60)), adder=adder).snapshot()
                 if checkpoint is not None:
                     write(folder / f"{case.name}-over-{name}.h5", checkpoint)
-
-
-def joined(name: str) -> Group:
-    """The group of all, whose gradients go over the transport, or along edges of their own as between GPUs."""
-    transport = TorchTransport(timeout=60)
-    return Group.over(transport, DeviceRing(transport, "cpu") if name == "edges" else None)
 
 
 def silent(rank: int, ranks: int) -> str:
@@ -56,25 +52,25 @@ def silent(rank: int, ranks: int) -> str:
 
 def silent_beside(rank: int, ranks: int) -> str:
     """The member after the first sends no gradients."""
-    ring = DeviceRing(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), "cpu")
+    channel = DeviceChannel(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), torch.device("cpu"))
     try:
         if rank == 0:
-            ring.wait([ring.receive(torch.zeros(3))])
+            channel.exchange([], [torch.zeros(3)])
     except PeerSilent as error:
         return f"PeerSilent {list(error.ranks)}"
     return "elsewhere"
 
 
-def failing(rank: int, ranks: int, along_edges: bool) -> str:
+def failing(rank: int, ranks: int, beside: bool) -> str:
     """The last member raises; the others are in the middle of a collective."""
     transport = TorchTransport(dist.new_group(list(range(ranks))), timeout=60)
-    neighbours = DeviceRing(transport, "cpu") if along_edges else None
+    channel = DeviceChannel(transport, torch.device("cpu")) if beside else None
     try:
-        with Group.over(transport, neighbours) as group:
+        with Group.over(transport) as group:
             if rank == ranks - 1:
                 raise ArithmeticError("the loss is nan")
-            if neighbours is not None:
-                neighbours.wait([neighbours.receive(torch.zeros(3))])
+            if channel is not None:
+                channel.exchange([], [torch.zeros(3)])
             group.barrier()
     except PeerFailed as error:
         return f"PeerFailed {error.rank}: {error.text}"
@@ -88,8 +84,8 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
     seen: dict[str, Any] = {"collectives": collectives(Group.over(TorchTransport(timeout=60)))}
     training(folder, ranks)
-    for way, along_edges in (("failing", False), ("failing beside", True)):
-        seen[way] = failing(rank, ranks, along_edges)
+    for way, beside in (("failing", False), ("failing beside", True)):
+        seen[way] = failing(rank, ranks, beside)
         dist.barrier()
     seen["silent"] = silent(rank, ranks)
     dist.barrier()

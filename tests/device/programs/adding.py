@@ -1,0 +1,60 @@
+"""One of several processes, each with its device, that add vectors; some keep theirs on the host."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch_rig
+from torch import Tensor
+
+from tests.device.programs.mutants import changed
+from trainers import Group
+from trainers.group import blocks_of
+from trainers.messages.torch_backend import TorchTransport
+from trainers.reduce import device_sum
+from trainers.reduce.adder import InOrder
+
+SECONDS, BUCKETS, ELEMENTS = 60, 3, 5000
+
+
+def right(
+    rank: int, size: int, folder: str, schedule: str, workers: int, hosts: list[int], mutant: list[str] | None = None
+) -> bool:
+    """Add buckets twice; return whether the sums are those of the ring. hosts: the members that keep theirs there."""
+    torch_rig.schedule(schedule)
+    device = torch.device("rig", rank)
+    torch.accelerator.set_device_index(rank)
+    if mutant:
+        changed(*mutant)
+    vars(device_sum)["_BAND"] = 4 * ELEMENTS // 3  # a few to a bucket
+    dist.init_process_group(
+        "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
+    )
+    adder = device_sum.device_sum(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
+    adder.start()
+    wrong = 0
+    for step in range(2):
+        made = [_drawn(workers, 100 * step + bucket) for bucket in range(BUCKETS)]
+        own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
+        shared = adder.share([torch.full((count,), rank * 1.0, device=device) * 1 for count in (3, 70)])
+        wrong += sum(bool((tensor.cpu() != 0).any()) for tensor in shared)
+        sums = [adder.sum(vectors) for vectors in own]
+        adder.complete()
+        wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))
+    adder.stop()
+    return wrong == 0
+
+
+def _drawn(workers: int, seed: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(ELEMENTS, generator=generator) * 10.0 ** (worker % 5) for worker in range(workers)]
+
+
+def _placed(vector: Tensor, on_host: bool, device: torch.device) -> Tensor:
+    return vector.pin_memory() if on_host else vector.to(device) * 1.0
+
+
+def _in_order(vectors: list[Tensor]) -> Tensor:
+    return InOrder(Group.alone(), len(vectors), torch.device("cpu")).sum([vector.clone() for vector in vectors])

@@ -1,0 +1,52 @@
+"""Sums from device to device, where streams run late and each member may touch its own device alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.device.rig import RANDOM, SCHEDULES, Failed, Rig
+
+CHANNEL, SUM = "trainers.messages.device_channel", "trainers.reduce.device_sum"
+WAITS = {
+    "messages before the gradients are there": (
+        SUM,
+        "self._side.wait_stream(self._module.current_stream(self._device))",
+    ),
+    "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self._transport.timeout))"),
+    "the master's tensors are used before they are there": (
+        SUM,
+        "self._module.current_stream(self._device).wait_stream(self._side)",
+    ),
+    "sums are used before they are there": (SUM, "self._waited += self._channel.settle()"),
+}
+
+
+@pytest.mark.parametrize("schedule", [*SCHEDULES, RANDOM[0]])
+def test_sums_are_those_of_the_ring(rig: Rig, schedule: str, tmp_path: Path) -> None:
+    """One of the members has no room on its device."""
+    assert rig.together("adding.right", 3, tmp_path, schedule, 5, [1]) == [True] * 3
+
+
+@pytest.mark.parametrize(("members", "workers"), [(2, 2), (2, 7), (4, 4)])
+def test_all_members_may_keep_theirs_on_the_device(rig: Rig, members: int, workers: int, tmp_path: Path) -> None:
+    assert rig.together("adding.right", members, tmp_path, "both-late", workers, []) == [True] * members
+
+
+@pytest.mark.parametrize("mutant", WAITS)
+def test_a_missing_wait_shows(rig: Rig, mutant: str, tmp_path: Path) -> None:
+    module, line = WAITS[mutant]
+    assert line in Path(*module.split(".")).with_suffix(".py").read_text()
+
+    def shows(schedule: str) -> bool:
+        folder = tmp_path / schedule
+        folder.mkdir()
+        try:
+            return not all(rig.together("adding.right", 2, folder, schedule, 3, [0], [module, line, "pass"]))
+        except Failed as refused:
+            print(refused)
+            return "rig:" in str(refused)
+
+    shown = [shows(schedule) for schedule in ("main-late", "side-late")]
+    assert any(shown)

@@ -1,0 +1,157 @@
+"""Sums that never leave the devices: their own messages carry the chunks, and they add them in today's order.
+
+Additions of tensors are IEEE 754's on devices, too, so the bits are those of a sum on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trainers.device.own_device import select, with_index
+from trainers.group import Group, blocks_of
+from trainers.messages.device_channel import DeviceChannel
+from trainers.messages.torch_backend import TorchTransport
+from trainers.reduce.adder import Adder, InOrder
+from trainers.reduce.order import chunks
+from trainers.reduce.rounds import Rounds
+
+_BAND = 64 << 20
+"""Bytes of a worker's vector that go round together: so much of each one's comes to a device that keeps none there."""
+
+
+class DeviceSum:
+    """`InOrder` from device to device; on CPUs over gloo.
+
+    group: joined over torch.distributed. device: this member's.
+    """
+
+    def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
+        self._group, self._ranks = group, virtual_workers
+        self.place = self._device = device if device.type == "cpu" else with_index(device)
+        self._blocks = blocks_of(virtual_workers, group.size)
+        self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
+        self._side: Any = None if self._module is None else self._module.Stream(device=self._device)
+        self._channel: DeviceChannel | None = None
+        self._waited = 0.0
+
+    def start(self) -> None:
+        """Make the communicator; all members call it at once. PeerFailed, PeerSilent."""
+        transport = self._group.transport
+        if not isinstance(transport, TorchTransport):
+            raise TypeError("devices send to each other in groups that torch.distributed joins; see TorchTransport")
+        with self._beside():
+            self._channel = DeviceChannel(transport, self._device)
+
+    @torch.no_grad()
+    def sum(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Begin the sum over all virtual workers: in the first vector, once `complete` has returned."""
+        if self._channel is None:
+            raise RuntimeError("devices have not met; take steps inside Trainer.adding()")
+        rounds = Rounds(self._blocks, self._group.index, self._channel.exchange)
+        with self._beside():
+            for slices in _bands(vectors[0], self._ranks):
+                if vectors[0].device == self._device:
+                    rounds.sum(vectors, slices)
+                else:
+                    self._sum_staged(rounds, vectors, slices)
+        return vectors[0]
+
+    @torch.no_grad()
+    def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return copies of the master's tensors, which lie on the members' devices. PeerFailed, PeerSilent."""
+        if self._channel is None:
+            return self._group.bcast_copies(tensors)
+        shared: dict[int, Tensor] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            alike = {place: tensor for place, tensor in enumerate(tensors) if tensor.dtype == dtype}
+            flat = torch.cat([tensor.reshape(-1) for tensor in alike.values()])
+            with self._beside():
+                self._channel.broadcast(flat)
+            parts = flat.split([tensor.numel() for tensor in alike.values()])
+            shared |= {place: part.view(alike[place].shape) for place, part in zip(alike, parts)}
+        if self._module is not None:
+            self._module.current_stream(self._device).wait_stream(self._side)
+        return [shared[place] for place in range(len(tensors))]
+
+    def complete(self) -> None:
+        """Return once all sums that were begun are there. PeerFailed, PeerSilent, Interrupted."""
+        assert self._channel is not None
+        with self._beside():
+            self._waited += self._channel.settle()
+
+    def take_waited(self) -> float:
+        """Return the seconds spent in `complete` since the last call."""
+        waited, self._waited = self._waited, 0.0
+        return waited
+
+    def interrupt(self) -> None:
+        """End the waits of this member's other threads, now and from now on."""
+        self._group.interrupt()
+
+    def stop(self) -> None:
+        """End the communicator."""
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.abort()
+
+    def _sum_staged(self, rounds: Rounds, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
+        """Let the vectors' parts come from pinned memory, and the sum go back there."""
+        packed = _packed(slices)
+        staged = [_gathered(vector, slices, packed).to(self._device, non_blocking=True) for vector in vectors]
+        rounds.sum(staged, packed)
+        for where, there in zip(slices, packed):
+            vectors[0][where].copy_(staged[0][there], non_blocking=True)
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """Work on the side stream, after what the thread's own stream has to do so far, whichever thread this is."""
+        if self._module is None:
+            yield
+            return
+        select(self._device)
+        self._side.wait_stream(self._module.current_stream(self._device))
+        with self._module.stream(self._side):
+            yield
+
+
+def device_sum(group: Group, virtual_workers: int, device: torch.device) -> Adder:
+    """Return the adder of a group whose members send from device to device; one alone has nobody to send to."""
+    return (DeviceSum if group.size > 1 else InOrder)(group, virtual_workers, device)
+
+
+def _bands(vector: Tensor, ranks: int) -> Iterator[list[slice]]:
+    """Give the chunks of a vector, cut into parts that together fill a band."""
+    whole = chunks(vector.numel(), ranks, vector.element_size())
+    width = max(1, _BAND // (ranks * vector.element_size()))
+    for start in range(0, whole[0].stop, width):
+        yield [
+            slice(min(chunk.start + start, chunk.stop), min(chunk.start + start + width, chunk.stop)) for chunk in whole
+        ]
+
+
+def _gathered(vector: Tensor, slices: Sequence[slice], packed: Sequence[slice]) -> Tensor:
+    """Return parts of a pinned vector where `packed` says: in place where they touch."""
+    if packed[-1].stop == slices[-1].stop - slices[0].start:
+        return vector[slices[0].start : slices[-1].stop]
+    gathered = torch.empty(packed[-1].stop, dtype=vector.dtype, pin_memory=True)
+    for where, there in zip(slices, packed):
+        gathered[there] = vector[where]
+    return gathered
+
+
+def _packed(slices: Sequence[slice]) -> list[slice]:
+    """Return where the parts are once they lie one behind another; they touch only if they did before.
+
+    Other members send them as they lie, and what touches travels as one.
+    """
+    packed, end, last = [], 0, slices[0].start
+    for where in slices:
+        end += where.start != last
+        packed.append(slice(end, end + where.stop - where.start))
+        end, last = packed[-1].stop, where.stop
+    return packed
