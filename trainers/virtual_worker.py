@@ -44,7 +44,7 @@ class VirtualWorker:
         """Keep the own buffers in the model from now on: no other worker takes turns there."""
         if not self.is_at_home:
             self.fill(model)
-            self.buffers, self.is_at_home = list(model.buffers()), True
+            self.buffers, self.is_at_home = [buffer.detach() for buffer in model.buffers()], True
 
     def move_out(self) -> None:
         """Keep the own buffers apart from the model."""
@@ -72,8 +72,8 @@ class VirtualWorker:
         if not self.is_at_home:
             self.fill(model)
         yield
-        if self.is_at_home:
-            self.buffers = list(model.buffers())  # a module may have put others in their place
+        if self.is_at_home:  # a module may have put others in their place
+            self.buffers = [buffer.detach() for buffer in model.buffers()]
         else:
             _copy(self.buffers, list(model.buffers()))
         self.random = RandomState.now(self.device)

@@ -30,7 +30,7 @@ class Mutant:
 STEPS = (
     Mutant("a gradient is copied before it is scaled", COPIES, f"{WAIT}{COPY}", f"{INSIDE}{COPY}"),
     Mutant("a scaled gradient's memory is used again", COPIES, "scaled.record_stream(self._side)"),
-    Mutant("nobody waits for the copies", COPIES, "event.synchronize()"),
+    Mutant("nobody waits for the copies", COPIES, "not event.query()", "False"),
     Mutant("the event is on another stream", COPIES, "event.record(self._side)", "event.record()"),
     Mutant("the thread waits on another device", COPIES, "select(self._device)"),
     Mutant("sums come before the update has read the last", COPIES, f"{WAIT}{GIVE}", f"{INSIDE}{GIVE}"),

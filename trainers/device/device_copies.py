@@ -6,6 +6,7 @@ not grow with the number of workers. For any accelerator that torch knows; a CPU
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from trainers.device.landing import Landing
 from trainers.device.own_device import select, with_index
+from trainers.messages.transport import nap
 
 
 class DeviceCopies:
@@ -43,12 +45,14 @@ class DeviceCopies:
 
     def mark(self) -> Callable[[], None]:
         """Return a function that sleeps until the copies begun so far are complete, in whichever thread."""
-        event = torch.Event(self._device, blocking=True)
+        event = torch.Event(self._device)
         event.record(self._side)
 
         def wait() -> None:
             select(self._device)
-            event.synchronize()
+            begin = time.perf_counter()
+            while not event.query():  # `synchronize` spins: torch.Event lets its `blocking` fall
+                nap(time.perf_counter() - begin, longest=0.001)
 
         return wait
 

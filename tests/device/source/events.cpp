@@ -72,7 +72,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     count("stream waits");
     stream(waiting).push_wait(*awaited->stream, awaited->ticket);
   }
-  bool queryEvent(void* event) const override {
+  bool queryEvent(void* event) const override {  // in the context of the device that the thread selected
+    touch(current_device(), "a look at an event");
     auto* queried = static_cast<Event*>(event);
     return !queried || !queried->stream || queried->stream->reached(queried->ticket);
   }
