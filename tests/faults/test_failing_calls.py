@@ -13,7 +13,7 @@ from tests.faults.support.small_runs import RealRuns, Start, goes_on, quick_disk
 from tests.faults.support.trials import Trial, report
 from tests.run.support.ensembles import Ensemble
 
-SHORT, REAL, PARTS = 6, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
+SHORT, REAL, PARTS = 3, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
 NAMED = [  # a call, the run's code, and what it says
     (Point(5, "ENOSPC", only="write journal.jsonl"), 1, "journal.jsonl: No space left on device\nfleet: mend that"),
     (Point(2, "EIO", only="fsync journal.jsonl"), 1, "journal.jsonl: Input/output error\nfleet: mend that"),
@@ -73,6 +73,7 @@ def test_a_file_that_cannot_be_written_is_told_or_done_without(
     assert found.ended.code == code and says in found.ended.output, found.ended.output
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_rank_0_alone_could_read_is_not_done_without(
     trial: Trial, struck: Start, plain: Start, undisturbed: Mapping[str, Path]
 ) -> None:

@@ -15,7 +15,7 @@ from tests.faults.support.power import Choice, Disk, choices, cuts, disk_after, 
 from tests.faults.support.shim import Call, Shim, recorded
 from tests.faults.support.small_runs import JOBS, OneRankRuns, Standing, goes_on, has_the_bits, quick_disk, standing_of
 
-SHORT, MOST = 10, 1500  # states
+SHORT, MOST = 4, 1500  # states
 SWEEP_SECONDS = 4 * 3600
 
 

@@ -22,7 +22,7 @@ from tests.run.support.processes import FLEET, run
 
 KEPT = Path(__file__).parent / "old_runs"
 FORMATS = ("unsealed", "rehearsal", "determinism", "sealed", "first", "checksums")
-TRIED = ("sealed", "first", "checksums")  # the rest takes a minute
+TRIED = ("first",)  # the rest takes a minute
 SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
 """What pins the instruction set, as the spec does where it can, and did when the oldest were made."""
 WEIGHTS = {  # SHA-256, as the versions that wrote the directories trained them to the end, all to the same

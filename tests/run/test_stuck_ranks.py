@@ -20,7 +20,8 @@ from tests.run.support.processes import ROOT, run
 RESOURCES = {"device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 8.0}
 
 
-@pytest.mark.parametrize("members", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("members", [1, 2])
 def test_the_stuck_rank_and_its_stack_are_named(members: int, tmp_path: Path) -> None:
     """With two members, one is stuck, and the other waits for it in vain."""
     jobs = [{**faulty("adrift", "stuck"), "virtual_workers": members}]

@@ -49,7 +49,7 @@ class _Transfer:
         """Whether it is over, for good or ill."""
         try:
             return self.done
-        except PeerFailed:
+        except (PeerFailed, MPI.Exception):  # MPI knows no request that has ended with an error
             return True
 
 
@@ -173,7 +173,8 @@ class MpiTransport:
         for transfer in transfers:
             if transfer.receives:
                 for request in transfer.requests:
-                    request.Cancel()
+                    with suppress(MPI.Exception):  # it has ended: its peer was lost
+                        request.Cancel()
         begin = time.perf_counter()
         while (transfers := [transfer for transfer in transfers if not transfer.settled]) and (
             time.perf_counter() - begin < _DRAIN_SECONDS
