@@ -26,6 +26,7 @@ from trainers.own_state import OwnState
 from trainers.parts import Course, Parts, Phase, is_parted, phases_of, rules_of
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.buckets import Layout
 from trainers.reduce.overlap import Reduction
 from trainers.repeatable import determinism
 from trainers.repeatable.evaluation_mode import evaluating
@@ -37,6 +38,8 @@ from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.update import Turn, Update
 from trainers.virtual_worker import VirtualWorker
+
+_TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]
 
 
 class Compute(Protocol):
@@ -288,25 +291,32 @@ class Trainer:
         first = self.workers[0]
         return first.buffers if self.group.size == 1 and first.is_at_home else self._adder.share(first.buffers)
 
-    def _update(self, turn: Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]) -> list[Turn]:
+    def _update(self, turn: _TakeTurn) -> list[Turn]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
-        buffers = self._first_workers_buffers()
-        with Reduction(self._adder, self._beside) as reduction:
-            turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
-            update = turns[0].update
-            if update is None:
-                return []
-            place = f"step {self.step_in_epoch} of epoch {self.epoch}"
-            turns = with_losses_read(self.name, turns, self.workers[0].rank, place)
-            layout = update.agree(self.group, turns, self.steps)
-            update.start_all(reduction)
-            totals = self._finish(reduction)
-        update.give(totals, layout.used or ())
+        turns, layout = self._summed(turn)
+        update = turns[0].update
+        if update is None or layout is None:
+            return []
         with self._shared.between_turns("before_step", self.workers):
             self.options.before_update(self.task, self.model)
         update.step()
         update.settle(layout, self._adder.place)
         return turns
+
+    def _summed(self, turn: _TakeTurn) -> tuple[list[Turn], Layout | None]:
+        """Return all own workers' turns, with the sums given to their update, and the layout of those after it."""
+        buffers = self._first_workers_buffers()
+        with Reduction(self._adder, self._beside) as reduction:
+            turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
+            update = turns[0].update
+            if update is None:
+                return turns, None
+            place = f"step {self.step_in_epoch} of epoch {self.epoch}"
+            turns = with_losses_read(self.name, turns, self.workers[0].rank, place)
+            layout = update.agree(self.group, turns, self.steps)
+            update.start_all(reduction)
+            update.give(self._finish(reduction), layout.used or ())
+        return turns, layout
 
     def _turn(
         self, batches: Sequence[Any], buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker

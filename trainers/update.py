@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
+from trainers.device.allocator import give_pinned_memory_back
 from trainers.device.device_room import forget_peak, room_on
 from trainers.group import Group
 from trainers.reduce import gradients
@@ -87,15 +88,17 @@ class Update:
         EasyScale (SC'23, 3.2) has gradients leave the device so that its memory does not grow with the number of
         virtual workers. Where it may grow, they stay.
         """
-        workers = len(self.gradients)
-        if not self._is_settled:
-            fits = place.type == "cpu" or room_on(place) >= (workers + 1) * self._buckets.bytes
-            place = place if fits else HOST
-            self._is_settled = True
-        else:
-            place = self._buckets.place
-        if layout != self.layout or place != self._buckets.place:
+        workers, before = len(self.gradients), self._buckets.place
+        if self._is_settled:
+            place = before
+        elif place.type != "cpu" and room_on(place) < (workers + 1) * self._buckets.bytes:
+            place = HOST
+        self._is_settled = True
+        if layout != self.layout or place != before:
             self._lay_out(layout, workers, place)
+            if place != before:
+                torch.accelerator.synchronize(place)  # the last gradients are on their way from there
+                give_pinned_memory_back()
 
     def _lay_out(self, layout: Layout, workers: int, place: torch.device) -> None:
         self._buckets = Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place)

@@ -55,12 +55,20 @@ class Size:
         return shared + (workers + 1) * self.buffer_bytes
 
     def host_bytes(self, workers: int) -> int:
-        """Memory of the host beside that: each worker's gradients wait there for their sum, in pinned memory."""
-        return workers * self.pinned_bytes
+        """Memory of the host beside that: each worker's gradients wait there for their sum, in pinned memory.
+
+        They do so in the first step, and where the device has no room for them; an only worker's wait for nothing.
+        """
+        return _copies(workers) * self.pinned_bytes
 
     def cpu_bytes(self, workers: int) -> int:
         """Memory of the host where the device is the CPU: everything."""
-        return self.device_bytes(workers) + workers * self.gradient_bytes
+        return self.device_bytes(workers) + _copies(workers) * self.gradient_bytes
+
+
+def _copies(workers: int) -> int:
+    """How many copies of its gradients a job keeps beside their sum."""
+    return workers if workers > 1 else 0
 
 
 class _SavedBytes:

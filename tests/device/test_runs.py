@@ -25,9 +25,8 @@ WATCHED = """
 import os
 from tests.gpu.device_tasks import Convolutions
 class Watched(Convolutions):
-    def model(self):
+    def after_step(self, model):
         print([os.environ.get("TORCH_NCCL_" + name) for name in ("ASYNC_ERROR_HANDLING", "HEARTBEAT_TIMEOUT_SEC")])
-        return super().model()
 """
 TASK = ("tests.gpu.device_tasks:Convolutions", "--virtual-workers", "3", "--steps", "6")
 
@@ -121,8 +120,7 @@ def test_operators_that_gpus_refuse_are_told_before_the_first_step(rig: Rig, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("reduce", ["mpi", "torch", "nccl"])
 def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> None:
-    """nccl: a ring's two communicators a device have no common order."""
-    variables = {**rig.variables, **ON_ITS_OWN, "RIG_ORDER": "group"}
+    variables = {**rig.variables, **ON_ITS_OWN}
     cpu = _train(tmp_path, "cpu", "--device", "cpu", "--trainers", "1", **rig.variables)
     there = _train(tmp_path, "rig", "--trainers", "3", "--reduce", reduce, **variables)
     assert_same_bits(there, cpu)
@@ -145,7 +143,7 @@ def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, 
 def test_torch_s_watchdog_over_nccl_comes_after_our_time_outs(rig: Rig, tmp_path: Path, own: dict[str, str]) -> None:
     (tmp_path / "watched.py").write_text(WATCHED)
     words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "nccl"]
-    variables = {**rig.variables, **ON_ITS_OWN, "RIG_ORDER": "group", **own}
+    variables = {**rig.variables, **ON_ITS_OWN, **own}
     ended = run([*FLEET, "train", *words], tmp_path, **variables)
     assert ended.code == 0, ended.output
-    assert ended.output.count(f"['{own.get('TORCH_NCCL_ASYNC_ERROR_HANDLING', '0')}', '660']") == 2
+    assert ended.output.count(f"['{own.get('TORCH_NCCL_ASYNC_ERROR_HANDLING', '0')}', '660']") == 2 * 6

@@ -21,6 +21,7 @@ def test_steps_have_the_cpu_s_bits(rig: Rig, model: str, workers: int, spills: b
 def test_a_step_waits_for_the_device_once_and_moves_no_gradient(rig: Rig, workers: int) -> None:
     """One worker's step asks for no kernel more than a plain loop's."""
     asked, loop = rig.call("counting.of_trainer", "perceptron", workers), rig.call("counting.of_a_loop", "perceptron")
+    assert asked["pinned bytes"] == 0, "the first step's gradients waited there"
     assert asked["syncs"] == 1 and asked["d2h bytes"] == 4 * workers and "h2d bytes" not in asked
     assert workers > 1 or asked["kernels"] == loop["kernels"]
 

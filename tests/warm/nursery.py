@@ -67,17 +67,17 @@ class Nursery:
     def serve(self) -> Order:
         """Return in each forked process, with its order; in the nursery itself, never."""
         while True:
-            for key, _ in self._selector.select():
-                order = key.data()
-                if order is not None:
-                    return order  # type: ignore[no-any-return]
+            key, _ = self._selector.select()[0]  # one alone: it may end what the others were about
+            order = key.data()
+            if order is not None:
+                return order  # type: ignore[no-any-return]
 
     def _watch(self, what: socket.socket | int, then: Callable[[], Order | None]) -> None:
         self._selector.register(what, selectors.EVENT_READ, then)
 
     def _take_order(self) -> Order | None:
         connection, _ = self._listening.accept()
-        with suppress(ConnectionError, EOFError):
+        with suppress(ConnectionError, ValueError):  # of one that was killed while it spoke
             order = _read_order(connection)
             fork = order.told["surroundings"] == self._surroundings and len(order.files) == 3
             process = os.fork() if fork else None

@@ -34,19 +34,21 @@ def keep_freed_memory() -> None:
 
 
 def give_freed_memory_back(device: torch.device) -> None:
-    """Give the system all that is free on the host and on the device, as when a job has ended: the next may be small.
-
-    torch keeps freed memory of the host that devices copy to and from, which the system cannot page out, for ever.
-    """
+    """Give the system all that is free on the host and on the device, as when a job has ended and the next is small."""
     trim = _of_glibc("malloc_trim")
     if trim is not None:
         trim(ctypes.c_size_t(0))
     if device.type != "cpu":
         torch.get_device_module(device).empty_cache()
-        of_cuda = getattr(torch._C, "_host_emptyCache", None)  # older versions of torch have no other
-        empty_host_cache = getattr(torch.accelerator, "empty_host_cache", of_cuda)
-        if empty_host_cache is not None:
-            empty_host_cache()
+        give_pinned_memory_back()
+
+
+def give_pinned_memory_back() -> None:
+    """Give the system the freed memory of the host that devices copied to and from: torch keeps it for ever."""
+    of_cuda = getattr(torch._C, "_host_emptyCache", None)  # older versions of torch have no other
+    empty_host_cache = getattr(torch.accelerator, "empty_host_cache", of_cuda)
+    if empty_host_cache is not None:
+        empty_host_cache()
 
 
 def _of_glibc(name: str) -> Any:

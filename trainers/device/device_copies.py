@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.device.landing import Landing
 from trainers.device.own_device import select, with_index
 from trainers.messages.transport import nap
 
@@ -25,7 +24,6 @@ class DeviceCopies:
         self._device = with_index(device)
         self._module: Any = torch.get_device_module(device)
         self._side = self._module.Stream(device=self._device)
-        self._landing = Landing(self._device)
 
     def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
         """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
@@ -51,16 +49,14 @@ class DeviceCopies:
         def wait() -> None:
             select(self._device)
             begin = time.perf_counter()
-            while not event.query():  # `synchronize` spins: torch.Event lets its `blocking` fall
+            while not event.query():  # `synchronize` spins, as torch.Event ignores `blocking`
                 nap(time.perf_counter() - begin, longest=0.001)
 
         return wait
 
-    def give(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors on the device, in the same memory each step; later work on the device waits for them."""
-        landed = self._landing.like(tensors)
+    def give(self, tensors: Sequence[Tensor], landed: Sequence[Tensor]) -> None:
+        """Copy tensors to `landed`, on the device; later work on the device waits for them."""
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            torch._foreach_copy_(landed, list(tensors), non_blocking=True)
+            torch._foreach_copy_(list(landed), list(tensors), non_blocking=True)
         self._module.current_stream(self._device).wait_stream(self._side)
-        return landed

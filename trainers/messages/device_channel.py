@@ -8,7 +8,7 @@ so no two members that send to each other stand before each other's receipts.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import TorchTransport
 from trainers.messages.transport import Interrupted, PeerSilent, nap
 
@@ -52,17 +53,10 @@ class DeviceChannel:
         On a device, what its current stream does later waits for that; on a CPU, the call does. Both sides know all
         sizes; empty tensors are not sent. PeerFailed, PeerSilent, Interrupted.
         """
-        if self._transport.interrupted:
-            raise Interrupted("this member gives up")
         calls = [("recv", tensor, self._after) for tensor in incoming if tensor.numel()]
         calls += [("send", tensor, self._before) for tensor in outgoing if tensor.numel()]
-        if not calls:
-            return
-        try:
-            for work in self._begun(calls):
-                work.wait(timedelta(seconds=self._transport.timeout))
-        except RuntimeError as error:
-            raise self._transport.reason(self._after, error) from error
+        if calls:
+            self._let_wait(lambda: self._begun(calls), self._after)
 
     def _begun(self, calls: Sequence[tuple[str, Tensor, int]]) -> list[Any]:
         """Begin messages, together where the device knows how."""
@@ -75,13 +69,18 @@ class DeviceChannel:
 
     def broadcast(self, tensor: Tensor) -> None:
         """Fill a flat tensor with the first member's, as `exchange` does. PeerFailed, PeerSilent, Interrupted."""
+        sender = 0 if self._transport.index else self._after
+        self._let_wait(lambda: [self._group.broadcast([tensor.view(torch.uint8)], dist.BroadcastOptions())], sender)
+
+    def _let_wait(self, begin: Callable[[], Sequence[Any]], peer: int) -> None:
+        """Begin messages; the current stream waits for them. peer: of whom an error is."""
         if self._transport.interrupted:
             raise Interrupted("this member gives up")
         try:
-            work = self._group.broadcast([tensor.view(torch.uint8)], dist.BroadcastOptions())
-            work.wait(timedelta(seconds=self._transport.timeout))
+            for work in begin():
+                work.wait(timedelta(seconds=self._transport.timeout))
         except RuntimeError as error:
-            raise self._transport.reason(0 if self._transport.index else self._after, error) from error
+            raise self._transport.reason(peer, error) from error
 
     def settle(self) -> float:
         """Return, once the current stream has done all that it was given, the seconds that it took.
@@ -115,6 +114,7 @@ class DeviceChannel:
 
 def _communicator(store: Any, transport: TorchTransport, device: torch.device) -> tuple[Any, bool]:
     """Return a process group that torch.distributed's tables do not know, so that it ends with us; and if it groups."""
+    speak_before_nccl(transport.timeout)
     made: Any = dist
     name = made.get_default_backend_for_device(device)
     kinds = made.ProcessGroup.BackendType

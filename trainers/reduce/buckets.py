@@ -135,12 +135,13 @@ class Buckets:
             self._parameters[index].grad = gradient if used[index] else None
 
     def _landed(self, views: Sequence[Tensor]) -> Sequence[Tensor]:
-        if self.copies is not None:
-            return self.copies.give(views)
-        if self.place.type == "cpu":
+        if self.copies is None and self.place.type == "cpu":
             return views
         landed = self._landing.like(views)
-        torch._foreach_copy_(landed, list(views))
+        if self.copies is None:
+            torch._foreach_copy_(landed, list(views))
+        else:
+            self.copies.give(views, landed)
         return landed
 
     def _views(self, vectors: Sequence[Tensor]) -> Iterator[tuple[int, Tensor]]:

@@ -34,8 +34,6 @@ from trainers import (
     read,
     write,
 )
-from trainers.messages.nccl_watchdog import speak_before_nccl
-from trainers.messages.torch_backend import TorchTransport
 from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
@@ -107,7 +105,7 @@ def train_in_torchrun(options: TrainOptions) -> int:
 
     def join() -> Group:
         _check_size(options, size)
-        return _over(options, torch_world.transport_of_torchrun(), local)
+        return Group.over(torch_world.transport_of_torchrun())
 
     return _guarded(options, stop, join, local, rank)
 
@@ -116,23 +114,15 @@ def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> G
     _check_size(options, world.size)
     if options.reduce in ("mpi", "horovod") or world.size == 1:
         return Group.form(world, range(world.size), _TAG)
-    return _over(options, torch_world.transport_of_world(world, node.size == world.size), node.rank)
-
-
-def _over(options: TrainOptions, transport: TorchTransport, local: int) -> Group:
-    """The group of a transport's members; each has a GPU if gradients go from GPU to GPU."""
-    group = Group.over(transport)
-    if options.reduce == "nccl":
-        if _place(options, group, local).type == "cpu":
-            raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
-        speak_before_nccl(transport.timeout)
-    return group
+    return Group.over(torch_world.transport_of_world(world, node.size == world.size))
 
 
 def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
-    """This member's device; all members have one of their own, or all share the CPUs."""
+    """This member's device; all members have one of their own, or all share the CPUs. TrainError."""
     device = _agreed(group, lambda: own_device(options.device, local))
     check_places(group, device, options)
+    if options.reduce == "nccl" and device.type == "cpu":
+        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
     return device
 
 

@@ -2,7 +2,7 @@
 
 What a process is told by its environment (see source/settings.h):
 
-    RIG_SCHEDULE    prompt, main-late, side-late, both-late, random:SEED: how late streams run
+    RIG_SCHEDULE    prompt, main-late, side-late, both-late, random:SEED: how late streams run; both-late:2 is by 2 s
     RIG_DEVICES     how many devices there are (4);  RIG_MEGABYTES: the memory of each (8192)
     RIG_FORBID      devices that it may not touch, as 0,2;  others: all but the first that it touches
     RIG_ORDER=group let the communicators of a device send beside each other, not one after another

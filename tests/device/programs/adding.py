@@ -37,9 +37,9 @@ def right(
     wrong = 0
     for step in range(2):
         made = [_drawn(workers, 100 * step + bucket) for bucket in range(BUCKETS)]
-        own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
         shared = adder.share([torch.full((count,), rank * 1.0, device=device) * 1 for count in (3, 70)])
         wrong += sum(bool((tensor.cpu() != 0).any()) for tensor in shared)
+        own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
         sums = [adder.sum(vectors) for vectors in own]
         adder.complete()
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))

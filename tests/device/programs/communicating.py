@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.device.programs.refusals import refusal
+
 SECONDS = 60
 
 
@@ -94,7 +96,7 @@ def crossed(rank: int, size: int, folder: str) -> str:
     """Both send first, and receive then."""
     device = _begin(rank, size, folder, "prompt", 2)
     tensor, other = torch.ones(10, device=device), torch.ones(10, device=device)
-    return _refusal(lambda: (dist.send(tensor, 1 - rank), dist.recv(other, 1 - rank), other.cpu()))
+    return refusal(lambda: (dist.send(tensor, 1 - rank), dist.recv(other, 1 - rank), other.cpu()))
 
 
 def two_orders(rank: int, size: int, folder: str) -> str:
@@ -108,7 +110,7 @@ def two_orders(rank: int, size: int, folder: str) -> str:
     order = (0, 1) if rank else (1, 0)
     for work in [dist.all_reduce(tensors[number], group=groups[number], async_op=True) for number in order]:
         work.wait()
-    return _refusal(lambda: [tensor.cpu() for tensor in tensors])
+    return refusal(lambda: [tensor.cpu() for tensor in tensors])
 
 
 def not_waited_for(rank: int, size: int, folder: str) -> bool:
@@ -124,7 +126,7 @@ def not_waited_for(rank: int, size: int, folder: str) -> bool:
 
 def on_one_device(rank: int, size: int, folder: str) -> str:
     device = _begin(rank, size, folder, "prompt", device=2)
-    return _refusal(lambda: dist.all_reduce(torch.ones(3, device=device)))
+    return refusal(lambda: dist.all_reduce(torch.ones(3, device=device)))
 
 
 def of_the_host(rank: int, size: int, folder: str) -> str:
@@ -132,17 +134,9 @@ def of_the_host(rank: int, size: int, folder: str) -> str:
     _begin(rank, size, folder, "prompt")
     inner: Any = dist.group.WORLD
     backend = inner._get_backend(torch.device("rig"))
-    refused = _refusal(lambda: backend.allreduce([torch.ones(3)], dist.AllreduceOptions()))
+    refused = refusal(lambda: backend.allreduce([torch.ones(3)], dist.AllreduceOptions()))
     dist.all_reduce(torch.ones(1))  # nobody leaves before all have come
     return refused
-
-
-def _refusal(work: Any) -> str:
-    try:
-        work()
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    return ""
 
 
 class _Network(nn.Module):

@@ -64,7 +64,7 @@ def of_trainer(model: str, workers: int) -> dict[str, int]:
         trainer.step(batches)
     torch_rig.counts()
     trainer.step(batches)
-    return _counted() | {"bytes of a gradient": _bytes_of(trainer.model)}
+    return _counted() | {"bytes of a gradient": _bytes_of(trainer.model), "pinned bytes": torch_rig.pinned_bytes()}
 
 
 def of_members(rank: int, size: int, folder: str, model: str) -> dict[str, int]:

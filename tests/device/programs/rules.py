@@ -9,6 +9,8 @@ from typing import Any
 import torch
 import torch_rig
 
+from tests.device.programs.refusals import refusal
+
 DEVICE = torch.device("rig", 0)
 
 
@@ -17,19 +19,11 @@ def read_by_the_host() -> float:
     return ctypes.c_float.from_address(tensor.data_ptr()).value
 
 
-def _refusal(work: Any) -> str:
-    try:
-        work()
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-    return ""
-
-
 def work_after_a_fork() -> str:
     torch.ones(3, device=DEVICE).cpu()
     reading, writing = os.pipe()
     if os.fork() == 0:
-        os.write(writing, _refusal(lambda: torch.ones(3, device=DEVICE)).encode())
+        os.write(writing, refusal(lambda: torch.ones(3, device=DEVICE)).encode())
         os._exit(0)
     os.close(writing)
     with open(reading) as file:
@@ -39,18 +33,18 @@ def work_after_a_fork() -> str:
 def two_devices() -> str:
     for index in (2, 3):
         torch.accelerator.set_device_index(index)
-        refused = _refusal(lambda: torch.ones(3, device="rig").cpu())
+        refused = refusal(lambda: torch.ones(3, device="rig").cpu())
     return refused
 
 
 def index_out_of_range() -> str:
     table, index = torch.ones(4, 3, device=DEVICE), torch.tensor([7]).to(DEVICE)
     found = torch.nn.functional.embedding(index, table)
-    return _refusal(found.cpu)
+    return refusal(found.cpu)
 
 
 def too_much_memory() -> str:
-    return _refusal(lambda: [torch.ones(1 << 18, device=DEVICE) for _ in range(10)])
+    return refusal(lambda: [torch.ones(1 << 18, device=DEVICE) for _ in range(10)])
 
 
 def counted() -> dict[str, Any]:

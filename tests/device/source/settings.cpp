@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 #include <random>
@@ -10,11 +11,12 @@
 namespace rig {
 namespace {
 
-constexpr std::chrono::microseconds kLate(300000);
+constexpr double kLateSeconds = 0.3;
 constexpr int64_t kRandomMicroseconds = 3000;
 
 struct Schedule {
   bool main_late = false, side_late = false, random = false;
+  std::chrono::microseconds late{0};
   std::mt19937_64 source;
 };
 
@@ -35,14 +37,17 @@ void read_forbidden(Settings& read) {
   }
 }
 
-void choose(const std::string& name) {  // under the mutex
+void choose(const std::string& told) {  // under the mutex
+  auto colon = std::min(told.find(':'), told.size());
+  std::string name = told.substr(0, colon), number = told.substr(std::min(colon + 1, told.size()));
   Schedule chosen;
   chosen.main_late = name == "main-late" || name == "both-late";
   chosen.side_late = name == "side-late" || name == "both-late";
-  chosen.random = name.rfind("random:", 0) == 0;
-  if (chosen.random) chosen.source.seed(std::stoull(name.substr(7)));
-  TORCH_CHECK(chosen.main_late || chosen.side_late || chosen.random || name == "prompt", "rig: no schedule is called '", name,
-              "'; there are prompt, main-late, side-late, both-late and random:SEED");
+  chosen.late = std::chrono::microseconds(int64_t(1e6 * (number.empty() ? kLateSeconds : std::stod(number))));
+  chosen.random = name == "random" && !number.empty();
+  if (chosen.random) chosen.source.seed(std::stoull(number));
+  TORCH_CHECK(chosen.main_late || chosen.side_late || chosen.random || name == "prompt", "rig: no schedule is called '", told,
+              "'; there are prompt, main-late[:SECONDS], side-late[:SECONDS], both-late[:SECONDS] and random:SEED");
   schedule = chosen;
 }
 
@@ -76,7 +81,7 @@ void set_schedule(const std::string& name) {
 std::chrono::microseconds next_delay(bool main_stream) {
   std::lock_guard<std::mutex> guard(settings_mutex);
   if (schedule.random) return std::chrono::microseconds(schedule.source() % kRandomMicroseconds);
-  return (main_stream ? schedule.main_late : schedule.side_late) ? kLate : std::chrono::microseconds(0);
+  return (main_stream ? schedule.main_late : schedule.side_late) ? schedule.late : std::chrono::microseconds(0);
 }
 
 }  // namespace rig
