@@ -39,6 +39,7 @@ def surroundings() -> dict[str, Any]:
     """What a process cannot take over from another."""
     variables = {name: value for name, value in os.environ.items() if name.startswith(READ_AT_START)}
     libraries = variables.pop("LD_LIBRARY_PATH", "").split(":")
+    variables.pop("TORCHINDUCTOR_CACHE_DIR", None)  # torch sets it in a process that imports its compiler
     return {
         "variables": variables,
         "libraries": [path for path in libraries if path and not path.startswith(sys.prefix)],  # mpiexec's, OpenCV's
