@@ -5,6 +5,7 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 """
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
+from trainers.compute import Compute, ForwardBackward
 from trainers.convergence.convergence import Stop, converged
 from trainers.group import Group, blocks_of
 from trainers.losses import Diverged
@@ -17,7 +18,7 @@ from trainers.repeatable.scan import Scan, scan
 from trainers.repeatable.shared_state import UntoldState
 from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
-from trainers.trainer import Compute, ForwardBackward, Trainer
+from trainers.trainer import Trainer
 from trainers.virtual_worker import VirtualWorker
 
 __all__ = [

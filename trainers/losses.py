@@ -1,15 +1,19 @@
-"""The losses of a step, read from the device at once."""
+"""The losses of steps: read at once, or from a device while it does the step after."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import overload
 
 import torch
 from torch import Tensor
 
+from trainers.device.mark import mark
+from trainers.device.own_device import with_index
 from trainers.update import Turn
+from trainers.virtual_worker import VirtualWorker
 
 
 class Diverged(ArithmeticError):
@@ -21,14 +25,67 @@ def with_losses_read(job: str, turns: Sequence[Turn], first: int, place: str) ->
 
     place: the step, for the error.
     """
-    losses = [turn.loss for turn in turns]
+    values = _copied([turn.loss for turn in turns])()
+    _check(job, values, first, place)
+    return [replace(turn, loss=value) for turn, value in zip(turns, values)]
+
+
+class StepLosses(Sequence[float]):
+    """Each own worker's loss in a step, times its samples; to look at one is to wait for the device.
+
+    The workers have counted them once `settle` has returned.
+    """
+
+    def __init__(self, job: str, turns: Sequence[Turn], workers: Sequence[VirtualWorker], place: str) -> None:
+        self._job, self._workers, self._place = job, list(workers), place
+        self._samples = [turn.samples for turn in turns]
+        self._read: Callable[[], list[float]] | None = _copied([turn.loss for turn in turns])
+        self._sums: list[float] = []
+
+    def settle(self) -> None:
+        """Wait until the losses are there. Diverged, once."""
+        read, self._read = self._read, None
+        if read is not None:
+            values = read()
+            _check(self._job, values, self._workers[0].rank if self._workers else 0, self._place)
+            counted = zip(self._workers, values, self._samples)
+            self._sums = [worker.count(loss, samples) for worker, loss, samples in counted]
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[float]: ...
+    def __getitem__(self, index: int | slice) -> float | Sequence[float]:
+        self.settle()
+        return self._sums[index]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+
+def _copied(losses: Sequence[Tensor | float]) -> Callable[[], list[float]]:
+    """Begin to copy losses to the host; return what waits for them."""
     tensors = [loss for loss in losses if isinstance(loss, Tensor)]
-    together = len(tensors) == len(losses) > 1
-    values = torch.stack(tensors).tolist() if together else [float(loss) for loss in losses]
+    if not tensors or len(tensors) < len(losses) or tensors[0].device.type == "cpu":
+        values = [float(loss) for loss in losses]
+        return lambda: values
+    device = with_index(tensors[0].device)
+    together = torch.stack(tensors) if len(tensors) > 1 else tensors[0].reshape(1)
+    landed = torch.empty(together.shape, dtype=together.dtype, pin_memory=True).copy_(together, non_blocking=True)
+    wait = mark(device)
+
+    def read() -> list[float]:
+        wait()
+        numbers: list[float] = landed.tolist()
+        return numbers
+
+    return read
+
+
+def _check(job: str, values: Sequence[float], first: int, place: str) -> None:
     for worker, value in enumerate(values, first):
         if not math.isfinite(value):
             raise Diverged(
                 f"job {job} diverged: the loss of virtual worker {worker} is {value} at {place}; try a lower learning "
                 "rate"
             )
-    return [replace(turn, loss=value) for turn, value in zip(turns, values)]

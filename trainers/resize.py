@@ -106,6 +106,7 @@ def resize(
     owners = move.owners(trainer.virtual_workers)
     rank = comm.Get_rank()
     with _meeting(comm, move, tag, timeout) as meeting:
+        trainer.settle()
         contexts = _hand_over(meeting, move, rank, trainer, owners)
         shared = _share(meeting, move, rank, trainer)
         _meet(meeting)

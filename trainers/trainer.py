@@ -10,20 +10,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainers import task as tasks
 from trainers.checkpoint import Checkpoint
+from trainers.compute import Compute, ForwardBackward
 from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
 from trainers.fit import BuiltJob, check_fit, misfits_named
 from trainers.group import Group
-from trainers.losses import with_losses_read
+from trainers.losses import StepLosses, with_losses_read
 from trainers.own_state import OwnState
-from trainers.parts import Course, Parts, Phase, is_parted, phases_of, rules_of
+from trainers.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Layout
@@ -40,37 +41,6 @@ from trainers.update import Turn, Update
 from trainers.virtual_worker import VirtualWorker
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]
-
-
-class Compute(Protocol):
-    """What fills the parameters' gradients for one batch of one virtual worker."""
-
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor | float:
-        """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss.
-
-        The trainer takes each as soon as it is whole: while `trainer.accumulating` is False, from inside `backward`.
-        """
-
-
-class ForwardBackward:
-    """The real computation."""
-
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor:
-        """Run forward and backward, part by part; return the loss."""
-        parts = trainer.options.parts(batch)
-        losses = []
-        for number, (part, divisor) in enumerate(parts, 1):
-            trainer.accumulating = number < len(parts)
-            with trainer.options.precision(trainer.device):
-                loss = tasks.loss_of(trainer.task, trainer.model, part)
-            loss = loss if len(parts) == 1 else loss / divisor
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
-
-    def phases(self, trainer: Trainer, batch: Batch) -> Iterator[Phase]:
-        """Return the step that the task itself has written; only such a task has phases."""
-        return phases_of(trainer.task, trainer.model, batch)
 
 
 class Trainer:
@@ -132,6 +102,7 @@ class Trainer:
         self.epoch = self.step_in_epoch = self.steps = 0
         self.history: list[dict[str, float]] = []
         self.computed_seconds = self.waited_seconds = 0.0
+        self._losses = StepLosses(self.name, [], [], "")
 
     @property
     def optimizer(self) -> torch.optim.Optimizer:
@@ -142,25 +113,34 @@ class Trainer:
         """Return which positions of an epoch of `samples` samples each virtual worker takes at each step."""
         return BatchPlan(samples, self.virtual_workers, self.batch_size)
 
-    def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> list[float]:
+    def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> Sequence[float]:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
 
         A batch may be a function that gives it: then it is called under the worker's random state, as a DataLoader
         without worker processes would. The sums over all workers begin while the last one's backward pass goes on.
-        Diverged if a loss is not finite; UnevenGradients, SparseGradient, GradientTwice, UntoldState and
-        NonDeterministicOperator where the model cannot be trained so; PeerFailed, PeerSilent.
+        Losses come from a device while it does the next step: to look at one of this step is to wait for it.
+        Diverged if a loss is not finite, on a device one of the step before; UnevenGradients, SparseGradient,
+        GradientTwice, UntoldState and NonDeterministicOperator where the model cannot be trained so; PeerFailed,
+        PeerSilent.
         """
         with self._clock():
             if len(batches) != len(self.workers):
                 raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
             phases = getattr(self.compute, "phases", None) if self._parts else None
             turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
-            sums = [worker.count(float(turn.loss), turn.samples) for worker, turn in zip(self.workers, turns)]
+            before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self._place)
+            before.settle()
             with self._shared.between_turns("after_step", self.workers):
                 tasks.after_step(self.task, self.model)
             self.step_in_epoch += 1
             self.steps += 1
-        return sums
+            if self._reads_at_once:
+                self.settle()
+        return self._losses
+
+    def settle(self) -> None:
+        """Have all losses counted; a device's last ones are waited for. Diverged."""
+        self._losses.settle()
 
     @contextmanager
     def adding(self) -> Iterator[None]:
@@ -202,6 +182,7 @@ class Trainer:
 
     def finish_epoch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Close the epoch: add the mean training `loss` to `metrics`, append them to the history and return them."""
+        self.settle()
         losses = {worker.rank: {"loss": (worker.loss_sum, float(worker.samples))} for worker in self.workers}
         self.history.append({**self.reduce_sums(losses), **metrics})
         for worker in self.workers:
@@ -213,6 +194,7 @@ class Trainer:
     def snapshot(self) -> Checkpoint | None:
         """Return the job's whole state on the master, None elsewhere. All members call it, between two steps."""
         with self._clock():
+            self.settle()
             own = {"workers": [worker.as_tree() for worker in self.workers], "state": self._own.digest()}
             gathered = self.group.gather_trees(own)
             if not self.group.is_master:
@@ -280,6 +262,15 @@ class Trainer:
 
     # The parts of a step, in the order in which `step` uses them.
 
+    @property
+    def _reads_at_once(self) -> bool:
+        """Whether losses are read before an update: a task's own step adds those of its phases."""
+        return self.device.type == "cpu" or self._parts is not None
+
+    @property
+    def _place(self) -> str:
+        return f"step {self.step_in_epoch} of epoch {self.epoch}"
+
     def _house_workers(self) -> None:
         """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts."""
         alone = len(self.workers) == 1 and self._parts is None
@@ -311,8 +302,8 @@ class Trainer:
             update = turns[0].update
             if update is None:
                 return turns, None
-            place = f"step {self.step_in_epoch} of epoch {self.epoch}"
-            turns = with_losses_read(self.name, turns, self.workers[0].rank, place)
+            if self._reads_at_once:
+                turns = with_losses_read(self.name, turns, self.workers[0].rank, self._place)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
             update.give(self._finish(reduction), layout.used or ())

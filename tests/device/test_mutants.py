@@ -9,6 +9,7 @@ import pytest
 from tests.device.rig import SCHEDULES, Rig
 
 COPIES, PREFETCH = "trainers.device.device_copies", "fleet.run.ranks.prefetch"
+MARK, LOSSES = "trainers.device.mark", "trainers.losses"
 WAIT = (
     "self._side.wait_stream(self._module.current_stream(self._device))\n        with self._module.stream(self._side):\n"
 )
@@ -30,9 +31,10 @@ class Mutant:
 STEPS = (
     Mutant("a gradient is copied before it is scaled", COPIES, f"{WAIT}{COPY}", f"{INSIDE}{COPY}"),
     Mutant("a scaled gradient's memory is used again", COPIES, "scaled.record_stream(self._side)"),
-    Mutant("nobody waits for the copies", COPIES, "not event.query()", "False"),
-    Mutant("the event is on another stream", COPIES, "event.record(self._side)", "event.record()"),
-    Mutant("the thread waits on another device", COPIES, "select(self._device)"),
+    Mutant("nobody waits for the copies", MARK, "not event.query()", "False"),
+    Mutant("a loss is read before it is there", LOSSES, "wait()"),
+    Mutant("the event is on another stream", COPIES, "mark(self._device, self._side)", "mark(self._device)"),
+    Mutant("the thread waits on another device", MARK, "select(device)"),
     Mutant("sums come before the update has read the last", COPIES, f"{WAIT}{GIVE}", f"{INSIDE}{GIVE}"),
     Mutant(
         "the update comes before the sums", COPIES, "self._module.current_stream(self._device).wait_stream(self._side)"

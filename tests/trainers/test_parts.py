@@ -76,7 +76,7 @@ def test_the_loss_of_a_step_is_the_sum_of_its_phases() -> None:
             yield "one", model.one(inputs).sum() * 0 + value
 
     trainer = Trainer(Task(five), 2, Group.alone())
-    assert trainer.step([(torch.ones(4, 2), torch.zeros(4))] * 2) == [20.0, 20.0]
+    assert list(trainer.step([(torch.ones(4, 2), torch.zeros(4))] * 2)) == [20.0, 20.0]
 
 
 def twice(model: Any, inputs: Tensor) -> Phases:

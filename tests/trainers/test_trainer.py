@@ -170,7 +170,7 @@ def test_a_rehearsal_moves_the_same_bytes_and_no_weight() -> None:
     rehearsal = trainer(compute=Pretend())
     before = weights(rehearsal)
     for _ in range(3):
-        assert rehearsal.step([batch(0), batch(1)]) == [1.5, 1.5]
+        assert list(rehearsal.step([batch(0), batch(1)])) == [1.5, 1.5]
     assert weights(rehearsal) == before
     assert sum(vector.numel() for vector in rehearsal.updates[0].gradients[0]) == sum(
         parameter.numel() for parameter in rehearsal.model.parameters()

@@ -6,15 +6,14 @@ not grow with the number of workers. For any accelerator that torch knows; a CPU
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainers.device.own_device import select, with_index
-from trainers.messages.transport import nap
+from trainers.device.mark import mark
+from trainers.device.own_device import with_index
 
 
 class DeviceCopies:
@@ -43,16 +42,7 @@ class DeviceCopies:
 
     def mark(self) -> Callable[[], None]:
         """Return a function that sleeps until the copies begun so far are complete, in whichever thread."""
-        event = torch.Event(self._device)
-        event.record(self._side)
-
-        def wait() -> None:
-            select(self._device)
-            begin = time.perf_counter()
-            while not event.query():  # `synchronize` spins, as torch.Event ignores `blocking`
-                nap(time.perf_counter() - begin, longest=0.001)
-
-        return wait
+        return mark(self._device, self._side)
 
     def give(self, tensors: Sequence[Tensor], landed: Sequence[Tensor]) -> None:
         """Copy tensors to `landed`, on the device; later work on the device waits for them."""

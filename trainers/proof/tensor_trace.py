@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 
 from trainers.checkpoint import put_in_place
+from trainers.compute import Compute
 from trainers.task import Batch
-from trainers.trainer import Compute, Trainer
+from trainers.trainer import Trainer
 from trainers.virtual_worker import VirtualWorker
 
 _FORMAT = 1

@@ -8,7 +8,7 @@ import torch
 import torch_rig
 from torch import Tensor, nn
 
-from trainers import Group, Trainer
+from trainers import Diverged, Group, Trainer
 from trainers.device.allocator import give_freed_memory_back
 
 STEPS = 4
@@ -77,9 +77,28 @@ def _batch(seed: int) -> tuple[Tensor, Tensor]:
 def trained(model: str, workers: int, device: str) -> tuple[list[list[float]], list[Tensor]]:
     """Return the losses of each step, and the parameters and momenta."""
     trainer = Trainer(Task(model), workers, Group.alone(), device)
-    losses = [trainer.step([_batch(10 * step + worker) for worker in range(workers)]) for step in range(STEPS)]
+    taken = [trainer.step([_batch(10 * step + worker) for worker in range(workers)]) for step in range(STEPS)]
+    losses = [list(step) for step in taken]
     momenta = [state["momentum_buffer"] for state in trainer.optimizer.state.values()]
     return losses, [tensor.detach().cpu() for tensor in (*trainer.model.parameters(), *momenta)]
+
+
+def diverging(told: str) -> list[str]:
+    """What the steps before, of, and after one without a finite loss say, and then the snapshot."""
+    torch_rig.schedule("both-late")
+    trainer = Trainer(Task("perceptron"), 2, Group.alone(), torch.device("rig", 0))
+    (inputs, labels), said = _batch(1), []
+
+    def step(factor: float = 1.0) -> None:
+        trainer.step([_batch(0), (inputs * factor, labels)])
+
+    for act in (step, lambda: step(float("nan")), {"step": step, "snapshot": trainer.snapshot}[told]):
+        try:
+            act()
+            said.append("")
+        except Diverged as error:
+            said.append(str(error))
+    return said
 
 
 def different(model: str, workers: int, schedules: list[str], spills: bool = True) -> list[str]:
