@@ -35,7 +35,7 @@ def main(_: int = 0) -> dict[str, Any]:
 def _steps(alone: dict[int, dict[str, int]], loop: dict[str, int], ddp: dict[str, int]) -> list[Bar]:
     """One trainer with all virtual workers."""
     found = [
-        at_most(f"host synchronisations of a step, {workers} on one device", counts["syncs"], 1)
+        at_most(f"host synchronisations of a step, {workers} on one device", counts.get("syncs", 0), 1)
         for workers, counts in alone.items()
     ]
     found += [
@@ -54,7 +54,7 @@ def _together(rig: Rig, ddp: dict[str, int], loop: dict[str, int]) -> list[Bar]:
     added, theirs = counted[0]["kernels"] - loop["kernels"], ddp["kernels"] - loop["kernels"]
     sent = max(counts["bytes sent"] for counts in counted) / wanted
     return [
-        at_most(f"host synchronisations of a step, {MEMBERS} on {MEMBERS}", max(c["syncs"] for c in counted), 1),
+        at_most(f"host synchronisations of a step, {MEMBERS} on {MEMBERS}", max(c.get("syncs", 0) for c in counted), 1),
         at_most(f"gradient bytes between device and host, {MEMBERS} on {MEMBERS}", _gradient_bytes(counted[0], 1), 0),
         at_most(f"kernels added to a plain step, {MEMBERS} on {MEMBERS} (the bar is DDP's)", added, theirs),
         bar("bytes that a member sends, of 2 (M - 1) / M of the model", round(sent, 4), "<= 1.001", sent <= 1.001),
