@@ -5,7 +5,7 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 """
 
 from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
-from trainers.compute import Compute, ForwardBackward
+from trainers.compute import Compute, ForwardBackward, Training
 from trainers.convergence.convergence import Stop, converged
 from trainers.group import Group, blocks_of
 from trainers.losses import Diverged
@@ -44,6 +44,7 @@ __all__ = [
     "Sums",
     "Task",
     "Trainer",
+    "Training",
     "UnevenGradients",
     "UntoldState",
     "VirtualWorker",

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainers import task as tasks
 from trainers.parts import Phase, phases_of
-from trainers.task import Batch
+from trainers.step_options import StepOptions
+from trainers.task import Batch, Task
 from trainers.virtual_worker import VirtualWorker
 
-if TYPE_CHECKING:
-    from trainers.trainer import Trainer
+
+class Training(Protocol):
+    """What a computation may ask of the `Trainer` that it computes for."""
+
+    task: Task
+    model: nn.Module
+    options: StepOptions
+    device: torch.device
+    epoch: int
+    accumulating: bool
 
 
 class Compute(Protocol):
     """What fills the parameters' gradients for one batch of one virtual worker."""
 
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor | float:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor | float:
         """Leave gradients in `trainer.model`'s parameters (missing ones count as zero); return the mean loss.
 
         The trainer takes each as soon as it is whole: while `trainer.accumulating` is False, from inside `backward`.
@@ -30,7 +39,7 @@ class Compute(Protocol):
 class ForwardBackward:
     """The real computation."""
 
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor:
         """Run forward and backward, part by part; return the loss."""
         parts = trainer.options.parts(batch)
         losses = []
@@ -43,6 +52,6 @@ class ForwardBackward:
             losses.append(loss.detach())
         return torch.stack(losses).sum() if len(parts) > 1 else losses[0]
 
-    def phases(self, trainer: Trainer, batch: Batch) -> Iterator[Phase]:
+    def phases(self, trainer: Training, batch: Batch) -> Iterator[Phase]:
         """Return the step that the task itself has written; only such a task has phases."""
         return phases_of(trainer.task, trainer.model, batch)

@@ -18,6 +18,7 @@ from trainers import (
     PinsDiffer,
     Task,
     Trainer,
+    Training,
     UnevenGradients,
     VirtualWorker,
 )
@@ -164,7 +165,7 @@ def test_an_epoch_ends_with_its_metrics() -> None:
 
 def test_a_rehearsal_moves_the_same_bytes_and_no_weight() -> None:
     class Pretend:
-        def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> float:
+        def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> float:
             return 0.25
 
     rehearsal = trainer(compute=Pretend())

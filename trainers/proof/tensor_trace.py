@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.checkpoint import put_in_place
-from trainers.compute import Compute
+from trainers.compute import Compute, Training
 from trainers.task import Batch
 from trainers.trainer import Trainer
 from trainers.virtual_worker import VirtualWorker
@@ -137,7 +137,7 @@ class Recorder:
 
 
 class TracedCompute:
-    """A computation that a recorder watches; see `trainers.trainer.Compute`.
+    """A computation that a recorder watches; see `trainers.Compute`.
 
     recorder: to be set before the first step, as it needs the trainer's model.
     """
@@ -147,7 +147,7 @@ class TracedCompute:
     def __init__(self, inner: Compute) -> None:
         self._inner = inner
 
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> Tensor | float:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> Tensor | float:
         """Compute as the inner one does."""
         with self.recorder.turn(worker.rank):
             return self._inner.gradients(trainer, worker, batch)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from trainers import Batch, Trainer, VirtualWorker
+from trainers import Batch, Training, VirtualWorker
 
 PER_EPOCH = 0.15  # a rehearsed loss falls like a loss does, so that the report has something to draw
 CATCH_UP = 0.25  # of a turn: so much of what sleeps and peers were late is made up for in the next turn
@@ -39,7 +39,7 @@ class RehearsedCompute:
         """Take `waited()`, seconds that this member waited for data and for peers so far, as no cost of its own."""
         self._waited = waited
 
-    def gradients(self, trainer: Trainer, worker: VirtualWorker, batch: Batch) -> float:
+    def gradients(self, trainer: Training, worker: VirtualWorker, batch: Batch) -> float:
         """Wait for one turn of one worker; return a loss that falls with the epochs."""
         now = time.perf_counter()
         late = 0.0 if self._last is None else self._late(self._last, now)
