@@ -103,7 +103,16 @@ class Update:
     def _lay_out(self, layout: Layout, workers: int, place: torch.device) -> None:
         self._buckets = Buckets(self.parameters, layout, self.parameters[0].device if self._alone else place)
         self.gradients = [[] if self._alone else self._buckets.empty() for _ in range(workers)]
+        self._hooks.watch(self._watched(layout))
         self._views = [None if self._alone else self._buckets.views(vectors) for vectors in self.gradients]
+
+    def _watched(self, layout: Layout) -> Sequence[Sequence[int]]:
+        """Which gradients are taken together: on CPUs, and until a step has shown their order, each by itself."""
+        if layout.used is None or self.parameters[0].device.type == "cpu":
+            return [(index,) for index in range(len(self.parameters))]
+        if self._alone:
+            return []
+        return [[index for index in bucket if layout.used[index]] for bucket in layout.buckets]
 
     @contextmanager
     def turn(self, place: int, rank: int, factor: float, reduction: Reduction, step: int) -> Iterator[gradients.Turn]:

@@ -13,7 +13,7 @@ MARK, LOSSES = "trainers.device.mark", "trainers.losses"
 WAIT = (
     "self._side.wait_stream(self._module.current_stream(self._device))\n        with self._module.stream(self._side):\n"
 )
-COPY = "            view.copy_"
+COPY = "            for view, gradient"
 GIVE = "            torch._foreach_copy_"
 INSIDE = "with self._module.stream(self._side):\n"
 
@@ -30,7 +30,7 @@ class Mutant:
 
 STEPS = (
     Mutant("a gradient is copied before it is scaled", COPIES, f"{WAIT}{COPY}", f"{INSIDE}{COPY}"),
-    Mutant("a scaled gradient's memory is used again", COPIES, "scaled.record_stream(self._side)"),
+    Mutant("a scaled gradient's memory is used again", COPIES, "gradient.record_stream(self._side)"),
     Mutant("nobody waits for the copies", MARK, "not event.query()", "False"),
     Mutant("a loss is read before it is there", LOSSES, "wait()"),
     Mutant("the event is on another stream", COPIES, "mark(self._device, self._side)", "mark(self._device)"),

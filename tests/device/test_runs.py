@@ -139,7 +139,13 @@ def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, 
         assert ended.output.count("ranks 0-1") == 1 and "share GPU GPU-0" in ended.output
 
 
-@pytest.mark.parametrize("own", [{}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}], ids=["ours", "the user's"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param({}, id="ours"),
+        pytest.param({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}, id="the user's", marks=pytest.mark.slow),
+    ],
+)
 def test_torch_s_watchdog_over_nccl_comes_after_our_time_outs(rig: Rig, tmp_path: Path, own: dict[str, str]) -> None:
     (tmp_path / "watched.py").write_text(WATCHED)
     words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "nccl"]

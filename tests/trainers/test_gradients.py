@@ -46,6 +46,25 @@ def test_gradients_that_were_put_there_by_hand_are_taken_and_missing_ones_are_ze
     assert views[0].tolist() == [[0.5, 0.5], [0.5, 0.5]] and views[1].tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("groups", "taken"),
+    [([[2, 3], [0, 1]], 4), ([[3, 2], [1, 0]], 4), ([[0, 1, 2, 3]], 4), ([[0, 2], [1, 3]], 4), ([[3, 2]], 2), ([], 0)],
+)
+def test_gradients_are_taken_together_and_those_of_no_group_in_the_end(groups: list[list[int]], taken: int) -> None:
+    """Some of a group may come after the one that is thought to be its last."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    gradients, parameters, views = gradients_of(model)
+    model(torch.ones(1, 2)).sum().backward()
+    wanted = [parameter.grad * 0.5 for parameter in parameters if parameter.grad is not None]
+    gradients.watch(groups)
+    with gradients.turn(views, 0.5) as turn:
+        model(torch.ones(1, 2)).sum().backward()
+        assert sum(turn.used) <= taken and (sum(turn.used) > 0) == bool(groups)
+    assert turn.used == [True] * 4 and sorted(turn.order) == [0, 1, 2, 3]
+    assert all(torch.equal(view, value) for view, value in zip(views, wanted))
+    assert all(parameter.grad is None for parameter in parameters)
+
+
 def test_the_gradients_of_an_only_worker_stay_where_they_are() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     gradients, parameters, _ = gradients_of(model)

@@ -24,16 +24,18 @@ class DeviceCopies:
         self._module: Any = torch.get_device_module(device)
         self._side = self._module.Stream(device=self._device)
 
-    def take(self, factor: float, gradient: Tensor, view: Tensor) -> None:
-        """Scale a gradient on the device and copy it to `view`, in pinned memory; the copy is under way on return.
+    def take(self, factor: float, gradients: Sequence[Tensor], views: Sequence[Tensor]) -> None:
+        """Scale gradients on the device and copy them to `views`, in pinned memory; copies are under way on return.
 
-        The gradient itself stays as it is: other gradients may lie in the same memory.
+        The gradients themselves stay as they are: others may lie in the same memory.
         """
-        scaled = gradient * factor
+        scaled = torch._foreach_mul(list(gradients), factor)
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            view.copy_(scaled, non_blocking=True)
-        scaled.record_stream(self._side)
+            for view, gradient in zip(views, scaled):
+                view.copy_(gradient, non_blocking=True)
+        for gradient in scaled:
+            gradient.record_stream(self._side)
 
     def zero(self, view: Tensor) -> None:
         """Zero `view`, in pinned memory, once no earlier copy uses it."""

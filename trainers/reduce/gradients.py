@@ -1,9 +1,10 @@
 """Gradients on their way from the backward pass into a virtual worker's buckets.
 
 Hooks on the parameters move each gradient as soon as it is whole and still in the cache, and let go of its memory: so a
-job holds one copy of its gradients a virtual worker and no other. When a bucket of a trainer's last worker is full, its
-reduction begins, while backward goes on. The gradients of a job's only worker stay where they are: they are the sums,
-and DDP's factor of 1/1 changes no bit of them.
+job holds one copy of its gradients a virtual worker and no other. On a device, a bucket's go together, as a hook and a
+kernel a parameter would cost the host more than the device needs for a small network. When a bucket of a trainer's last
+worker is full, its reduction begins, while backward goes on. The gradients of a job's only worker stay where they are:
+they are the sums, and DDP's factor of 1/1 changes no bit of them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,14 @@ class GradientTwice(RuntimeError):
     """One backward pass gave a parameter its gradient in two parts."""
 
 
-def scale(gradient: Tensor, factor: float, out: Tensor) -> None:
-    """Write a gradient, scaled, to its place in a bucket. DDP scales before it sums, by a multiplication with 1/N."""
-    torch.mul(gradient, factor, out=out)
+def scale(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -> None:
+    """Write gradients, scaled, to their places in buckets. DDP scales before it sums, by a multiplication with 1/N."""
+    if outs[0].device.type == "cpu":
+        for gradient, out in zip(gradients, outs):
+            torch.mul(gradient, factor, out=out)
+    else:  # two kernels for all
+        torch._foreach_copy_(list(outs), list(gradients))
+        torch._foreach_mul_(list(outs), factor)
 
 
 class Turn:
@@ -56,29 +62,31 @@ class Turn:
         self.used = [False] * len(parameters)
         self.order: list[int] = []
 
-    def take(self, index: int, parameter: Tensor) -> None:
-        """Take a gradient that is whole."""
-        gradient = parameter.grad
-        assert gradient is not None
-        self._check(index, gradient)
-        if self._views is not None:
-            self._move(gradient, self._views[index])
-            parameter.grad = None
-        self.used[index] = True
-        self.order.append(index)
-        if self._filling is not None:
-            self._filling.took(index)
+    def take(self, indices: Sequence[int]) -> None:
+        """Take those of the gradients that are there, and whole."""
+        found = [(index, self._parameters[index].grad) for index in indices]
+        there = {index: gradient for index, gradient in found if gradient is not None}
+        for index, gradient in there.items():
+            self._check(index, gradient)
+        if self._views is not None and there:
+            self._move(list(there.values()), [self._views[index] for index in there])
+        for index in there:
+            if self._views is not None:
+                self._parameters[index].grad = None
+            self.used[index] = True
+            self.order.append(index)
+            if self._filling is not None:
+                self._filling.took(index)
 
     def close(self) -> None:
         """Take what no hook has seen; missing gradients count as zero.
 
         Where sums have begun (`filling`), missing ones are of parameters that no worker uses, or an error.
         """
-        for index, parameter in enumerate(self._parameters):
-            if parameter.grad is not None and not (self._views is None and self.used[index]):
-                self.take(index, parameter)
-            elif not self.used[index] and self._views is not None and self._filling is None:
-                self._zero(self._views[index])
+        self.take([index for index in range(len(self.used)) if not (self._views is None and self.used[index])])
+        if self._views is not None and self._filling is None:
+            for view in (view for view, is_used in zip(self._views, self.used) if not is_used):
+                self._zero(view)
 
     def _check(self, index: int, gradient: Tensor) -> None:
         if gradient.is_sparse:
@@ -92,11 +100,11 @@ class Turn:
                 "only one; call torch.utils.checkpoint.checkpoint with use_reentrant=False, as DDP asks too"
             )
 
-    def _move(self, gradient: Tensor, view: Tensor) -> None:
+    def _move(self, gradients: Sequence[Tensor], views: Sequence[Tensor]) -> None:
         if self._copies is None:
-            scale(gradient, self._factor, view)
+            scale(gradients, self._factor, views)
         else:
-            self._copies.take(self._factor, gradient, view)
+            self._copies.take(self._factor, gradients, views)
 
     def _zero(self, view: Tensor) -> None:
         if self._copies is None:
@@ -146,9 +154,22 @@ class Gradients:
         self._names, self._parameters = names, parameters
         self._accumulating = accumulating
         self._turn: Turn | None = None
+        self._handles: list[Any] = []
+        self.watch([(index,) for index in range(len(parameters))])
+
+    def watch(self, groups: Sequence[Sequence[int]]) -> None:
+        """From now on, take gradients a group at a time, when that of its last parameter is there.
+
+        What is not there by then, and what is in no group, is taken at the end of the turn.
+        """
+        for handle in self._handles:
+            handle.remove()
         arrived = WeakMethod(self._arrived)  # Python's collector sees no circle that goes through a tensor's hooks
-        for index, parameter in enumerate(parameters):
-            parameter.register_post_accumulate_grad_hook(partial(_call, arrived, index))
+        self._handles = [
+            self._parameters[group[-1]].register_post_accumulate_grad_hook(partial(_call, arrived, group))
+            for group in groups
+            if group
+        ]
 
     @contextmanager
     def turn(
@@ -168,12 +189,12 @@ class Gradients:
         finally:
             self._turn = None
 
-    def _arrived(self, index: int, parameter: Tensor) -> None:
+    def _arrived(self, group: Sequence[int]) -> None:
         if self._turn is not None and not self._accumulating():
-            self._turn.take(index, parameter)
+            self._turn.take(group)
 
 
-def _call(method: WeakMethod[Any], index: int, parameter: Tensor) -> None:
+def _call(method: WeakMethod[Any], group: Sequence[int], _: Tensor) -> None:
     alive = method()
     if alive is not None:
-        alive(index, parameter)
+        alive(group)

@@ -11,7 +11,7 @@ import psutil
 
 from fleet.machine.launch.launched import BEGUN, UP
 
-FEWER_SECONDS = 5.0  # fewer ranks than there should be, though some have begun: one was lost before it was seen
+FEWER_SECONDS = 5.0  # of fewer ranks than there should be: where all fail alike, the others end within that, too
 _END_SECONDS = 5.0
 
 
@@ -36,8 +36,13 @@ class RankWatch:
             return False
         self._up = sum(1 for _ in self._folder.glob(f"{UP}*")) >= self._ranks
         living = set(self._children(recursive=False))
-        gone, self._seen = self._seen - living, self._seen | living
-        return not self._up and (bool(gone) or self._stays_fewer(len(living)))
+        self._seen |= living
+        begun = (self._folder / BEGUN).exists()  # else one may be missing that was lost before it was seen
+        if self._up or not (self._seen - living or begun and len(living) < self._ranks):
+            self._fewer_since = None
+            return False
+        self._fewer_since = self._fewer_since or time.monotonic()
+        return time.monotonic() - self._fewer_since > FEWER_SECONDS
 
     def end(self) -> None:
         """End the launcher, if it lives, and all ranks, now; also those that outlive it."""
@@ -50,13 +55,6 @@ class RankWatch:
             self._launcher.wait(timeout=_END_SECONDS)  # it takes its files away
         except subprocess.TimeoutExpired:
             self._launcher.kill()
-
-    def _stays_fewer(self, living: int) -> bool:
-        if living >= self._ranks or not (self._folder / BEGUN).exists():
-            self._fewer_since = None
-            return False
-        self._fewer_since = self._fewer_since or time.monotonic()
-        return time.monotonic() - self._fewer_since > FEWER_SECONDS
 
     def _children(self, recursive: bool) -> list[psutil.Process]:
         try:
