@@ -158,7 +158,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   for (const char* name : {
            "convolution_overrideable", "convolution_backward_overrideable",  // their own kernels only raise
            // Composed of others for devices of no known kind, with other bits than the CPU's.
-           "native_layer_norm", "native_group_norm", "silu_backward", "mish_backward", "addr"})
+           "native_layer_norm", "native_group_norm", "silu_backward", "mish_backward", "addr",
+           // One kernel for all tensors, as GPUs have them.
+           "_foreach_mul.Scalar", "_foreach_mul_.Scalar", "_foreach_add_.List"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&kernel>());
 }
 
