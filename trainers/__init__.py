@@ -16,6 +16,7 @@ from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffe
 from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.repeatable.scan import Scan, scan
 from trainers.repeatable.shared_state import UntoldState
+from trainers.repeatable.single_precision import Float32
 from trainers.resize import Move, joining, resize
 from trainers.task import Batch, Sums, Task
 from trainers.trainer import Trainer
@@ -38,6 +39,7 @@ __all__ = [
     "PeerSilent",
     "PinsDiffer",
     "PinsTooLate",
+    "Float32",
     "Saved",
     "Scan",
     "Stop",

@@ -34,6 +34,7 @@ from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
+from trainers.repeatable.single_precision import AS_TORCH, Float32
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -57,25 +58,19 @@ class Trainer:
     """
 
     def __init__(
-        self,
-        task: Task,
-        virtual_workers: int,
-        group: Group,
-        device: torch.device | str = "cpu",
-        compute: Compute | None = None,
-        level: str = "D1",
-        adder: AdderOf = InOrder,
-    ) -> None:
+        self, task: Task, virtual_workers: int, group: Group, device: torch.device | str = "cpu",
+        compute: Compute | None = None, level: str = "D1", adder: AdderOf = InOrder, float32: Float32 = AS_TORCH,
+    ) -> None:  # fmt: skip
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
-        Every member of `group` does the same. Sets the process's determinism to `level` (see
+        Every member of `group` does the same. Sets the process's determinism to `level` and `float32` (see
         `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
         `trainers.device.allocator`).
 
         adder: what adds gradients; with any but the ring, steps are taken inside `adding()`, and have not DDP's bits.
         """
         keep_freed_memory()
-        self.level = determinism.pin(level=level, device=device)
+        self.level = determinism.pin(level=level, device=device, float32=float32)
         self.task, self.name = task, tasks.name_of(task)
         self.virtual_workers, self.device = virtual_workers, torch.device(device)
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)

@@ -10,10 +10,12 @@ import typer
 
 from fleet.commands.one_job.options import TrainOptions
 from fleet.commands.train import (
+    Convolutions,
     Ddp,
     DeterminismLevel,
     Device,
     InstructionSetName,
+    Matmul,
     Reduce,
     Resume,
     Steps,
@@ -39,6 +41,8 @@ def trace_tensors(
     threads: Threads = 1,
     device: Device = "auto",
     instruction_set: InstructionSetName = "avx2",
+    matmul: Matmul = "ieee",
+    convolutions: Convolutions = "tf32",
 ) -> None:
     """Train as `fleet train` does, with the same bits, and record a hash of every module's outputs and gradients.
 
@@ -46,6 +50,6 @@ def trace_tensors(
     """
     options = TrainOptions(
         task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
-        instruction_set, out,
+        instruction_set, out, matmul, convolutions,
     )  # fmt: skip
     sys.exit(run_job(options))

@@ -39,6 +39,8 @@ Device = Annotated[str, typer.Option(help="auto, cpu, or torch's name of a kind:
 InstructionSetName = Annotated[
     str, typer.Option(help="for D2 on CPUs: avx2, or sse4 where some machines have no AVX2", metavar="NAME")
 ]
+Matmul = Annotated[str, typer.Option(help="in what GPUs multiply matrices: ieee or tf32; CPUs have no choice")]
+Convolutions = Annotated[str, typer.Option(help="the same for convolutions and recurrent layers: tf32 or ieee")]
 
 
 def train(
@@ -54,6 +56,8 @@ def train(
     threads: Threads = 1,
     device: Device = "auto",
     instruction_set: InstructionSetName = "avx2",
+    matmul: Matmul = "ieee",
+    convolutions: Convolutions = "tf32",
 ) -> None:
     """Train one job from a task class, with the bits of stock DDP on any number of trainers.
 
@@ -63,7 +67,7 @@ def train(
     """
     options = TrainOptions(
         task, virtual_workers, steps, trainers, checkpoint, resume, determinism, ddp, reduce, threads, device,
-        instruction_set,
+        instruction_set, None, matmul, convolutions,
     )  # fmt: skip
     sys.exit(run_job(options))
 
@@ -139,7 +143,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
     stop.install()
     job = DdpJob(
         options.task, options.virtual_workers, options.steps, _kind(options.device), options.threads, options.level,
-        options.trace is not None,
+        options.trace is not None, float32=options.float32,
     )  # fmt: skip
     with TrainView("ddp", options.steps) as view:
         try:

@@ -22,9 +22,13 @@ def keep_to_spec(directory: RunDirectory, runtime: Runtime) -> None:
     """
     added = {job["name"] for job in AddedJobs(directory.path).taken()}
     own = runtime.spec.with_jobs(tuple(job for job in runtime.spec.jobs if job.name not in added))
-    mine = {**results_mapping(own), "rehearsal": runtime.rehearsal is not None}
+    mine, float32 = results_mapping(own), own.determinism.float32
+    mine["determinism"] = {**mine.get("determinism", {}), **float32}
+    mine["rehearsal"] = runtime.rehearsal is not None
     if directory.spec.exists() and directory.journal.exists():
         theirs = {"rehearsal": False, **json.loads(directory.spec.read_text())}  # the first runs could be none
+        # In what older runs multiply, their checkpoints alone say.
+        theirs["determinism"] = {**float32, **theirs.get("determinism", {})}
         differs = [str(found) for found in difference(theirs, mine)]
         if differs:
             shown = "\n  ".join(differs[:_MOST_SHOWN])

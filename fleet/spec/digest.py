@@ -23,8 +23,8 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
     Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
     weights are a function of its own keys and data. (``batch_range`` is kept: within it a policy chooses the batch.)
-    Nor does what is to become of corrupt samples: one that was skipped stays so in all sessions of a run. The level of
-    determinism does; D1 is left out, so that digests stay what they were.
+    Nor does what is to become of corrupt samples: one that was skipped stays so in all sessions of a run. Determinism
+    does; its defaults are left out, so that digests stay what they were.
     """
     values = spec.to_mapping()
     used = {job.data for job in spec.jobs}
@@ -34,8 +34,9 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
         for name, section in values["data"].items()
         if name in used
     }
-    level = spec.determinism.level
-    set_to = {"level": level, "instruction_set": spec.determinism.pinned_to} if level != "D1" else None
+    asked = spec.determinism
+    set_to = {"level": asked.level, "instruction_set": asked.pinned_to} if asked.level != "D1" else {}
+    set_to |= asked.chosen_float32
     return {"data": data, "jobs": jobs} | ({"determinism": set_to} if set_to else {})
 
 

@@ -230,7 +230,29 @@ class Determinism(Section):
         examples=["sse4"],
     )
 
+    matmul: Literal["ieee", "tf32"] = Field(
+        default="ieee",
+        description="In what GPUs multiply matrices of float32: `ieee`, or `tf32`, which is faster on NVIDIA's, keeps "
+        "10 bits of each factor's mantissa and repeats all the same. The default is torch's; CPUs have no choice.",
+        examples=["tf32"],
+    )
+    convolutions: Literal["tf32", "ieee"] = Field(
+        default="tf32",
+        description="The same for convolutions and recurrent layers, as cuDNN computes them. The default is torch's.",
+        examples=["ieee"],
+    )
+
     _level_alone = model_validator(mode="before")(alone("level"))
+
+    @property
+    def float32(self) -> dict[str, str]:
+        """`matmul` and `convolutions`, as `trainers.Float32` takes them."""
+        return {"matmul": self.matmul, "convolutions": self.convolutions}
+
+    @property
+    def chosen_float32(self) -> dict[str, str]:
+        """What of it is not torch's default."""
+        return {name: value for name, value in self.float32.items() if value != type(self).model_fields[name].default}
 
     @property
     def pinned_to(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,20 @@ def test_another_is_refused_by_what_differs(begun: RunDirectory, runtime: Runtim
     with pytest.raises(BadInput, match=f"holds a run of another spec:\n.*{next(iter(change))}") as error:
         keep_to_spec(begun, runtime({"name": "a", **change}))
     assert "take the change back to go on" in str(error.value)
+
+
+def test_how_float32_is_multiplied_stays_but_in_runs_from_before_there_was_a_choice(
+    begun: RunDirectory, runtime: Runtimes
+) -> None:
+    whole = {"convolutions": "ieee"}
+    with pytest.raises(BadInput, match=r"determinism\.convolutions: 'tf32' -> 'ieee'"):
+        keep_to_spec(begun, runtime({"name": "a"}, determinism=whole))
+    old = json.loads(begun.spec.read_text())
+    del old["determinism"]
+    begun.spec.write_text(json.dumps(old))
+    keep_to_spec(begun, runtime({"name": "a"}, determinism=whole))
+    with pytest.raises(BadInput, match=r"determinism\.convolutions: 'ieee' -> 'tf32'"):
+        keep_to_spec(begun, runtime({"name": "a"}))
 
 
 def test_what_changes_no_result_may_change(begun: RunDirectory, runtime: Runtimes) -> None:

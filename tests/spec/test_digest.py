@@ -66,6 +66,13 @@ def test_data_that_are_used_change_results(small: dict[str, Any]) -> None:
     assert spec_hash(changed(small, data={"toy": toy, "unused": toy})) == spec_hash(changed(small))
 
 
+def test_determinism_changes_results_but_for_its_defaults(small: dict[str, Any]) -> None:
+    defaults = {"level": "D1", "matmul": "ieee", "convolutions": "tf32"}
+    assert spec_hash(changed(small, determinism=defaults)) == spec_hash(changed(small))
+    for other in ({"level": "D2"}, {"matmul": "tf32"}, {"convolutions": "ieee"}):
+        assert spec_hash(changed(small, determinism=defaults | other)) != spec_hash(changed(small)), other
+
+
 def test_order_and_form_do_not_matter(text: str) -> None:
     spec = loads(text)
     values = spec.to_mapping()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainers import ConsistencyWarning, InstructionSetError, PinsDiffer, PinsTooLate, level_of, pin, pins
+from trainers import ConsistencyWarning, Float32, InstructionSetError, PinsDiffer, PinsTooLate, level_of, pin, pins
 from trainers.repeatable.determinism import check_members, compare_pins
 from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,
@@ -25,8 +25,9 @@ from trainers.repeatable.instruction_sets import (
     processor,
     started_with,
 )
+from trainers.repeatable.single_precision import float32_on
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -46,7 +47,8 @@ def test_pinning_sets_what_the_pins_say() -> None:
         compare_pins(now, now)
 
 
-SWITCHES = ("", "cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn", "mkldnn", "mkldnn.matmul", "mkldnn.conv")
+OF_CUDNN, OF_PROCESSORS = ("cudnn", "cudnn.conv", "cudnn.rnn"), ("", "mkldnn", "mkldnn.matmul", "mkldnn.conv")
+SWITCHES = ("cuda.matmul", *OF_CUDNN, *OF_PROCESSORS)
 
 
 @pytest.fixture
@@ -65,20 +67,44 @@ def set_switches(*names: str) -> None:
 @pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="this torch has the older switches alone")
 @pytest.mark.parametrize("newer", [("",), ("cuda.matmul", "cudnn.conv"), ("mkldnn.matmul", "mkldnn"), SWITCHES])
 @pytest.mark.parametrize("older", ["highest", "high"])
-def test_float32_is_whole_whatever_switch_was_set(newer: tuple[str, ...], older: str, precision: None) -> None:
+@pytest.mark.parametrize("matmul", ["ieee", "tf32"])
+@pytest.mark.parametrize("convolutions", ["ieee", "tf32"])
+def test_float32_is_multiplied_as_asked_whatever_switch_was_set(
+    newer: tuple[str, ...], older: str, matmul: str, convolutions: str, precision: None
+) -> None:
     torch.set_float32_matmul_precision(older)
     set_switches(*newer)
     pins(CPU)
-    pin()
-    for name in SWITCHES:
-        assert (attrgetter(name)(torch.backends) if name else torch.backends).fp32_precision == "ieee", name
-    assert pins(CPU)["tf32"] == "False" and torch.get_float32_matmul_precision() == "highest"
-    assert not (torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32)
+    pin(float32=Float32(matmul, convolutions))
+    told = {"cuda.matmul": matmul, **dict.fromkeys(OF_CUDNN, convolutions), **dict.fromkeys(OF_PROCESSORS, "ieee")}
+    for name, value in told.items():
+        assert (attrgetter(name)(torch.backends) if name else torch.backends).fp32_precision == value, name
+    assert torch.get_float32_matmul_precision() == ("high" if matmul == "tf32" else "highest")
+    assert torch.backends.cuda.matmul.allow_tf32 is (matmul == "tf32")
+    assert torch.backends.cudnn.allow_tf32 is (convolutions == "tf32")
+    assert float32_on(GPU) == Float32(matmul, convolutions)
+    assert float32_on(CPU) == Float32("ieee", "ieee")
 
 
-def test_tf32_shows_in_the_pins(precision: None) -> None:
+def test_what_a_network_sets_shows_in_the_pins(precision: None) -> None:
     torch.set_float32_matmul_precision("high")
-    assert pins(CPU)["tf32"] == "True"
+    assert pins(CPU)["tf32"] == "True" and pins(CPU)["convolutions"] == "ieee"
+
+
+def test_checkpoints_from_before_there_was_a_choice_are_of_whole_float32() -> None:
+    old = {name: value for name, value in pins(CPU).items() if name != "convolutions"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compare_pins(old, pins(CPU))
+    on_gpu = {**old, "device": "GPU A"}
+    with pytest.raises(PinsDiffer, match="convolutions was ieee and is tf32"):
+        compare_pins(on_gpu, {**on_gpu, "convolutions": "tf32"})
+
+
+def test_precision_is_no_matter_between_a_gpu_and_a_processor() -> None:
+    now = pins(CPU)
+    with pytest.warns(ConsistencyWarning, match="device was GPU A and is cpu"):
+        compare_pins({**now, "device": "GPU A", "tf32": "True", "convolutions": "tf32"}, now)
 
 
 def test_a_setting_that_differs_is_an_error_with_its_mend() -> None:

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
+from trainers.repeatable.single_precision import Float32
 from trainers.single_job import EpochDone, News, StepsDone
 from trainers.tree import decode, encode
 
@@ -58,8 +59,8 @@ class DdpJob:
 
     task: module:Name of the task's class. ranks: processes. steps: how many to train. device: "cpu", or a kind of
     accelerator, on which ranks take turns. threads: CPU threads of each process. level: the level of determinism.
-        traced: whether to record
-    hashes of all tensors. timeout: seconds that a rank waits for the others in any one step.
+    float32: in what GPUs multiply float32, the keyword arguments of `Float32`. traced: whether to record hashes of
+    all tensors. timeout: seconds that a rank waits for the others in any one step.
     """
 
     task: str
@@ -70,6 +71,7 @@ class DdpJob:
     level: str = "D1"
     traced: bool = False
     timeout: float = 1800.0
+    float32: Mapping[str, str] = field(default_factory=dict)
 
 
 def train_with_ddp(
@@ -197,7 +199,6 @@ def main(job: DdpJob, folder: Path, rank: int) -> int:
 
 def _train(job: DdpJob, folder: Path, rank: int) -> None:
     device = _device(job.device, rank)
-    determinism.pin(job.threads, job.level, device)
     module, _, path = job.task.partition(":")
     made: Any = importlib.import_module(module)
     for part in path.split("."):
@@ -210,6 +211,7 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
         timeout=timedelta(seconds=job.timeout),
     )
     task = made()
+    determinism.pin(job.threads, job.level, device, Float32(**job.float32))
     kind = DdpRankOfParts if is_parted(task) else DdpRank
     trained = kind(task, rank, job.ranks, device, lambda news: _append_news(folder / "news", news))
     if job.traced:

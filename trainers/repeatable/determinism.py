@@ -27,7 +27,7 @@ from trainers.repeatable.instruction_sets import (
     started_with,
 )
 from trainers.repeatable.kernel_cache import keep_kernels_on_the_node
-from trainers.repeatable.single_precision import keep_single_precision, matmul_is_cut
+from trainers.repeatable.single_precision import AS_TORCH, IEEE, TF32, Float32, float32_on, set_float32
 
 _ENVIRONMENT = (
     "ATEN_CPU_CAPABILITY",
@@ -36,10 +36,14 @@ _ENVIRONMENT = (
     "MKL_ENABLE_INSTRUCTIONS",
     "CUBLAS_WORKSPACE_CONFIG",
 )
-_CHOSEN = ("threads", "deterministic", "cudnn_benchmark", "tf32", "agnostic_kernels", *_ENVIRONMENT)
+_CHOSEN = ("threads", "deterministic", "cudnn_benchmark", "tf32", "convolutions", "agnostic_kernels", *_ENVIRONMENT)
 """Pins that a run can set; the others describe the machine and its software."""
 _COVERED = ("processor", "cpu_capability")
 """What may differ between machines that are limited to the same instruction set."""
+_OF_GPUS = ("tf32", "convolutions")
+"""What only accelerators have a choice of."""
+_BEFORE = {"convolutions": IEEE}
+"""Pins that older checkpoints do not name, as they were then."""
 
 
 class PinsDiffer(ValueError):
@@ -83,14 +87,17 @@ def level_of(name: str) -> Level:
     return level
 
 
-def pin(threads: int | None = None, level: str = "D1", device: torch.device | str = "cpu") -> Level:
-    """Hold this process's arithmetic still: deterministic algorithms, no trial of kernels, no TF32, fixed CPU threads.
+def pin(
+    threads: int | None = None, level: str = "D1", device: torch.device | str = "cpu", float32: Float32 = AS_TORCH
+) -> Level:
+    """Hold this process's arithmetic still: deterministic algorithms, no trial of kernels, fixed CPU threads.
 
     Call it before the first work on a GPU, as cuBLAS reads its workspace setting when it starts.
     threads: None leaves torch's number; it changes results and must be the same for a whole job.
     level: at D2 the process must have been started with the pins of an instruction set (see
     `trainers.repeatable.instruction_sets`); PinsTooLate says how if it was not. ConsistencyWarning for a GPU, where
     D2 does all that torch allows but was not tried on different kinds.
+    float32: in what GPUs multiply float32; torch's own defaults, whatever the process has set, if not given.
     """
     chosen, device = level_of(level), torch.device(device)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -100,7 +107,7 @@ def pin(threads: int | None = None, level: str = "D1", device: torch.device | st
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.benchmark = False
-    keep_single_precision()
+    set_float32(float32)
     _choose_gpu_kernels(agnostic=chosen.mixed_kinds and device.type != "cpu")
     if threads is not None:
         torch.set_num_threads(threads)
@@ -112,6 +119,7 @@ def pin(threads: int | None = None, level: str = "D1", device: torch.device | st
 
 def pins(device: torch.device) -> dict[str, str]:
     """Return everything outside the job that its bits depend on, by name, as it is in this process."""
+    float32 = float32_on(device)
     return {
         "torch": torch.__version__,
         "machine": platform.machine(),
@@ -122,7 +130,8 @@ def pins(device: torch.device) -> dict[str, str]:
         "threads": str(torch.get_num_threads()),
         "deterministic": str(torch.are_deterministic_algorithms_enabled()),
         "cudnn_benchmark": str(torch.backends.cudnn.benchmark),
-        "tf32": str(matmul_is_cut()),
+        "tf32": str(float32.matmul == TF32),
+        "convolutions": float32.convolutions,
         "agnostic_kernels": str(not torch.backends.cudnn.enabled),
         **device_pins(device),
         **{name: os.environ.get(name, "") for name in _ENVIRONMENT},
@@ -135,6 +144,7 @@ def compare_pins(saved: Mapping[str, str], current: Mapping[str, str]) -> None:
     PinsDiffer where a setting differs, with the mend; ConsistencyWarning where the machine or its software does, unless
     both are limited to one instruction set and only the processor differs (D2).
     """
+    saved = {**_BEFORE, **saved}
     differing = _differing(saved, current)
     settings = [_sentence(name, saved, current) for name in differing if name in _CHOSEN]
     if settings:
@@ -189,12 +199,15 @@ def check_group(group: Group, names: Sequence[object], device: torch.device) -> 
 
 
 def _differing(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
-    covered = _COVERED if pinned(saved) is not None and pinned(saved) == pinned(current) else ()
+    covered: tuple[str, ...] = _COVERED if pinned(saved) is not None and pinned(saved) == pinned(current) else ()
+    if (saved.get("device") == "cpu") != (current.get("device") == "cpu"):
+        covered += _OF_GPUS
     return [name for name in saved if saved[name] != current.get(name) and name not in covered]
 
 
 def _sentence(name: str, saved: Mapping[str, str], current: Mapping[str, str]) -> str:
-    return f"{name} was {saved[name] or 'unset'} and is {current.get(name) or 'unset'}"
+    shown = {"tf32": "tf32 of matmul"}.get(name, name)
+    return f"{shown} was {saved[name] or 'unset'} and is {current.get(name) or 'unset'}"
 
 
 def _device_name(device: torch.device) -> str:

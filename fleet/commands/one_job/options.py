@@ -39,6 +39,7 @@ class TrainOptions:
         device: "auto", "cpu" or a kind of accelerator, such as "cuda".
         instruction_set: what CPU kernels are limited to at D2.
         trace: where hashes of all tensors go; None to record none.
+        matmul, convolutions: in what GPUs multiply float32, "ieee" or "tf32".
     """
 
     task: str
@@ -54,6 +55,8 @@ class TrainOptions:
     device: str = "auto"
     instruction_set: str = "avx2"
     trace: Path | None = None
+    matmul: str = "ieee"
+    convolutions: str = "tf32"
 
     def check(self) -> None:
         """Check what can be checked without the task.
@@ -68,6 +71,8 @@ class TrainOptions:
         _choose("--determinism", self.level, _LEVELS)
         _choose("--reduce", self.reduce, TRANSPORTS)
         _choose("--device", self.device, DEVICES)
+        for name, value in self.float32.items():
+            _choose(f"--{name}", value, ("ieee", "tf32"))
         if self.reduce == "nccl" and self.device == "cpu":
             raise TrainError(GPUS_ONLY.format(device="cpu"))
         if self.reduce == "horovod":
@@ -88,9 +93,15 @@ class TrainOptions:
         words += ["--virtual-workers", str(self.virtual_workers), "--steps", str(self.steps)]
         words += ["--trainers", str(trainers), "--determinism", self.level, "--reduce", self.reduce]
         words += ["--threads", str(self.threads), "--device", self.device, "--instruction-set", self.instruction_set]
+        words += [word for name, value in self.float32.items() for word in (f"--{name}", value)]
         for option, path in (("--checkpoint", self.checkpoint), ("--resume", self.resume), ("--out", self.trace)):
             words += [option, str(path)] if path is not None else []
         return words
+
+    @property
+    def float32(self) -> dict[str, str]:
+        """`matmul` and `convolutions`, as `trainers.Float32` takes them."""
+        return {"matmul": self.matmul, "convolutions": self.convolutions}
 
     def trace_header(self) -> dict[str, Any]:
         """What a trace says of its job; the number of trainers is not among it."""

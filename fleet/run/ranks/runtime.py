@@ -107,8 +107,10 @@ class Runtime:
         )
         layout = self.data_of(name).layout
         everything = [parts, asdict(layout), device.partition(":")[0], self.spec.resources.threads]
-        if self.spec.determinism.level == "D2":
-            everything.append(self.spec.determinism.pinned_to)  # its kernels are slower
+        determinism = self.spec.determinism
+        if determinism.level == "D2":
+            everything.append(determinism.pinned_to)  # its kernels are slower
+        everything += sorted(determinism.chosen_float32.items())
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
 
 

@@ -41,7 +41,7 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
-from trainers import CheckpointError, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers import CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
 from trainers.reduce.adder import AdderOf, InOrder
@@ -265,10 +265,13 @@ class TrainerRank:
         samples, real = runtime.data_of(job).samples, runtime.rehearsal is None
         return Course(runtime.stop(job), self._saving(job), samples, real)
 
-    def _trainer(self, job: str, group: Group) -> Trainer:
-        level = self._runtime.spec.determinism.level
-        workers = self._runtime.job(job).virtual_workers
-        return Trainer(self._runtime.task(job), workers, group, self._device, level=level, adder=self._adder)
+    def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:
+        runtime = runtime or self._runtime
+        asked, workers = runtime.spec.determinism, runtime.job(job).virtual_workers
+        return Trainer(
+            runtime.task(job), workers, group, self._device, level=asked.level, adder=self._adder,
+            float32=Float32(**asked.float32),
+        )  # fmt: skip
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
         job = self._runtime.job(order.job)
@@ -304,13 +307,9 @@ class TrainerRank:
 
     def _profile(self, order: ProfileGroup) -> Left:
         runtime = self._runtime.with_batch(order.job, order.batch_size) if order.batch_size else self._runtime
-        job = runtime.job(order.job)
         begin = time.perf_counter()
         with Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout) as group:
-            level = self._runtime.spec.determinism.level
-            trainer = Trainer(
-                runtime.task(order.job), job.virtual_workers, group, self._device, level=level, adder=self._adder
-            )
+            trainer = self._trainer(order.job, group, runtime)
             with trainer.adding():
                 forming = time.perf_counter() - begin
                 layout = self._runtime.data_of(order.job).layout
