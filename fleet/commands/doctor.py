@@ -21,6 +21,9 @@ def doctor(
     preprocessors: Annotated[int, typer.Option(help="under a launcher: ranks that prepare samples")] = 1,
     device: Annotated[str, typer.Option(help="device of trainers: auto, cpu, or torch's name of a kind")] = "auto",
     threads: Annotated[int, typer.Option(help="CPU threads of each trainer, as resources.threads")] = 1,
+    members_per_device: Annotated[
+        int, typer.Option(min=1, help="trainers that may share a GPU, as resources.members_per_device")
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Say what works here, and how to mend what does not; under mpirun, srun or jsrun, check where the ranks are.
@@ -30,7 +33,7 @@ def doctor(
     from fleet.machine.launch.launched import inside_launcher
 
     if inside_launcher():
-        sys.exit(_examine_ranks(preprocessors, device, threads))
+        sys.exit(_examine_ranks(preprocessors, device, threads, members_per_device))
     from fleet.machine.doctor import Verdict, examine
 
     checks = list(examine())
@@ -60,7 +63,7 @@ def _show(checks: list[Check]) -> None:
     console.print(f"broken: {', '.join(broken)}" if broken else "runs work here")
 
 
-def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
+def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) -> int:
     """The binding table and its warnings, from inside a rank."""
     from mpi4py import MPI
 
@@ -72,12 +75,12 @@ def _examine_ranks(preprocessors: int, device: str, threads: int) -> int:
 
     world = MPI.COMM_WORLD
     try:
-        cluster = discover(world, preprocessors, device)
+        cluster = discover(world, preprocessors, device, members=members)
     except ClusterError as error:
         if world.rank == 0:
             tell(str(error))
         return FAILED
-    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
+    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads, members)
     if world.rank == 0:
         console = rank_console()
         console.print(binding_table(cluster))

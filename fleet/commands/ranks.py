@@ -45,7 +45,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
         spec = load(options.spec, options.overrides)
         variables = variables_of(spec)
     resources = spec.resources
-    trainers = resources.trainers if resources.trainers is not None else local_trainers(resources.device)
+    trainers = resources.trainers or local_trainers(resources.device, resources.members_per_device)
     ranks = trainers + resources.preprocessors
     with mendable(LaunchError):
         again = Restarts(restarts, RunDirectory(options.directory(spec)).progress)

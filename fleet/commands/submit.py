@@ -35,7 +35,9 @@ _Site = Annotated[
 ]
 _Nodes = Annotated[int, typer.Option(help="how many", show_default=False)]
 _GpusPerNode = Annotated[int | None, typer.Option(help="default: what the site has; 0 trains on CPUs")]
-_TrainersPerNode = Annotated[int | None, typer.Option(help="default: one a GPU, or 1")]
+_TrainersPerNode = Annotated[
+    int | None, typer.Option(help="default: one a GPU, times resources.members_per_device, or 1")
+]
 _PreprocessorsPerNode = Annotated[int, typer.Option(help="CPU ranks of each node that prepare samples")]
 _CoresPerRank = Annotated[int | None, typer.Option(help="default: the node's, shared out")]
 _Time = Annotated[str, typer.Option(help="of the allocation: HH:MM:SS, or 90m, 4h, 1d")]
@@ -90,7 +92,10 @@ def submit(
     with mendable(SpecError, SiteError):
         loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
-        shape = NodeShape.of(known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank)
+        shape = NodeShape.of(
+            known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank,
+            loaded.resources.members_per_device,
+        )  # fmt: skip
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
         made = Script(

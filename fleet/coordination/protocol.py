@@ -63,6 +63,16 @@ class ProfileGroup:
 
 
 @dataclass(frozen=True)
+class KeepBusy:
+    """To a trainer that nobody measures, while others are on the same accelerator: train `job` alone, until another
+    order comes, so that it is measured as it will train. "": rest.
+    """
+
+    job: str = ""
+    batch_size: int = 0  # as of ProfileGroup
+
+
+@dataclass(frozen=True)
 class StopGroup:
     """To a group's master: leave the devices at the next step boundary.
 
@@ -273,7 +283,7 @@ class Left:
     held: bool = False  # the member still has its part of the job, between two steps
 
 
-ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | StopGroup | AddJob | SetBatch | Pulse
+ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
 ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = StopRequested | SampleRate | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fleet.machine.binding_facts import RankFacts
 from fleet.machine.binding_table import ranges
@@ -20,15 +21,17 @@ class BindingFinding:
     refuses: bool = False
 
 
-def check_binding(facts: Facts, threads: int) -> list[BindingFinding]:
+def check_binding(facts: Facts, threads: int, members: int = 1) -> list[BindingFinding]:
     """All that is wrong, what refuses first.
 
     Args:
         facts: the facts of all ranks.
         threads: CPU threads of a trainer, as the spec says.
+        members: trainers that may share a GPU, likewise.
     """
     checks: list[Callable[[Facts, int], Iterator[BindingFinding]]] = [
-        _mixed, _shared_gpu, _blind, _idle_gpu, _hidden_gpu, _crowded, _twins, _threads, _idle_nodes,
+        _mixed, partial(_shared_gpu, members=members), _blind, partial(_idle_gpu, members=members), _hidden_gpu,
+        _crowded, _twins, _threads, _idle_nodes,
     ]  # fmt: skip
     found = [finding for check in checks for finding in check(facts, threads)]
     return sorted(found, key=lambda finding: not finding.refuses)
@@ -48,25 +51,25 @@ def _mixed(facts: Facts, threads: int) -> Iterator[BindingFinding]:
         )
 
 
-def _shared_gpu(facts: Facts, threads: int) -> Iterator[BindingFinding]:
+def _shared_gpu(facts: Facts, threads: int, members: int) -> Iterator[BindingFinding]:
     holders = defaultdict(list)
     for rank in facts:
         if rank.gpu:
             holders[rank.node, rank.gpu].append(rank)
     for (_, gpu), ranks in holders.items():
-        if len(ranks) < 2:
+        if len(ranks) <= members:
             continue
         first, known = ranks[0], len(ranks[0].seen)
-        if first.mask and all(rank.mask == first.mask for rank in ranks) and known < _node_gpus(facts, first):
+        if first.mask and all(rank.mask == first.mask for rank in ranks) and known < _node_gpus(facts, first, members):
             mend = f"{first.mask} is the same for all and hides others: unset it, or let the launcher mask each rank"
         else:
-            mend = (
-                f"start at most {known} trainers on a node with {known}, or let the launcher show each rank one of its "
-                "own (srun --gpus-per-task=1)"
+            mend = f"start at most {known * members} trainers on a node with {known}, or " + (
+                "let the launcher show each rank one of its own (srun --gpus-per-task=1)"
+                if members == 1
+                else f"set resources.members_per_device to {len(ranks)}"
             )
-        yield BindingFinding(
-            f"ranks {_ranks(ranks)} on {first.host} share GPU {gpu}, and each would wait for the others; {mend}", True
-        )
+        rule = "each would wait for the others" if members == 1 else f"resources.members_per_device is {members}"
+        yield BindingFinding(f"ranks {_ranks(ranks)} on {first.host} share GPU {gpu}, and {rule}; {mend}", True)
 
 
 def _blind(facts: Facts, threads: int) -> Iterator[BindingFinding]:
@@ -80,7 +83,7 @@ def _blind(facts: Facts, threads: int) -> Iterator[BindingFinding]:
         )
 
 
-def _idle_gpu(facts: Facts, threads: int) -> Iterator[BindingFinding]:
+def _idle_gpu(facts: Facts, threads: int, members: int) -> Iterator[BindingFinding]:
     for host, ranks in _nodes(facts):
         used = {rank.gpu for rank in ranks if rank.gpu}
         idle = sorted({gpu for rank in ranks for gpu in rank.seen} - used)
@@ -93,9 +96,10 @@ def _idle_gpu(facts: Facts, threads: int) -> Iterator[BindingFinding]:
                 "ask for the GPUs of a node as a whole (--gpus-per-node, --gpu-bind=none) and not for one a rank"
             )
         else:
+            trainers = sum(rank.is_trainer for rank in ranks)
             yield BindingFinding(
-                f"nobody trains on GPU {', '.join(idle)} of {host}: it has {len(used)} trainers; start "
-                f"{len(ranks) + len(idle)} ranks there"
+                f"nobody trains on GPU {', '.join(idle)} of {host}: it has {trainers} trainers; start "
+                f"{len(ranks) + len(idle) * members} ranks there"
             )
 
 
@@ -177,11 +181,11 @@ def _nodes(facts: Facts) -> list[tuple[str, list[RankFacts]]]:
     return [(ranks[0].host, ranks) for ranks in nodes.values()]
 
 
-def _node_gpus(facts: Facts, place: RankFacts) -> int:
+def _node_gpus(facts: Facts, place: RankFacts, members: int) -> int:
     """GPUs of a rank's node, as far as anybody there knows."""
     here = [rank for rank in facts if rank.node == place.node]
     known = {gpu for rank in here for gpu in rank.seen}
-    return max(len(known), place.node_gpus or 0, sum(rank.is_trainer for rank in here))
+    return max(len(known), place.node_gpus or 0, -(-sum(rank.is_trainer for rank in here) // members))
 
 
 def _ranks(ranks: Sequence[RankFacts]) -> str:

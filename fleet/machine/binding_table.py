@@ -10,7 +10,8 @@ from fleet.machine.terminal import plain_table
 
 def binding_table(cluster: ClusterMap) -> Table:
     """One row a rank: node, host, role, device, cores."""
-    table = plain_table("binding")
+    shared = f": up to {cluster.members} trainers share a device" if cluster.members > 1 else ""
+    table = plain_table(f"binding{shared}")
     for column in ("rank", "node", "host", "role", "device", "cores"):
         table.add_column(column, no_wrap=True)
     for place in cluster.places:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,10 @@ class Place:
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """All ranks of the run; the same value on every rank."""
+    """All ranks of the run; the same value on every rank. members: trainers that may share an accelerator."""
 
     places: tuple[Place, ...]
+    members: int = 1
 
     @property
     def trainers(self) -> tuple[Place, ...]:
@@ -88,6 +90,14 @@ class ClusterMap:
     def rank_of(self, device: int) -> int:
         return self.trainers[device].rank
 
+    @property
+    def sharing(self) -> tuple[tuple[int, ...], ...]:
+        """The trainers of each accelerator, by device index, where several may share one."""
+        holders = defaultdict(list)
+        for device, place in enumerate(self.trainers if self.members > 1 else ()):
+            holders[place.node, place.device_name].append(device)
+        return tuple(map(tuple, holders.values()))
+
     def ranks_of(self, node: int) -> tuple[int, ...]:
         """The node's ranks, in the order of its communicator."""
         return tuple(p.rank for p in self.places if p.node == node)
@@ -98,7 +108,9 @@ class ClusterMap:
 
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""
-        return {"ranks": [asdict(p) for p in self.places], "devices_per_node": list(self.cluster.devices_per_node)}
+        shared = {"members_per_device": self.members} if self.members > 1 else {}
+        ranks = [asdict(p) for p in self.places]
+        return {"ranks": ranks, "devices_per_node": list(self.cluster.devices_per_node), **shared}
 
 
 def roles(world: int, preprocessors: int, nodes: list[int]) -> list[str]:
@@ -139,7 +151,7 @@ def _next_preprocessor(chosen: set[int], nodes: list[int]) -> int:
 
 
 def discover(
-    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None
+    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None, members: int = 1
 ) -> ClusterMap:
     """Find out, together with all ranks of `comm`, who sits where.
 
@@ -148,6 +160,7 @@ def discover(
         preprocessors: how many ranks make samples.
         device: "auto", "cpu" or a torch device type.
         pretend: trainers per pretend node, for a rehearsal; None for the real nodes.
+        members: trainers that may share an accelerator; those next to each other have different ones.
 
     Raises:
         ClusterError: on every rank alike, if the roles cannot be filled.
@@ -171,7 +184,8 @@ def discover(
                 hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
             )
             for r in range(comm.size)
-        )
+        ),
+        members if any("bytes" in facts for facts in devices) else 1,
     )  # fmt: skip
 
 
@@ -203,8 +217,11 @@ def _refuse_singletons(size: int, started: int | None) -> None:
         )
 
 
-def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str) -> ClusterMap:
-    """The cluster map that a run on `shape` (devices of each node) would have, for plans.
+def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str, members: int = 1) -> ClusterMap:
+    """The cluster map that a run on `shape` (trainers of each node) would have, for plans.
+
+    Args:
+        members: trainers that share an accelerator.
 
     Raises:
         ClusterError: if the roles cannot be filled.
@@ -214,7 +231,11 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
     role = roles(world, preprocessors, nodes)
     order = [rank for rank in range(world) if role[rank] == "trainer"]
     device_of = {rank: index for index, rank in enumerate(order)}
-    names = {rank: device if device == "cpu" else f"{device}:{nodes[:rank].count(nodes[rank])}" for rank in order}
+    names, before = {}, Counter[int]()
+    for rank in order:
+        there = -(-shape[nodes[rank]] // members)
+        names[rank] = device if device == "cpu" else f"{device}:{before[nodes[rank]] % there}"
+        before[nodes[rank]] += 1
     memory = node_memory()
     return ClusterMap(
         tuple(
@@ -231,7 +252,8 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
                 None,
             )
             for r in range(world)
-        )
+        ),
+        1 if device == "cpu" else members,
     )
 
 

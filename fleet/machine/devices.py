@@ -37,13 +37,13 @@ def _mask_in_mask(environment: Mapping[str, str]) -> str:
     return f", or {found[1]} counts within the GPUs that {found[0]} leaves: unset one of the two"
 
 
-def local_trainers(device: str) -> int:
-    """One trainer for each accelerator; without any, one for each core but the one that makes samples."""
+def local_trainers(device: str, members: int = 1) -> int:
+    """So many trainers for each accelerator; without any, one for each core but the one that makes samples."""
     if device != "cpu":
         import torch
 
         if torch.accelerator.is_available():
-            return int(torch.accelerator.device_count())
+            return int(torch.accelerator.device_count()) * members
     return max(1, (psutil.cpu_count(logical=False) or psutil.cpu_count() or 2) - 1)
 
 

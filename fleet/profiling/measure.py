@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,14 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     seconds = _settle(trainer, start)
     samples = timed * trainer.virtual_workers * trainer.batch_size
     return Timing(samples / seconds, timed, time.perf_counter() - begin)
+
+
+def keep_busy(trainer: Trainer, layout: SampleLayout, is_over: Callable[[], bool]) -> None:
+    """Train a step on such a batch, and more until `is_over`: what is measured on the same device shares it so."""
+    own = [_batch(trainer, layout)] * len(trainer.workers)
+    trainer.step(own)
+    while not is_over():
+        trainer.step(own)
 
 
 def _batch(trainer: Trainer, layout: SampleLayout) -> Batch:

@@ -11,6 +11,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
     TO_TRAINER,
+    KeepBusy,
     Left,
     MeasureThroughput,
     Message,
@@ -83,6 +84,8 @@ class _Running:
 class Profiler:
     """Hands measurements to free devices until none is left.
 
+    Where trainers share an accelerator, those that nobody measures train beside the others there.
+
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
@@ -99,6 +102,7 @@ class Profiler:
         self._mailbox, self._cluster, self._effort, self._waiting = mailbox, cluster, effort, waiting
         self._next_tag, self._is_late = next_tag, is_late
         self._running: dict[str, _Running] = {}  # by job
+        self._sharing, self._busy = cluster.sharing, set[int]()  # the devices that were told to keep busy
         self._longest = 0.0  # seconds that a measurement took, forming and all
 
     @property
@@ -123,6 +127,7 @@ class Profiler:
                 if result.failure is not None and not result.measurement.batch_size:
                     waiting = [x for x in waiting if x.job != result.measurement.job]
                 yield result
+        self._accompany()
 
     def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, float]:
         """Samples/s that 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""
@@ -162,10 +167,23 @@ class Profiler:
             if wanted.count <= len(free) and wanted.job not in self._running:
                 waiting.remove(wanted)
                 self._send(wanted, tuple(free[: wanted.count]))
+        self._accompany()
+
+    def _accompany(self) -> None:
+        """Let devices train beside what is measured on their accelerator, or rest once nothing is."""
+        measured = {device: running.wanted for running in self._running.values() for device in running.devices}
+        for sharing in self._sharing:
+            wanted = next((measured[device] for device in sharing if device in measured), None)
+            order = KeepBusy(wanted.job, wanted.batch_size) if wanted else KeepBusy()
+            for device in sharing:
+                if device not in measured and (wanted is not None) != (device in self._busy):
+                    self._mailbox.send(self._cluster.rank_of(device), TO_TRAINER, order)
+                    self._busy ^= {device}
 
     def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
         members = tuple(self._cluster.rank_of(device) for device in devices)
         effort = self._effort
+        self._busy -= set(devices)
         message = ProfileGroup(
             wanted.job, members, self._next_tag(), effort.batches, effort.timed, effort.seconds, wanted.batch_size
         )

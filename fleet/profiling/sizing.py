@@ -176,12 +176,15 @@ class Room:
     Attributes:
         devices: trainers of the node.
         host: bytes of the node that the run may use.
-        device: bytes of each accelerator; None where the devices are CPUs, which use the host's; infinite if unknown.
+        device: bytes of an accelerator that are each trainer's; None where the devices are CPUs, which use the host's;
+            infinite if unknown.
+        members: trainers that share an accelerator.
     """
 
     devices: int
     host: int
     device: float | None = None
+    members: int = 1
 
 
 def memory_problem(sizes: Mapping[str, Size], workers: Mapping[str, int], room: Room) -> MemoryProblem | None:
@@ -195,7 +198,11 @@ def memory_problem(sizes: Mapping[str, Size], workers: Mapping[str, int], room: 
     if room.device is not None:
         needs = {job: size.device_bytes(workers[job]) for job, size in sizes.items()}
         mend = "make its batch or the network smaller"
-        found = _too_large(needs, room.device, "on one device, and a device", mend)
+        what = "on one device, and a device"
+        if room.members > 1:
+            what = f"on one device, and each of the {room.members} trainers of a device"
+            mend += f", or lower resources.members_per_device (now {room.members})"
+        found = _too_large(needs, room.device, what, mend)
         if found is not None:
             return found
         needs = {job: size.host_bytes(workers[job]) for job, size in sizes.items()}

@@ -164,7 +164,8 @@ class _Reader:
 
     def _cluster(self, event: JournalLine) -> None:
         ranks = tuple(_rank(rank) for rank in event.get("ranks", ()))
-        cluster = SessionCluster(ranks, _integers(event.get("devices_per_node", ())))
+        members = int(event.get("members_per_device") or 1)
+        cluster = SessionCluster(ranks, _integers(event.get("devices_per_node", ())), members)
         self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
 
     def _job(self, event: JournalLine) -> None:

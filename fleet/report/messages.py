@@ -39,7 +39,9 @@ def _session(event: JournalLine, progress: RunProgress) -> str:
 
 def _cluster(event: JournalLine, progress: RunProgress) -> str:
     nodes = len(event.get("devices_per_node", ()))
-    return f"{wording.plural(progress.devices, 'device')} on {wording.plural(nodes, 'node')}"
+    members = int(event.get("members_per_device") or 1)
+    shared = f", up to {members} on one accelerator" if members > 1 else ""
+    return f"{wording.plural(progress.devices, 'device')} on {wording.plural(nodes, 'node')}{shared}"
 
 
 def _preprocessors(event: JournalLine, progress: RunProgress) -> str:

@@ -22,10 +22,11 @@ class RecordedRank:
 
 @dataclass(frozen=True)
 class SessionCluster:
-    """The machine of one session."""
+    """The machine of one session; members: of its devices that may be on one accelerator."""
 
     ranks: tuple[RecordedRank, ...]
     devices_per_node: tuple[int, ...]
+    members: int = 1
 
     @property
     def size(self) -> int:

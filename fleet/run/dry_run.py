@@ -154,8 +154,10 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     with importable([spec.folder, Path.cwd()]):
         runtime = Runtime(spec, facts_of(open_datasets(spec)))
         check_against_data(runtime)
-        shape = shape or (spec.resources.trainers or local_trainers(spec.resources.device),)
-        cluster = pretended(shape, spec.resources.preprocessors, device, socket.gethostname())
+        asked, members = spec.resources, 1 if device == "cpu" else spec.resources.members_per_device
+        here = (asked.trainers or local_trainers(asked.device, members),)
+        shape = tuple(devices * members for devices in shape) if shape else here
+        cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members)
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
         expected = _expected(runtime, sizes, device, max(shape))
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))

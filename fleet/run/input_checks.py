@@ -10,6 +10,7 @@ from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec, SpecError, check
+from trainers.device.device_room import share_of
 
 
 def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
@@ -54,7 +55,9 @@ def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Si
         if not trainers:
             continue
         host = trainers[0].node_bytes if limit is None else int(limit * 2**30)
-        found = memory_problem(sizes, workers, Room(len(trainers), host, trainers[0].device_bytes))
+        device, members = trainers[0].device_bytes, cluster.members
+        own = None if device is None else device * share_of(members)
+        found = memory_problem(sizes, workers, Room(len(trainers), host, own, members))
         if found is not None:
             raise BadInput(found.text)
 

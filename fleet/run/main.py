@@ -80,10 +80,11 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
 def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, stop: StopFlag) -> int:
     """Find out, with all ranks, the jobs and the devices; then play this rank's role."""
     with together(world, spec.resources.timeout, "said where it sits"):
-        cluster = discover(world, spec.resources.preprocessors, spec.resources.device, options.pretend)
-        warnings = check_places(world, cluster, options, spec.resources.threads)
+        asked = spec.resources
+        cluster = discover(world, asked.preprocessors, asked.device, options.pretend, asked.members_per_device)
+        warnings = check_places(world, cluster, options, asked)
     datasets = open_data(world, cluster, spec)
-    warm_up(cluster.places[world.rank])
+    warm_up(cluster.places[world.rank], cluster.members)
     load_reduction(world, cluster, options)
     with together(world, spec.resources.timeout, "learnt how large the data sets are"):
         facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)

@@ -164,7 +164,7 @@ class Resources(Section):
 
     trainers: Count | None = Field(
         default=None,
-        description="Trainer ranks, one for each device; null: as many as there are devices.",
+        description="Trainer ranks, one for each device; null: as many as there are devices, times members_per_device.",
         examples=[3],
     )
     preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
@@ -179,6 +179,11 @@ class Resources(Section):
         default="auto",
         description="`auto` (an accelerator if there is one), `cpu`, or a torch device type such as `cuda`.",
         examples=["cpu"],
+    )
+    members_per_device: Count = Field(
+        default=1,
+        description="Trainers that may share an accelerator, each with its part of the memory; CPUs are never shared.",
+        examples=[4],
     )
     memory_gib: Positive | None = Field(
         default=None,

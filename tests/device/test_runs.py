@@ -28,6 +28,19 @@ class Watched(Convolutions):
     def after_step(self, model):
         print([os.environ.get("TORCH_NCCL_" + name) for name in ("ASYNC_ERROR_HANDLING", "HEARTBEAT_TIMEOUT_SEC")])
 """
+TOLD = """
+import os, torch
+from tests.gpu.device_tasks import Convolutions
+class Told(Convolutions):
+    def model(self):
+        self.runs, model = 0, super().model()
+        model.register_forward_hook(lambda *_: setattr(self, "runs", self.runs + 1))
+        return model
+    def after_step(self, model):
+        share = torch.rig.get_per_process_memory_fraction()
+        print(f"{os.getpid()} ran {self.runs} of {share:g}\\n", end="", flush=True)
+        self.runs = 0
+"""
 TASK = ("tests.gpu.device_tasks:Convolutions", "--virtual-workers", "3", "--steps", "6")
 
 
@@ -48,8 +61,10 @@ def ensemble(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Three networks, which a CPU has trained."""
     resources = {"trainers": 1, "device": "auto", "ring_samples": 128, "slot_samples": 8}
     made = write_ensemble(tmp_path_factory.mktemp("on-devices"), [mlp(), cnn(), counting()], resources=resources)
-    ended = run(made.plain("cpu", "--set", "resources.device=cpu"), made.folder, **rig.variables)
+    options = ("--set", "resources.device=cpu", "--set", "resources.members_per_device=2")
+    ended = run(made.plain("cpu", *options), made.folder, **rig.variables)
     assert ended.code == 0, ended.output
+    assert "members_per_device is 2, and trainers on CPUs share no device: it is ignored" in ended.output
     return made
 
 
@@ -69,6 +84,62 @@ def test_a_run_has_the_cpu_s_bits(rig: Rig, ensemble: Ensemble, schedule: str, t
     for job, path in final_states(on_devices, JOBS).items():
         assert_same_bits(path, of_cpu[job])
         assert _metrics(on_devices.summary, job) == _metrics(ensemble.left("cpu").summary, job)
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(1, marks=pytest.mark.slow)])
+def test_trainers_that_share_devices_have_the_cpu_s_bits(rig: Rig, ensemble: Ensemble, devices: int) -> None:
+    out, members = f"shared-{devices}", 4 // devices
+    variables = {**rig.variables, **ON_ITS_OWN, "RIG_SCHEDULE": "both-late", "RIG_DEVICES": str(devices)}
+    options = ("--set", "resources.trainers=null", "--set", f"resources.members_per_device={members}")
+    ended = run(ensemble.plain(out, *options), ensemble.folder, **variables)
+    assert ended.code == 0, ended.output
+    on_devices = ensemble.left(out)
+    (cluster,) = on_devices.events("cluster")
+    names = [rank["device_name"] for rank in cluster["ranks"] if rank["device"] is not None]
+    assert names == [f"rig:{index % devices}" for index in range(4)] and cluster["members_per_device"] == members
+    groups = [group for each in on_devices.summary["rounds"] for group in each["allocation"].values()]
+    assert max(map(len, groups)) > 1, "there is a group whose members add on their hosts"
+    of_cpu = final_states(ensemble.left("cpu"), JOBS)
+    for job, path in final_states(on_devices, JOBS).items():
+        assert_same_bits(path, of_cpu[job])
+
+
+def test_more_trainers_than_may_share_a_device_are_refused(rig: Rig, ensemble: Ensemble) -> None:
+    options = ("--trainers", "3", "--set", "resources.members_per_device=2")
+    ended = run(ensemble.plain("none", *options), ensemble.folder, **rig.variables, RIG_DEVICES="1")
+    assert ended.code == 2
+    assert "share GPU 0, and resources.members_per_device is 2; start at most 2 trainers on a node" in ended.output
+
+
+def test_a_plan_s_trainers_share_devices(rig: Rig, ensemble: Ensemble) -> None:
+    options = ("--set", "resources.trainers=null", "--set", "resources.members_per_device=2", "--json")
+    for shape, names in (((), ["rig:0", "rig:0"]), (("--cluster", "1x2"), ["rig:0", "rig:1", "rig:0", "rig:1"])):
+        command = [*FLEET, "plan", str(ensemble.spec), *options, *shape]
+        planned = json.loads(run(command, ensemble.folder, **rig.variables, RIG_DEVICES="1").output)
+        trainers = [rank["device_name"] for rank in planned["cluster"]["ranks"] if rank["device"] is not None]
+        assert trainers == names and planned["cluster"]["members_per_device"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("members, code", [(2, 0), (1, 1)])
+def test_the_doctor_looks_at_who_shares_a_device(rig: Rig, tmp_path: Path, members: int, code: int) -> None:
+    words = [*MPIEXEC, "-n", "3", *FLEET, "doctor", "--members-per-device", str(members)]
+    ended = run(words, tmp_path, **rig.variables, RIG_DEVICES="1")
+    assert ended.code == code and ("share GPU" in ended.output) is (code == 1), ended.output
+
+
+def test_rates_are_those_of_members_that_all_train(rig: Rig, tmp_path: Path) -> None:
+    """One network is measured alone first, when each of its steps runs both virtual workers in one process."""
+    (tmp_path / "told.py").write_text(TOLD)
+    job = {"name": "told", "task": "told:Told", "virtual_workers": 2, "stop": {"epochs": 1}}
+    sections: dict[str, Any] = {"data": {}, "defaults": {}, "profile": {"batches": 6, "timed": 3}}
+    resources = {"device": "auto", "members_per_device": 2}
+    made = write_ensemble(tmp_path, [job], measured=False, resources=resources, **sections)
+    command = [*FLEET, "profile", str(made.spec), "--out", "rates.json"]
+    ended = run(command, tmp_path, **rig.variables, **ON_ITS_OWN, RIG_DEVICES="1")
+    assert ended.code == 0, ended.output
+    alone = {line for line in ended.output.splitlines() if line.endswith("ran 2 of 0.45")}
+    assert len(alone) == 2, ended.output
 
 
 def _metrics(summary: Mapping[str, Any], job: str) -> Any:

@@ -38,6 +38,10 @@ def test_gradients_leave_a_device_that_has_no_room_for_them(rig: Rig) -> None:
     assert asked["d2h bytes"] >= 12 * asked["bytes of a gradient"]
 
 
+def test_a_member_has_room_in_its_share_alone(rig: Rig) -> None:
+    assert [rig.call("rules.room_of_a_member", members) for members in (1, 2)] == pytest.approx([0.9, 0.9 * 0.45])
+
+
 @pytest.mark.parametrize("schedule", ALL)
 @pytest.mark.parametrize("held", [False, True])
 def test_a_feed_s_batches_are_right_and_come_on_a_stream_of_their_own(rig: Rig, schedule: str, held: bool) -> None:

@@ -108,6 +108,15 @@ def test_nothing_is_said_of_a_right_one(facts: list[RankFacts]) -> None:
     assert check_binding(facts, threads=2) == []
 
 
+def test_as_many_trainers_share_a_gpu_as_may() -> None:
+    assert check_binding(node(8, 4, cores=4), threads=2, members=2) == []
+    (refused,) = check_binding(node(9, 4, cores=4), threads=2, members=2)
+    assert refused.refuses and "ranks 1,5,9 on n0 share GPU GPU-00" in refused.text
+    assert "resources.members_per_device is 2; start at most 8 trainers" in refused.text
+    (idle,) = check_binding(node(3, 4, cores=4), threads=2, members=2)
+    assert "it has 3 trainers; start 6 ranks there" in idle.text
+
+
 def test_ranks_that_do_not_find_each_other_are_refused() -> None:
     _refuse_singletons(1, None)
     _refuse_singletons(1, 1)

@@ -45,6 +45,15 @@ def test_devices_are_numbered_node_by_node(shape: list[int], preprocessors: int)
         assert cluster.lowest_rank(node) == min(cluster.ranks_of(node))
 
 
+def test_trainers_next_to_each_other_share_no_accelerator() -> None:
+    cluster = pretended((4, 2), 2, "cuda", "here", members=2)
+    assert [place.device_name for place in cluster.trainers] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"] + [
+        "cuda:0"
+    ] * 2
+    assert cluster.sharing == ((0, 2), (1, 3), (4, 5)) and cluster.record()["members_per_device"] == 2
+    assert pretended((4,), 1, "cuda", "here").sharing == pretended((4,), 1, "cpu", "here", members=2).sharing == ()
+
+
 def test_a_pretend_cluster_must_have_the_trainers_that_there_are() -> None:
     from fleet.machine.cluster_map import _pretended_nodes
 

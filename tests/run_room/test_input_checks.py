@@ -45,6 +45,14 @@ def test_a_network_that_fits_no_device_is_refused(runtime: Runtimes, cluster: Cl
     check_input(runtime({"name": "a", "model": wide}, resources={"memory_gib": 64.0}), cluster())
 
 
+def test_a_network_has_to_fit_its_share_of_a_device(runtime: Runtimes, cluster: Clusters) -> None:
+    need = check_input(runtime({"name": "a"}), cluster())["a"].device_bytes(2)
+    places = with_places(cluster(trainers=2), device_bytes=3 * need).places
+    check_input(runtime({"name": "a"}), ClusterMap(places, members=2))
+    with pytest.raises(BadInput, match=r"each of the 3 trainers of a device has .*members_per_device \(now 3\)"):
+        check_input(runtime({"name": "a"}), ClusterMap(places, members=3))
+
+
 def test_a_ring_that_shared_memory_cannot_hold_is_refused(runtime: Runtimes, cluster: Clusters) -> None:
     little = with_places(cluster(), shared_bytes=2**16)
     with pytest.raises(BadInput, match="the rings need .* on node-0, and /dev/shm has 0.1 MiB free.*ring_samples"):

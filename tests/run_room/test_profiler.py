@@ -10,7 +10,15 @@ import pytest
 
 from fleet.coordination.errors import RunError
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import TO_COORDINATOR, TO_TRAINER, Left, Profiled, ProfileGroup, StopRequested
+from fleet.coordination.protocol import (
+    TO_COORDINATOR,
+    TO_TRAINER,
+    KeepBusy,
+    Left,
+    Profiled,
+    ProfileGroup,
+    StopRequested,
+)
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.profiling.plan import Measurement
@@ -31,11 +39,15 @@ class Machine:
     answers: bool = True
     stop: StopFlag = field(default_factory=StopFlag)
     asked: list[ProfileGroup] = field(default_factory=list)
+    busy: list[str] = field(default_factory=list)
 
     def answer(self) -> None:
         """Called while rank 0 waits: all measurements that it has asked for are over."""
         box = Mailbox(self.rank.world, TO_TRAINER)
         while (order := box.poll()) is not None:
+            if isinstance(order, KeepBusy):
+                self.busy.append(order.job)
+                continue
             assert isinstance(order, ProfileGroup)
             if order not in self.asked:
                 self.asked.append(order)
@@ -62,9 +74,9 @@ class Machine:
 
 @pytest.fixture
 def machine(rank: Callable[..., Rank], cluster: Callable[..., ClusterMap]) -> Callable[..., Machine]:
-    def make(trainers: int, **options: object) -> Machine:
+    def make(trainers: int, members: int = 1, **options: object) -> Machine:
         places = cluster(trainers=trainers).places
-        here = ClusterMap(tuple(replace(place, rank=0) for place in places))
+        here = ClusterMap(tuple(replace(place, rank=0) for place in places), members)
         return Machine(rank(cluster=here), **options)  # type: ignore[arg-type]
 
     return make
@@ -88,6 +100,16 @@ def test_measurements_run_beside_each_other_on_devices_of_their_own(machine: Cal
     assert (results["a"].devices, results["b"].devices) == ((0, 1), (2,))
     assert [order.batches for order in here.asked] == [48, 48]
     assert len({order.tag for order in here.asked}) == 2
+
+
+@pytest.mark.parametrize("members, busy", [(1, []), (3, ["a", "a", "", ""])])
+def test_who_shares_the_device_of_what_is_measured_trains_beside_it(
+    machine: Callable[..., Machine], members: int, busy: list[str]
+) -> None:
+    here = machine(3, members)
+    assert measured(here.profiler().measure([Measurement("a", 1)])) == {("a", 1): RATE}
+    here.answer()
+    assert here.busy == busy
 
 
 def test_what_a_batch_takes_is_asked_for(machine: Callable[..., Machine]) -> None:

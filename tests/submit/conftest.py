@@ -31,8 +31,8 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
 def submit(ensemble: Ensemble) -> Submit:
     """Call `fleet submit SPEC`, with these options and variables, in the ensemble's folder."""
 
-    def call(*options: str, **variables: str) -> Ended:
-        command = [sys.executable, "-m", "fleet", "submit", str(ensemble.spec), *options]
+    def call(*options: str, spec: Path = ensemble.spec, **variables: str) -> Ended:
+        command = [sys.executable, "-m", "fleet", "submit", str(spec), *options]
         return run(command, ensemble.folder, **variables)
 
     return call

@@ -50,6 +50,16 @@ def test_a_rank_for_each_gpu_and_one_that_prepares_samples(site: str, words: lis
     assert all(word in ended.output for word in words), ended.output
 
 
+def test_as_many_ranks_for_each_gpu_as_may_share_it(submit: Submit, ensemble: Ensemble, tmp_path: Path) -> None:
+    shared = tmp_path / "shared.yaml"
+    shared.write_text(ensemble.spec.read_text().replace("resources:", "resources:\n  members_per_device: 3"))
+    for options, said in (([], "--ntasks-per-node=13"), (["--trainers-per-node", "5"], "--ntasks-per-node=6")):
+        ended = submit("--site", "slurm", *TWO_NODES, *options, spec=shared)
+        assert ended.code == 0 and f"{said}\n#SBATCH --gpus-per-node=4\n" in ended.output, ended.output
+    ended = submit("--site", "slurm", *TWO_NODES, "--trainers-per-node", "13", spec=shared)
+    assert ended.code == 2 and "4 GPUs, and resources.members_per_device is 3; give 12" in ended.output
+
+
 @pytest.mark.parametrize(("queue", "said"), [((), "regular"), (("--queue", "debug"), "debug")])
 def test_a_site_s_queues_may_be_qos(queue: tuple[str, ...], said: str, submit: Submit) -> None:
     ended = submit("--site", "perlmutter", *TWO_NODES, *queue)

@@ -54,7 +54,7 @@ class WallTime:
 
 @dataclass(frozen=True)
 class NodeShape:
-    """The ranks of each node: one a GPU, or as many trainers as asked for, and those that make samples."""
+    """The ranks of each node: as many trainers as fit its GPUs, or as were asked for, and those that make samples."""
 
     nodes: int
     gpus: int
@@ -64,9 +64,10 @@ class NodeShape:
 
     @classmethod
     def of(
-        cls, site: Site, nodes: int, gpus: int | None, trainers: int | None, preprocessors: int, cores: int | None
-    ) -> NodeShape:
-        """What was asked for, and for the rest what the site has. cores: of a rank.
+        cls, site: Site, nodes: int, gpus: int | None, trainers: int | None, preprocessors: int, cores: int | None,
+        members: int = 1,
+    ) -> NodeShape:  # fmt: skip
+        """What was asked for, and for the rest what the site has. cores: of a rank. members: trainers of a GPU.
 
         Raises:
             SiteError: a node that cannot carry it.
@@ -82,11 +83,12 @@ class NodeShape:
                 f"--gpus-per-node {gpus}: a node of this site has {site.gpus} ({site.title}); give at most that"
             )
         if trainers is None:
-            trainers = gpus or 1
+            trainers = gpus * members or 1
         _at_least("--trainers-per-node", trainers, 1)
-        if gpus and trainers > gpus:
+        if gpus and trainers > gpus * members:
             raise SiteError(
-                f"--trainers-per-node {trainers}: there are {gpus} GPUs, and ranks that share one wait for each other"
+                f"--trainers-per-node {trainers}: there are {gpus} GPUs, and resources.members_per_device is "
+                f"{members}; give {gpus * members}"
             )
         ranks = trainers + preprocessors
         if nodes * preprocessors < 1:

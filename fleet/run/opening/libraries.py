@@ -11,20 +11,23 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.options import RunOptions
+from trainers.device.device_room import keep_to_share
 from trainers.device.own_device import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def warm_up(place: Place) -> None:
+def warm_up(place: Place, members: int) -> None:
     """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's
-    forming. A trainer's device is its main thread's from here on.
+    forming. A trainer's device is its main thread's from here on; as one of so many members it keeps to its share.
     """
     import torch
 
     if place.is_trainer:
-        select(torch.device(place.device_name or "cpu"))
+        device = torch.device(place.device_name or "cpu")
+        select(device)
+        keep_to_share(device, members)
         torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=place.device_name))], 0.1)  # imports torch's compiler
     elif place.rank == COORDINATOR:
         with suppress(ImportError):

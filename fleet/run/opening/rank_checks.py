@@ -10,6 +10,7 @@ from fleet.machine.cluster_map import ClusterError, ClusterMap
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.options import RunOptions
+from fleet.spec.sections import Resources
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -28,19 +29,21 @@ def check_mpi_threads(mpi: Any) -> None:
         )
 
 
-def check_places(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, threads: int) -> tuple[str, ...]:
-    """What could be better about where the ranks were put; nothing is said of ranks that plain `fleet` started.
-
-    Args:
-        threads: CPU threads of each rank.
+def check_places(
+    world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, resources: Resources
+) -> tuple[str, ...]:
+    """What could be better about where the ranks were put; little is said of ranks that plain `fleet` started.
 
     Raises:
         ClusterError: on every rank alike, with what must be.
     """
-    if options.rehearse or launched_by_us():
+    if options.rehearse:
         return ()
-    findings = check_binding(gather_facts(world, cluster.places[world.rank]), threads)
+    findings = check_binding(gather_facts(world, cluster.places[world.rank]), resources.threads, cluster.members)
     refused = [finding.text for finding in findings if finding.refuses]
     if refused:
         raise ClusterError("\n  ".join(refused))
-    return tuple(finding.text for finding in findings)
+    members = resources.members_per_device
+    ignored = f"resources.members_per_device is {members}, and trainers on CPUs share no device: it is ignored"
+    told = (ignored,) if members > cluster.members else ()
+    return told + (() if launched_by_us() else tuple(finding.text for finding in findings))

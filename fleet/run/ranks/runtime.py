@@ -107,6 +107,8 @@ class Runtime:
         )
         layout = self.data_of(name).layout
         everything = [parts, asdict(layout), device.partition(":")[0], self.spec.resources.threads]
+        if self.spec.resources.members_per_device > 1 and device.partition(":")[0] != "cpu":
+            everything.append(self.spec.resources.members_per_device)
         determinism = self.spec.determinism
         if determinism.level == "D2":
             everything.append(determinism.pinned_to)  # its kernels are slower

@@ -19,19 +19,21 @@ from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
     AddJob,
+    KeepBusy,
     Left,
     MakeRing,
     Message,
     MoveGroup,
     Profiled,
     ProfileGroup,
+    Pulse,
     SaveJob,
     SetBatch,
     Shutdown,
     StartGroup,
 )
 from fleet.machine.standard_error import tell
-from fleet.profiling.measure import measure
+from fleet.profiling.measure import keep_busy, measure
 from fleet.run.ranks.failure import failed
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
@@ -83,15 +85,16 @@ class TrainerRank:
         self._held: dict[str, Trainer] = {}  # jobs in memory: those that left, those that came
         self._unmoved: dict[str, BaseException] = {}  # why a job did not come
         self._move_seconds: dict[str, float] = {}
+        self._parent = os.getppid()
+        self._next: Message | None = None  # came while this rank kept busy
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
-        parent = os.getppid()
         while True:
             self._moves()
-            message = self._mailbox.receive(_IDLE_SECONDS)
+            message, self._next = self._next or self._mailbox.receive(_IDLE_SECONDS), None
             self._rank.report_signal()
-            if os.getppid() != parent:
+            if os.getppid() != self._parent:
                 raise Orphaned("the launcher of this rank is gone")
             if message is None:
                 self._check_pulse()
@@ -112,6 +115,8 @@ class TrainerRank:
                 self._save(message)
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
+            elif isinstance(message, KeepBusy) and message.job:
+                self._keep_busy(message)
 
     @property
     def _runtime(self) -> Runtime:
@@ -317,6 +322,32 @@ class TrainerRank:
             if group.is_master:
                 self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
         return Left(order.job, 0, "profiled")
+
+    def _keep_busy(self, order: KeepBusy) -> None:
+        """Train beside those that are measured on this device; if the job fails, its own measurement says so."""
+        runtime = self._runtime.with_batch(order.job, order.batch_size) if order.batch_size else self._runtime
+        try:
+            with no_exit(), self._note.of(order.job), Group.alone() as group:
+                trainer = self._trainer(order.job, group, runtime)
+                with trainer.adding():
+                    keep_busy(trainer, runtime.data_of(order.job).layout, self._has_order)
+        except RunError:
+            raise
+        except BaseException as error:
+            self._leave_if_broken(failed(order.job, error))
+        self._free_memory()
+
+    def _has_order(self) -> bool:
+        """Whether another order came, which is carried out next, or the run's other processes are gone."""
+        self._moves()
+        message = self._poll()
+        if message is None:
+            self._check_pulse()
+        elif isinstance(message, Pulse):
+            self._heard = time.monotonic()
+        else:
+            self._next = message
+        return self._next is not None or os.getppid() != self._parent
 
     def _free_memory(self) -> None:
         gc.collect()  # a trainer and its parts know each other

@@ -165,5 +165,16 @@ def memory_reserved(place: Place = None) -> int:
     return int(_C.memory(_index(place))["reserved"])
 
 
+_fractions: dict[int, float] = {}
+
+
+def set_per_process_memory_fraction(fraction: float, place: Place = None) -> None:
+    _fractions[_index(place)] = fraction
+
+
+def get_per_process_memory_fraction(place: Place = None) -> float:
+    return _fractions.get(_index(place), 1.0)
+
+
 def reset_peak_memory_stats(place: Place = None) -> None:
     _C.reset_peak(_index(place))

@@ -10,6 +10,7 @@ import torch
 import torch_rig
 
 from tests.device.programs.refusals import refusal
+from trainers.device.device_room import forget_peak, keep_to_share, room_on
 
 DEVICE = torch.device("rig", 0)
 
@@ -28,6 +29,13 @@ def work_after_a_fork() -> str:
     os.close(writing)
     with open(reading) as file:
         return file.read()
+
+
+def room_of_a_member(members: int) -> float:
+    """As part of a device's memory."""
+    keep_to_share(DEVICE, members)
+    forget_peak(DEVICE)
+    return room_on(DEVICE) / int(torch.get_device_module(DEVICE).mem_get_info(DEVICE)[1])
 
 
 def two_devices() -> str:
