@@ -41,8 +41,8 @@ def chosen_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOpti
     Raises:
         BadInput: on every rank alike, if one of them cannot add so.
     """
-    if options.reduce == "mpi":
-        return options
+    if options.reduce == "mpi" or (options.rehearse and not options.reduce):  # rehearsed trainers may share a device
+        return replace(options, reduce="mpi")
     if options.reduce == "horovod" and survives_losses():
         raise BadInput(
             "--reduce horovod: Horovod cannot go on without a rank that is lost, and this MPI was started to let the "

@@ -26,7 +26,8 @@ def groups(
     """Add in one group after another; return, for each that this member is in, the communicator, or what went wrong.
 
     turns: the members of each group, such as "01"; with a word behind them, the last one gives up: "raising" in the
-    middle of the sums, "leaving" after them, "failing" while all meet, or else is known to be lost after them.
+    middle of the sums, "leaving" after them, "failing" while all meet; "lost": it is known to be lost after them;
+    "sharing": the first one gives up before it shares its tensors.
     """
     _begin(rank, size, folder)
     if mutant:
@@ -38,7 +39,7 @@ def groups(
         ranks = [int(member) for member in members]
         inside = dist.new_group(ranks, timedelta(seconds=SECONDS))
         if rank in ranks and rank not in known_lost:
-            gives_up = word if rank == ranks[-1] else ""
+            gives_up = word if rank == ranks[-1] or word == "sharing" else ""
             told.append(_take_part(Group(TorchTransport(inside, timeout=SECONDS), ranks), kept, gives_up))
         known_lost += [ranks[-1]] if word == "lost" else []
     assert len(kept._kept) <= most
@@ -63,6 +64,8 @@ def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -
         adder.start()
         assert adder._channel is not None
         name = adder._channel.name
+        if gives_up == "sharing":
+            return _unshared(adder, group, device)
         made = [_drawn(10 * bucket) for bucket in range(3)]
         block = blocks_of(WORKERS, group.size)[group.index]
         own = [[vectors[worker].to(device) * 1.0 for worker in block] for vectors in made]
@@ -82,6 +85,12 @@ def _take_part(group: Group, kept: communicators.Communicators, gives_up: str) -
         if name and " " in name:
             group.abort(name)
     return name
+
+
+def _unshared(adder: device_sum.DeviceSum, group: Group, device: torch.device) -> str:
+    if group.is_master:
+        raise ArithmeticError("no buffers")
+    return str(adder.share([torch.ones(3, device=device)])[0].cpu())
 
 
 def _drawn(seed: int) -> list[Tensor]:
