@@ -67,7 +67,7 @@ class Trainer:
         `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
         `trainers.device.allocator`).
 
-        adder: what adds gradients; with any but the ring, steps are taken inside `adding()`, and have not DDP's bits.
+        adder: what adds gradients; with any but the ring, steps are taken inside `adding()`.
         """
         keep_freed_memory()
         self.level = determinism.pin(level=level, device=device, float32=float32)
@@ -143,12 +143,13 @@ class Trainer:
 
         PeerFailed, PeerSilent; what else, the adder says.
         """
-        adder = self._adder
+        adder, together = self._adder, False
         try:
             adder.start()
             yield
+            together = True
         finally:
-            adder.stop()
+            adder.stop(together)
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.

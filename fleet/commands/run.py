@@ -32,7 +32,11 @@ _Restarts = Annotated[
 ]
 _InPlace = Annotated[bool, typer.Option(help="let the others go on when a trainer is lost, where MPI can: Open MPI 5")]
 _Reduce = Annotated[
-    str, typer.Option(help="what adds gradients: mpi, in the order of DDP; or horovod, whose bits are its own")
+    str | None,
+    typer.Option(
+        help="what adds gradients: device or mpi, in the order of DDP, on accelerators or on hosts; or horovod, whose "
+        "bits are its own; default: device where accelerators can send to each other, else mpi"
+    ),
 ]
 
 
@@ -48,7 +52,7 @@ def run(
     time_scale: _TimeScale = None,
     restarts: _Restarts = 3,
     in_place: _InPlace = True,
-    reduce: _Reduce = "mpi",
+    reduce: _Reduce = None,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
@@ -65,4 +69,4 @@ def run(
     if time_scale is not None:
         changes = (*changes, f"rehearse.time_scale={time_scale}")
     options = RunOptions(spec, changes, out, rehearse, shape, reduce=reduce)
-    sys.exit(run_on_ranks(options, restarts, in_place and reduce == "mpi"))  # Horovod needs all it was started with
+    sys.exit(run_on_ranks(options, restarts, in_place and reduce != "horovod"))  # Horovod needs all it was started with

@@ -33,7 +33,13 @@ TrainerCount = Annotated[int | None, typer.Option(help="processes; default: as m
 Resume = Annotated[Path | None, typer.Option(help="the checkpoint to go on from, made on any number of trainers")]
 DeterminismLevel = Annotated[str, typer.Option(help="D0, D1 or D2")]
 Ddp = Annotated[bool, typer.Option("--ddp", help="train under stock DDP over gloo instead, a process for each worker")]
-Reduce = Annotated[str, typer.Option(help="what carries gradients between trainers: mpi, torch, nccl, horovod")]
+Reduce = Annotated[
+    str,
+    typer.Option(
+        help="what carries gradients between trainers: mpi, torch, device (from GPU to GPU), horovod",
+        callback=lambda name: "device" if name == "nccl" else name,  # its older name
+    ),
+]
 Threads = Annotated[int, typer.Option(help="CPU threads of each process; results depend on it")]
 Device = Annotated[str, typer.Option(help="auto, cpu, or torch's name of a kind: cuda, xpu")]
 InstructionSetName = Annotated[

@@ -11,6 +11,8 @@ import psutil
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that show a process only some of its node's GPUs."""
 FILES = Path("/dev")
+ON_DEVICES = "--reduce device adds on accelerators that send to each other, and {why}; leave --reduce out, or give mpi"
+"""What is told where they cannot."""
 
 
 class NoSuchDevice(ValueError):

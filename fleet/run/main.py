@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from fleet.coordination.lost_ranks import lost_ranks
 from fleet.machine.cluster_map import COORDINATOR, discover
 from fleet.machine.launch.launched import launch_folder, leave, tell_up
 from fleet.machine.launch.leftovers import made_by_mpi, sweep, write_note
@@ -17,7 +18,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
 from fleet.run.opening.agreement import agree
-from fleet.run.opening.libraries import load_reduction, warm_up
+from fleet.run.opening.libraries import chosen_reduction, warm_up
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.rank_checks import check_mpi_threads, check_places
 from fleet.run.opening.whole_spec import whole_spec
@@ -28,7 +29,9 @@ from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.time_limit import time_limit, together
 from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import EnsembleSpec, importable
-from trainers.reduce.adder import InOrder
+from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_sum import device_sum
 from trainers.reduce.horovod import horovod_sum
 
 if TYPE_CHECKING:
@@ -85,7 +88,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
         warnings = check_places(world, cluster, options, asked)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)
-    load_reduction(world, cluster, options)
+    options = chosen_reduction(world, cluster, options)
     with together(world, spec.resources.timeout, "learnt how large the data sets are"):
         facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
     rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
@@ -110,8 +113,12 @@ def _play_role(rank: Rank) -> int:
     with rank.watchdog() as watchdog:
         if not rank.cluster.places[rank.number].is_trainer:
             return PreprocessorRank(rank, watchdog.moves).run()
-        adder = horovod_sum if rank.options.reduce == "horovod" else InOrder
-        return TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
+        communicators = Communicators(lost=partial(lost_ranks, rank.world))
+        adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": device_sum(communicators)}
+        adder = adders.get(rank.options.reduce, InOrder)
+        code = TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
+        communicators.end()
+        return code
 
 
 def _own_device(rank: Rank) -> torch.device:

@@ -14,12 +14,9 @@ WAITS = {
         SUM,
         "self._side.wait_stream(self._module.current_stream(self._device))",
     ),
-    "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self._transport.timeout))"),
-    "the master's tensors are used before they are there": (
-        SUM,
-        "self._module.current_stream(self._device).wait_stream(self._side)",
-    ),
-    "sums are used before they are there": (SUM, "self._waited += self._channel.settle()"),
+    "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self.transport.timeout))"),
+    "the master's tensors are used before they are there": (SUM, "self._waited += self._channel.settle()  # they come"),
+    "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
 LATE = 5
 """Seconds: by more than one member may come after another."""

@@ -189,7 +189,7 @@ def test_operators_that_gpus_refuse_are_told_before_the_first_step(rig: Rig, tmp
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reduce", ["mpi", "torch", "nccl"])
+@pytest.mark.parametrize("reduce", ["mpi", "torch", "device", "nccl"])
 def test_one_job_has_the_cpu_s_bits(rig: Rig, tmp_path: Path, reduce: str) -> None:
     variables = {**rig.variables, **ON_ITS_OWN}
     cpu = _train(tmp_path, "cpu", "--device", "cpu", "--trainers", "1", **rig.variables)
@@ -219,7 +219,7 @@ def test_a_rank_that_is_shown_one_device_trains_on_it(rig: Rig, tmp_path: Path, 
 )
 def test_torch_s_watchdog_over_nccl_comes_after_our_time_outs(rig: Rig, tmp_path: Path, own: dict[str, str]) -> None:
     (tmp_path / "watched.py").write_text(WATCHED)
-    words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "nccl"]
+    words = ["watched:Watched", *TASK[1:], "--checkpoint", "net.h5", "--trainers", "2", "--reduce", "device"]
     variables = {**rig.variables, **ON_ITS_OWN, **own}
     ended = run([*FLEET, "train", *words], tmp_path, **variables)
     assert ended.code == 0, ended.output

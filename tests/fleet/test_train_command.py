@@ -106,7 +106,7 @@ def test_torch_carries_the_same_bits(tmp_path: Path, made: Path, launcher: list[
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a GPU here")
 def test_gradients_between_gpus_need_gpus(tmp_path: Path) -> None:
     ended = fleet_train(tmp_path, "Small", "x.h5", STEPS, "--trainers", "2", "--reduce", "nccl")
-    assert ended.code == 2 and ended.output.count("torch sees no GPU") == 1 and "Traceback" not in ended.output
+    assert ended.code == 2 and ended.output.count("this job trains on the CPU") == 1 and "Traceback" not in ended.output
 
 
 @pytest.mark.slow
@@ -200,7 +200,10 @@ WRONG: dict[str, tuple[Changes, tuple[str, ...]]] = {
     "no steps": (lambda _: {"steps": 0}, ("--steps 0",)),
     "too many trainers": (lambda _: {"trainers": 4}, ("4 trainers", "3 virtual workers", "at most 3")),
     "unknown level": (lambda _: {"level": "D9"}, ("D9", "D0, D1, D2")),
-    "between GPUs without one": (lambda _: {"reduce": "nccl", "device": "cpu"}, ("--reduce nccl", "cpu", "torch")),
+    "between GPUs without one": (
+        lambda _: {"reduce": "device", "device": "cpu"},
+        ("--reduce device", "cpu", "give mpi"),
+    ),
     "device that is not known": (lambda _: {"device": "cdua"}, ("--device cdua", "cuda", "xpu")),
     "device that is not here": (lambda _: {"device": "xpu"}, ("--device xpu", "torch finds", "auto or cpu")),
     "folder for a file": (lambda made: {"checkpoint": made}, ("is a folder",)),

@@ -19,6 +19,7 @@ from trainers import Group, Trainer, read, write
 from trainers.device.own_device import select
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
+from trainers.reduce.communicators import Communicators
 from trainers.reduce.device_sum import device_sum
 from trainers.single_job import SingleJob, TaskDatasets
 
@@ -32,7 +33,9 @@ def main(
     dist.init_process_group("cpu:gloo", init_method=f"file://{folder}/store", rank=member, world_size=members)
     made = getattr(device_tasks, task)()
     with Group.over(TorchTransport(timeout=120)) as group:
-        trainer = Trainer(made, workers, group, device, adder=device_sum if way == "device" else InOrder)
+        trainer = Trainer(
+            made, workers, group, device, adder=device_sum(Communicators()) if way == "device" else InOrder
+        )
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)
         with trainer.adding():

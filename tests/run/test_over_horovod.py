@@ -86,5 +86,5 @@ def test_failing_network_leaves_the_others_alone(tmp_path: Path) -> None:
 
 def test_unknown_way_is_told(uneven: Ensemble) -> None:
     ended = run(uneven.plain("never", "--reduce", "horvod"), uneven.folder)
-    assert ended.code == 2 and "--reduce horvod: choose one of mpi, horovod" in ended.output
+    assert ended.code == 2 and "--reduce horvod: choose one of device, mpi, horovod" in ended.output
     assert not uneven.left("never").path.exists()

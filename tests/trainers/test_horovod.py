@@ -90,4 +90,4 @@ def test_sums_outside_adding_are_refused() -> None:
         adder.sum([torch.ones(1)])
     with pytest.raises(TypeError, match=r"Group\.form"):
         adder.start()
-    adder.stop()
+    adder.stop(together=True)

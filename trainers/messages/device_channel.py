@@ -10,42 +10,50 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.device.own_device import select
 from trainers.messages.nccl_watchdog import speak_before_nccl
-from trainers.messages.torch_backend import TorchTransport
-from trainers.messages.transport import Interrupted, PeerSilent, nap
+from trainers.messages.torch_backend import timed_out
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport, nap
 
-_SECONDS_BETWEEN_CHECKS = 0.5
+_SECONDS_BETWEEN_CHECKS = 0.1
+_REASON_SECONDS = 5.0
+"""How long a member that gave up may take to tell its peers why, once its messages have ended."""
+_SLACK_SECONDS = 60.0
+"""By so much, beyond twice ours, do torch's own time-outs come after ours: those say on whom a member waits."""
 
 
 class DeviceChannel:
     """This member's way to the two beside it, from device to device.
 
-    transport: what the members say else, and how one that gives up is heard of.
+    name: `HOST:PORT/NUMBER`, what the members call it and where they meet: at a `torch.distributed.TCPStore`.
+    transport: what the members say else, and how one that gives up is heard of. A group that forms again with the same
+        members brings another.
     device: this member's; no two members may have the same GPU.
     """
 
-    def __init__(self, transport: TorchTransport, device: torch.device) -> None:
+    def __init__(self, name: str, transport: Transport, device: torch.device) -> None:
         """All members call it at once, and have met when it returns. PeerFailed, PeerSilent."""
-        self._transport, self._device = transport, device
+        self.name, self.transport, self._device = name, transport, device
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._before = (transport.index - 1) % transport.size
         self._after = (transport.index + 1) % transport.size
-        number = transport.store.add(f"channels/{transport.index}", 1)  # all make theirs in the same order
-        store = dist.PrefixStore(f"channel/{number}", transport.store)  # type: ignore[attr-defined]
+        self._group: Any = None
+        self._groups = self._is_over = False
+        self._first = torch.zeros(2, dtype=torch.uint8, device=device)
         try:
-            self._group, self._groups = _communicator(store, transport, device)
-        except RuntimeError as error:
-            raise transport.reason(self._after, error) from error
-        transport.at_abort(self.abort)
-        first = torch.zeros(2, dtype=torch.uint8, device=device)
-        self.exchange([first[:1]], [first[1:]])
-        self.settle()
+            self._meet()
+            self.exchange([self._first[:1]], [self._first[1:]])
+            self.settle()
+        except BaseException:
+            self.abort()
+            raise
 
     def exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
         """Send flat tensors to the member before this one, and fill others from the one after it.
@@ -58,86 +66,157 @@ class DeviceChannel:
         if calls:
             self._let_wait(lambda: self._begun(calls), self._after)
 
-    def _begun(self, calls: Sequence[tuple[str, Tensor, int]]) -> list[Any]:
-        """Begin messages, together where the device knows how."""
-        if not self._groups:
-            return [getattr(self._group, call)([tensor.view(torch.uint8)], peer, 0) for call, tensor, peer in calls]
-        self._group._start_coalescing(self._device)
-        for call, tensor, peer in calls:
-            getattr(self._group, call)([tensor.view(torch.uint8)], peer, 0)
-        return [self._group._end_coalescing(self._device)]
-
     def broadcast(self, tensor: Tensor) -> None:
         """Fill a flat tensor with the first member's, as `exchange` does. PeerFailed, PeerSilent, Interrupted."""
-        sender = 0 if self._transport.index else self._after
+        sender = 0 if self.transport.index else self._after
         self._let_wait(lambda: [self._group.broadcast([tensor.view(torch.uint8)], dist.BroadcastOptions())], sender)
-
-    def _let_wait(self, begin: Callable[[], Sequence[Any]], peer: int) -> None:
-        """Begin messages; the current stream waits for them. peer: of whom an error is."""
-        if self._transport.interrupted:
-            raise Interrupted("this member gives up")
-        try:
-            for work in begin():
-                work.wait(timedelta(seconds=self._transport.timeout))
-        except RuntimeError as error:
-            raise self._transport.reason(peer, error) from error
 
     def settle(self) -> float:
         """Return, once the current stream has done all that it was given, the seconds that it took.
 
-        PeerFailed, PeerSilent, Interrupted.
+        Whatever else would wait for the stream could hear of no member that gives up. PeerFailed, PeerSilent,
+        Interrupted.
         """
-        begin = checked = time.perf_counter()
+        begin = time.perf_counter()
         if self._module is None:
             return 0.0
         event = torch.Event(self._device)
         event.record(self._module.current_stream(self._device))
-        while not event.query():
-            now = time.perf_counter()
-            if self._transport.interrupted:
-                raise Interrupted("this member gives up")
-            if now - checked > _SECONDS_BETWEEN_CHECKS:
-                self._transport.check()
-                checked = now
-            if now - begin > self._transport.timeout:
-                names = self._transport.names
-                raise PeerSilent(sorted({names[self._before], names[self._after]}), self._transport.timeout)
-            nap(now - begin, eager=0.0002, longest=0.001)
+        self._wait(event.query, lambda elapsed: nap(elapsed, eager=0.0002, longest=0.001))
         return time.perf_counter() - begin
 
     def abort(self) -> None:
         """End all messages under way on the device, and the waits of the members beside."""
+        self._is_over = True
         group, self._group = self._group, None
         if group is not None:
             group.abort()
 
+    def _meet(self) -> None:
+        """Begin the first messages in a thread of their own: NCCL's own meeting knows no bound, and hears of nobody."""
+        errors: list[BaseException] = []
+        thread = Thread(target=self._begin_to_meet, args=(errors,), name="meeting", daemon=True)
+        thread.start()
+        self._wait(lambda: not thread.is_alive(), lambda elapsed: thread.join(_SECONDS_BETWEEN_CHECKS))
+        if errors:
+            error = errors[0]
+            raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
 
-def _communicator(store: Any, transport: TorchTransport, device: torch.device) -> tuple[Any, bool]:
+    def _begin_to_meet(self, errors: list[BaseException]) -> None:
+        try:
+            select(self._device)
+            group, self._groups = _communicator(self.name, self.transport, self._device)
+            self._group = group
+            calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]
+            for work in self._begun(calls):
+                work.wait(timedelta(seconds=_longer(self.transport)))
+        except BaseException as error:
+            errors.append(error)
+        if self._is_over:  # nobody waits any more
+            self.abort()
+
+    def _begun(self, calls: Sequence[tuple[str, Tensor, int]]) -> list[Any]:
+        """Begin messages, together where the device knows how."""
+        group = self._group
+        if not self._groups:
+            return [getattr(group, call)([tensor.view(torch.uint8)], peer, 0) for call, tensor, peer in calls]
+        group._start_coalescing(self._device)
+        for call, tensor, peer in calls:
+            getattr(group, call)([tensor.view(torch.uint8)], peer, 0)
+        return [group._end_coalescing(self._device)]
+
+    def _let_wait(self, begin: Callable[[], Sequence[Any]], peer: int) -> None:
+        """Begin messages; the current stream waits for them. peer: of whom an error is."""
+        if self.transport.interrupted:
+            raise Interrupted("this member gives up")
+        try:
+            for work in begin():
+                work.wait(timedelta(seconds=self.transport.timeout))
+        except RuntimeError as error:
+            raise self._reason(peer, error) from error
+
+    def _wait(self, is_done: Callable[[], bool], rest: Callable[[float], object]) -> None:
+        """Rest until something is done, and look meanwhile whether it can be. PeerFailed, PeerSilent, Interrupted."""
+        begin = checked = time.perf_counter()
+        while not is_done():
+            now = time.perf_counter()
+            if self.transport.interrupted:
+                raise Interrupted("this member gives up")
+            if now - checked > _SECONDS_BETWEEN_CHECKS:
+                self.transport.check()
+                checked = now
+            if now - begin > self.transport.timeout:
+                names = self.transport.names
+                raise PeerSilent(sorted({names[self._before], names[self._after]}), self.transport.timeout)
+            rest(now - begin)
+
+    def _reason(self, peer: int, error: RuntimeError) -> Exception:
+        """Return what an error of torch.distributed means. Who gave up says why a moment after its messages end."""
+        name, late = self.transport.names[peer], timed_out(error)
+        end = time.perf_counter() + (0.0 if late else _REASON_SECONDS)
+        try:
+            while not self.transport.interrupted:
+                self.transport.check()
+                if time.perf_counter() > end:
+                    break
+                time.sleep(0.001)
+        except PeerFailed as told:
+            return told
+        if self.transport.interrupted:
+            return Interrupted("this member gives up")
+        if late:
+            return PeerSilent([name], self.transport.timeout)
+        return PeerFailed(name, f"the connection to it ended ({str(error).splitlines()[0]})")
+
+
+def why_not(device: torch.device) -> str:
+    """Say why devices of this kind cannot send to each other; "" if they can."""
+    name = _backend_name(device)
+    if device.type == "cpu":
+        return "this job trains on the CPU"
+    if name in ("", "GLOO"):
+        return f"torch knows no messages between devices of the kind {device.type}"
+    known = name in dist.Backend._plugins or hasattr(dist, f"ProcessGroup{name}")
+    return "" if known else f"this torch was built without {name}"
+
+
+def _backend_name(device: torch.device) -> str:
+    made: Any = dist
+    return str(made.Backend.default_device_backend_map.get(device.type, "")).upper()
+
+
+def _longer(transport: Transport) -> float:
+    return 2 * transport.timeout + _SLACK_SECONDS
+
+
+def _communicator(name: str, transport: Transport, device: torch.device) -> tuple[Any, bool]:
     """Return a process group that torch.distributed's tables do not know, so that it ends with us; and if it groups."""
     speak_before_nccl(transport.timeout)
     made: Any = dist
-    name = made.get_default_backend_for_device(device)
+    address, _, number = name.rpartition("/")
+    host, _, port = address.rpartition(":")
+    limit = timedelta(seconds=_longer(transport))
+    store = made.PrefixStore(number, made.TCPStore(host, int(port), is_master=False, timeout=limit))
     kinds = made.ProcessGroup.BackendType
-    backend = _backend(name.upper(), store, transport)
-    kind = getattr(kinds, name.upper(), kinds.CUSTOM)
+    known = _backend_name(device)
+    backend = _backend(known, store, transport, limit)
+    kind = getattr(kinds, known, kinds.CUSTOM)
     group = made.ProcessGroup(store, transport.index, transport.size)
     group._set_default_backend(kind)
     group._register_backend(torch.device(device.type), kind, backend)
     return group, bool(backend.supports_coalescing)
 
 
-def _backend(name: str, store: Any, transport: TorchTransport) -> Any:
+def _backend(name: str, store: Any, transport: Transport, limit: timedelta) -> Any:
     made: Any = dist
-    place, timeout = (transport.index, transport.size), timedelta(seconds=transport.timeout)
+    place = (transport.index, transport.size)
     if name == "GLOO":
-        return made.ProcessGroupGloo(store, *place, timeout)
+        return made.ProcessGroupGloo(store, *place, limit)
     if name in made.Backend._plugins:
-        return made.Backend._plugins[name].creator_fn(store, *place, timeout)
+        return made.Backend._plugins[name].creator_fn(store, *place, limit)
     kind = getattr(made, f"ProcessGroup{name}", None)
     if kind is None:
         raise ValueError(f"this torch was built without {name}; send gradients over gloo or MPI")
     options = kind.Options()
-    options._timeout = 2 * timeout + timedelta(
-        minutes=1
-    )  # torch's watchdog would end the process; ours says who is late
+    options._timeout = limit  # torch's watchdog would end the process
     return kind(store, *place, options)

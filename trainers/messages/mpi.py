@@ -9,7 +9,6 @@ this module starts MPI.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -74,13 +73,13 @@ class MpiTransport:
     ) -> None:
         self._comm = comm
         self._ranks = list(range(comm.Get_size()) if ranks is None else ranks)
-        self._names = list(self._ranks if names is None else names)
+        self.names: Sequence[int] = list(self._ranks if names is None else names)
         self._tag, self._abort_tag = tag, tag + 1
         self.timeout = timeout
         self.index = self._ranks.index(comm.Get_rank())
         self.size = len(self._ranks)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        self._interrupted = threading.Event()
+        self.interrupted = False
         self._keep_alive: list[_Transfer] = []
 
     def communicator(self) -> MPI.Intracomm:
@@ -126,7 +125,7 @@ class MpiTransport:
 
     def interrupt(self) -> None:
         """Make every wait raise Interrupted, now and from now on."""
-        self._interrupted.set()
+        self.interrupted = True
 
     def check(self) -> None:
         """Raise PeerFailed if a peer has aborted, or is lost."""
@@ -139,7 +138,7 @@ class MpiTransport:
                 self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
             except MPI.Exception as error:
                 raise self._lost(peer, error) from error
-            raise PeerFailed(self._names[peer], text.tobytes().decode(errors="replace"))
+            raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
 
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the group is of no use afterwards."""
@@ -158,15 +157,15 @@ class MpiTransport:
     def _lost(self, peer: int, error: MPI.Exception) -> Exception:
         """Return what an error of MPI means: that a process is gone, or what MPI says."""
         if error.Get_error_class() in (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED):
-            return PeerFailed(self._names[peer], "its process was lost")
+            return PeerFailed(self.names[peer], "its process was lost")
         return error
 
     def _look_around(self, elapsed: float, transfers: Sequence[_Transfer]) -> None:
         self.check()
-        if self._interrupted.is_set():
+        if self.interrupted:
             raise Interrupted("this member gives up")
         if elapsed > self.timeout:
-            raise PeerSilent(sorted({self._names[transfer.peer] for transfer in transfers}), self.timeout)
+            raise PeerSilent(sorted({self.names[transfer.peer] for transfer in transfers}), self.timeout)
 
     def _give_up(self, transfers: list[_Transfer]) -> None:
         """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it."""

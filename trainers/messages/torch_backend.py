@@ -4,13 +4,13 @@ Gradients are summed on the host whatever the device is, so messages go over glo
 "cpu:gloo,cuda:nccl". The bits are the same over any transport. gloo's waits sleep and end with a time-out, but cannot
 be broken off; a member that gives up closes its connections, which ends the waits of its peers: at once where it was
 given a process group of its own, with the process where it is the default one. For gradients that go from GPU to GPU
-see `trainers.reduce.device_ring`.
+see `trainers.reduce.device_sum`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, cast
 
@@ -20,7 +20,10 @@ import torch.distributed as dist
 
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
-_TIMED_OUT = ("Timed out", "timed out", "timeout", "Timeout")
+
+def timed_out(error: RuntimeError) -> bool:
+    """Whether an error of torch.distributed is that a message took too long."""
+    return any(word in str(error) for word in ("imed out", "imeout"))
 
 
 class _Message:
@@ -41,7 +44,7 @@ class TorchTransport:
 
     process_group: the default one if None. It must have been started for tensors on the CPU.
     tag: the tag of all messages. timeout: seconds after which a wait gives up. names: the members' ranks.
-    store: the store of this transport's own keys. interrupted: whether this member is about to give up.
+    interrupted: whether this member is about to give up.
     any_thread: True, as torch.distributed takes calls from any thread.
     """
 
@@ -57,13 +60,12 @@ class TorchTransport:
                 'init_process_group("cpu:gloo,cuda:nccl")'
             )
         self.index, self.size = dist.get_rank(self._group), dist.get_world_size(self._group)
-        self.names = dist.get_process_group_ranks(self._group)
+        self.names: Sequence[int] = dist.get_process_group_ranks(self._group)
         self._tag = tag
         self.timeout = timeout
         self.interrupted = False
-        self._at_abort: list[Callable[[], Any]] = []
         prefix = f"trainers/{self._group.group_name}/{tag}"
-        self.store = dist.PrefixStore(prefix, self._group.get_group_store())  # type: ignore[attr-defined]
+        self._store = dist.PrefixStore(prefix, self._group.get_group_store())  # type: ignore[attr-defined]
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; an empty array is not sent."""
@@ -88,22 +90,16 @@ class TorchTransport:
         """Let no wait begin any more; one that goes on ends with its message or its time-out."""
         self.interrupted = True
 
-    def at_abort(self, act: Callable[[], Any]) -> None:
-        """Call `act`, too, when this member gives up."""
-        self._at_abort.append(act)
-
     def check(self) -> None:
         """Raise PeerFailed if a peer has aborted."""
         for peer, name in enumerate(self.names):
-            if peer != self.index and self.store.check([str(peer)]):
-                raise PeerFailed(name, self.store.get(str(peer)).decode(errors="replace"))
+            if peer != self.index and self._store.check([str(peer)]):
+                raise PeerFailed(name, self._store.get(str(peer)).decode(errors="replace"))
 
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the process group is of no use afterwards."""
-        self.store.set(str(self.index), text)
+        self._store.set(str(self.index), text)
         self.interrupt()
-        for act in self._at_abort:
-            act()
         if self._group is not None and self._group is not dist.group.WORLD:
             dist.destroy_process_group(self._group)
         self._group = None
@@ -120,7 +116,7 @@ class TorchTransport:
             work = getattr(self._group, call)([torch.from_numpy(memory)], peer, self._tag)
             return _Message(peer, memory, work)
         except RuntimeError as error:
-            raise self.reason(peer, error) from error
+            raise self._reason(peer, error) from error
 
     def _finish(self, message: _Message) -> None:
         if self.interrupted:
@@ -128,10 +124,10 @@ class TorchTransport:
         try:
             message.work.wait(timedelta(seconds=self.timeout))
         except RuntimeError as error:
-            raise self.reason(message.peer, error) from error
+            raise self._reason(message.peer, error) from error
         message.work = None
 
-    def reason(self, peer: int, error: RuntimeError) -> Exception:
+    def _reason(self, peer: int, error: RuntimeError) -> Exception:
         """Return what an error of torch.distributed in a message from or to `peer` means."""
         if self.interrupted:
             return Interrupted("this member gives up")
@@ -139,6 +135,6 @@ class TorchTransport:
             self.check()
         except (PeerFailed, RuntimeError) as told:
             return told
-        if any(word in str(error) for word in _TIMED_OUT):
+        if timed_out(error):
             return PeerSilent([self.names[peer]], self.timeout)
         return PeerFailed(self.names[peer], f"the connection to it ended ({str(error).splitlines()[0]})")

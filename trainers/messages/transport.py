@@ -50,11 +50,16 @@ class Transport(Protocol):
     """Messages between the members 0 .. size-1 of a group.
 
     any_thread: whether another thread than that which made it may use it, one at a time.
+    names: what the members are called in errors. timeout: seconds after which a wait gives up.
+    interrupted: whether this member is about to give up.
     """
 
     index: int
     size: int
     any_thread: bool
+    names: Sequence[int]
+    timeout: float
+    interrupted: bool
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         """Begin to send; nothing goes out for an empty array. Messages to a peer arrive in the order of the calls."""
@@ -102,6 +107,9 @@ class Alone:
     index = 0
     size = 1
     any_thread = True
+    names: Sequence[int] = (0,)
+    timeout = 0.0
+    interrupted = False
 
     def send(self, peer: int, memory: np.ndarray) -> Pending:
         raise ValueError(f"a group of one has no peers, got a message for member {peer}")

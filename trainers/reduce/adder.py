@@ -42,8 +42,11 @@ class Adder(Protocol):
     def interrupt(self) -> None:
         """End the waits of this member's other threads, now and from now on: it is about to give up."""
 
-    def stop(self) -> None:
-        """Part from the other members, after the last sum or a failure; `start` may follow."""
+    def stop(self, together: bool) -> None:
+        """Part from the other members, after the last sum; `start` may follow.
+
+        together: all members do; else this one gives up, or another one has.
+        """
 
 
 AdderOf = Callable[[Group, int, torch.device], Adder]
@@ -80,5 +83,5 @@ class InOrder:
     def interrupt(self) -> None:
         self._group.interrupt()
 
-    def stop(self) -> None:
+    def stop(self, together: bool) -> None:
         return

@@ -15,8 +15,8 @@ from torch import Tensor
 from trainers.device.own_device import select, with_index
 from trainers.group import Group, blocks_of
 from trainers.messages.device_channel import DeviceChannel
-from trainers.messages.torch_backend import TorchTransport
-from trainers.reduce.adder import Adder, InOrder
+from trainers.reduce.adder import Adder, AdderOf, InOrder
+from trainers.reduce.communicators import Communicators
 from trainers.reduce.order import chunks
 from trainers.reduce.rounds import Rounds
 
@@ -27,11 +27,11 @@ _BAND = 64 << 20
 class DeviceSum:
     """`InOrder` from device to device; on CPUs over gloo.
 
-    group: joined over torch.distributed. device: this member's.
+    device: this member's. communicators: this process's.
     """
 
-    def __init__(self, group: Group, virtual_workers: int, device: torch.device) -> None:
-        self._group, self._ranks = group, virtual_workers
+    def __init__(self, group: Group, virtual_workers: int, device: torch.device, communicators: Communicators) -> None:
+        self._group, self._ranks, self._communicators = group, virtual_workers, communicators
         self.place = self._device = device if device.type == "cpu" else with_index(device)
         self._blocks = blocks_of(virtual_workers, group.size)
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
@@ -40,12 +40,9 @@ class DeviceSum:
         self._waited = 0.0
 
     def start(self) -> None:
-        """Make the communicator; all members call it at once. PeerFailed, PeerSilent."""
-        transport = self._group.transport
-        if not isinstance(transport, TorchTransport):
-            raise TypeError("devices send to each other in groups that torch.distributed joins; see TorchTransport")
+        """Take the members' communicator; all members call it at once. PeerFailed, PeerSilent."""
         with self._beside():
-            self._channel = DeviceChannel(transport, self._device)
+            self._channel = self._communicators.take(self._group, self._device)
 
     @torch.no_grad()
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
@@ -63,8 +60,12 @@ class DeviceSum:
 
     @torch.no_grad()
     def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return copies of the master's tensors, which lie on the members' devices. PeerFailed, PeerSilent."""
-        if self._channel is None:
+        """Return copies of the master's tensors, which lie on the members' devices. PeerFailed, PeerSilent.
+
+        They have come: else the device's own stream would wait for the master, and with it all that reads from there,
+        which hears of no member that gives up.
+        """
+        if self._channel is None or not tensors:
             return self._group.bcast_copies(tensors)
         shared: dict[int, Tensor] = {}
         for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
@@ -74,15 +75,15 @@ class DeviceSum:
                 self._channel.broadcast(flat)
             parts = flat.split([tensor.numel() for tensor in alike.values()])
             shared |= {place: part.view(alike[place].shape) for place, part in zip(alike, parts)}
-        if self._module is not None:
-            self._module.current_stream(self._device).wait_stream(self._side)
+        with self._beside():
+            self._waited += self._channel.settle()  # they come
         return [shared[place] for place in range(len(tensors))]
 
     def complete(self) -> None:
         """Return once all sums that were begun are there. PeerFailed, PeerSilent, Interrupted."""
         assert self._channel is not None
         with self._beside():
-            self._waited += self._channel.settle()
+            self._waited += self._channel.settle()  # they are summed
 
     def take_waited(self) -> float:
         """Return the seconds spent in `complete` since the last call."""
@@ -93,10 +94,14 @@ class DeviceSum:
         """End the waits of this member's other threads, now and from now on."""
         self._group.interrupt()
 
-    def stop(self) -> None:
-        """End the communicator."""
+    def stop(self, together: bool) -> None:
+        """Keep the communicator, if all members do: after a failure it is of no use."""
         channel, self._channel = self._channel, None
-        if channel is not None:
+        if channel is None:
+            return
+        if together:
+            self._communicators.keep(self._group, channel)
+        else:
             channel.abort()
 
     def _sum_staged(self, rounds: Rounds, vectors: Sequence[Tensor], slices: Sequence[slice]) -> None:
@@ -119,9 +124,15 @@ class DeviceSum:
             yield
 
 
-def device_sum(group: Group, virtual_workers: int, device: torch.device) -> Adder:
-    """Return the adder of a group whose members send from device to device; one alone has nobody to send to."""
-    return (DeviceSum if group.size > 1 else InOrder)(group, virtual_workers, device)
+def device_sum(communicators: Communicators) -> AdderOf:
+    """Return what makes adders of groups whose members send from device to device; one alone sends to nobody."""
+
+    def made(group: Group, virtual_workers: int, device: torch.device) -> Adder:
+        if group.size == 1:
+            return InOrder(group, virtual_workers, device)
+        return DeviceSum(group, virtual_workers, device, communicators)
+
+    return made
 
 
 def _bands(vector: Tensor, ranks: int) -> Iterator[list[slice]]:

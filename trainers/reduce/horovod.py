@@ -140,7 +140,7 @@ class HorovodSum:
         self._interrupted.set()
         self._group.interrupt()
 
-    def stop(self) -> None:
+    def stop(self, together: bool) -> None:
         """End Horovod; sums that are under way on other members end with PeerFailed. HorovodHangs."""
         hvd, self._hvd = self._hvd, None
         if hvd is not None:

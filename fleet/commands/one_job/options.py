@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fleet.commands.one_job.torch_world import inside_torchrun
+from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, check_horovod
 from fleet.spec.semantics import DEVICES
 
 _LEVELS = ("D0", "D1", "D2", "D0+D2", "D1+D2")
-TRANSPORTS = ("mpi", "torch", "nccl", "horovod")
-
-
-GPUS_ONLY = "--reduce nccl: it sends from GPU to GPU, and this job trains on {device}; leave it out, or give torch"
+TRANSPORTS = ("mpi", "torch", "device", "horovod")
 
 
 class TrainError(ValueError):
@@ -34,7 +32,7 @@ class TrainOptions:
         resume: the checkpoint to go on from.
         level: level of determinism.
         ddp: train under stock DDP instead.
-        reduce: "mpi", "torch" or "nccl", what carries gradients between trainers, or "horovod", which adds them too.
+        reduce: "mpi" or "torch", what carries gradients between trainers; "device", to add them there; or "horovod".
         threads: threads of each process's CPU arithmetic.
         device: "auto", "cpu" or a kind of accelerator, such as "cuda".
         instruction_set: what CPU kernels are limited to at D2.
@@ -73,8 +71,8 @@ class TrainOptions:
         _choose("--device", self.device, DEVICES)
         for name, value in self.float32.items():
             _choose(f"--{name}", value, ("ieee", "tf32"))
-        if self.reduce == "nccl" and self.device == "cpu":
-            raise TrainError(GPUS_ONLY.format(device="cpu"))
+        if self.reduce == "device" and self.device == "cpu":
+            raise TrainError(ON_DEVICES.format(why="--device is cpu"))
         if self.reduce == "horovod":
             self._check_horovod()
         if self.trainers is not None and self.trainers > self.virtual_workers:

@@ -10,9 +10,10 @@ import torch
 
 from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
-from fleet.commands.one_job.options import GPUS_ONLY, TrainError, TrainOptions, too_many_trainers
+from fleet.commands.one_job.options import TrainError, TrainOptions, too_many_trainers
 from fleet.commands.one_job.places import check_places, own_device
 from fleet.commands.one_job.view import TrainView
+from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import launch_folder, leave, leave_code
@@ -35,9 +36,11 @@ from trainers import (
     read,
     write,
 )
+from trainers.messages.device_channel import why_not
 from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
+from trainers.reduce.communicators import Communicators
 from trainers.reduce.device_sum import device_sum
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
@@ -113,7 +116,7 @@ def train_in_torchrun(options: TrainOptions) -> int:
 
 def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> Group:
     _check_size(options, world.size)
-    if options.reduce in ("mpi", "horovod") or world.size == 1:
+    if options.reduce != "torch" or world.size == 1:
         return Group.form(world, range(world.size), _TAG)
     return Group.over(torch_world.transport_of_world(world, node.size == world.size))
 
@@ -122,8 +125,9 @@ def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
     """This member's device; all members have one of their own, or all share the CPUs. TrainError."""
     device = _agreed(group, lambda: own_device(options.device, local))
     check_places(group, device, options)
-    if options.reduce == "nccl" and device.type == "cpu":
-        raise TrainError(GPUS_ONLY.format(device="the CPU, as torch sees no GPU"))
+    why = why_not(device) if options.reduce == "device" else ""
+    if why:
+        raise TrainError(ON_DEVICES.format(why=why))
     return device
 
 
@@ -168,7 +172,8 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     over_horovod = options.reduce == "horovod" and group.size > 1
     if over_horovod:
         _agreed(group, load_horovod)
-    adder = horovod_sum if over_horovod else device_sum if options.reduce == "nccl" else InOrder
+    communicators = Communicators()
+    adder = horovod_sum if over_horovod else device_sum(communicators) if options.reduce == "device" else InOrder
     trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder, float32)
     data = _agreed(group, lambda: TaskDatasets(task))
     if options.resume is not None:
@@ -180,6 +185,8 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
         job = SingleJob(trainer, data, view, stop, trace.after_step if trace else _nothing)
         with trainer.adding():
             finished = job.run(options.steps)
+        group.barrier()
+        communicators.end()
         if trace is not None:
             trace.close()
         _save(options, trainer, view)

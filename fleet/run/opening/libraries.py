@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fleet.coordination.lost_ranks import survives_losses
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather
+from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
+from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.options import RunOptions
 from trainers.device.device_room import keep_to_share
@@ -34,25 +38,53 @@ def warm_up(place: Place, members: int) -> None:
             importlib.import_module("tensorboard.summary.writer.record_writer")
 
 
-def load_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> None:
-    """Load Horovod on the trainers, if it adds gradients.
+def chosen_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> RunOptions:
+    """Return the options with what adds gradients; if Horovod does, the trainers load it.
 
     Raises:
-        BadInput: on every rank alike, if one of them cannot.
+        BadInput: on every rank alike, if one of them cannot add so.
     """
-    if options.reduce != "horovod":
-        return
-    if survives_losses():
+    if options.reduce == "mpi" or (options.rehearse and not options.reduce):  # rehearsed trainers may share a device
+        return replace(options, reduce="mpi")
+    if options.reduce == "horovod" and survives_losses():
         raise BadInput(
             "--reduce horovod: Horovod cannot go on without a rank that is lost, and this MPI was started to let the "
             "others go on; start it without --with-ft ulfm"
         )
-    error = ""
-    if cluster.places[world.rank].is_trainer:
-        try:
-            load_horovod()
-        except HorovodMissing as found:
-            error = str(found)
-    for place, said in zip(cluster.places, gather(world, {"error": error})):
-        if said["error"]:
-            raise BadInput(f"rank {place.rank} on {place.host}: {said['error']}")
+    place = cluster.places[world.rank]
+    error = (_no_horovod if options.reduce == "horovod" else _no_device)(place) if place.is_trainer else ""
+    errors = [
+        f"rank {place.rank} on {place.host}: {said['error']}"
+        for place, said in zip(cluster.places, gather(world, {"error": error}))
+        if said["error"]
+    ]
+    errors += [] if options.reduce == "horovod" else _sharing(cluster, options)
+    if errors and options.reduce:
+        raise BadInput(errors[0])
+    return replace(options, reduce=options.reduce or ("mpi" if errors else "device"))
+
+
+def _no_horovod(place: Place) -> str:
+    try:
+        load_horovod()
+    except HorovodMissing as found:
+        return str(found)
+    return ""
+
+
+def _no_device(place: Place) -> str:
+    """Why a trainer cannot add on its device."""
+    import torch
+
+    from trainers.messages.device_channel import why_not
+
+    why = why_not(torch.device(place.device_name or "cpu"))
+    return ON_DEVICES.format(why=why) if why else ""
+
+
+def _sharing(cluster: ClusterMap, options: RunOptions) -> list[str]:
+    """Which trainers have one device, as far as nobody has refused that; none can send to the other then."""
+    held = Counter((place.host, place.device_name) for place in cluster.trainers)
+    why = [f"{number} trainers share {name} on {host}" for (host, name), number in held.items() if number > 1]
+    known = options.rehearse or cluster.members > 1 or launched_by_us()  # else each may be shown one of its own
+    return [ON_DEVICES.format(why=each) for each in why] if known else []

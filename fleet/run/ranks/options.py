@@ -9,7 +9,7 @@ from fleet.machine.horovod import check_horovod
 from fleet.run_directory.profile_parts import part_name
 from fleet.spec import EnsembleSpec
 
-REDUCTIONS = ("mpi", "horovod")
+REDUCTIONS = ("device", "mpi", "horovod")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,8 @@ class RunOptions:
         rehearse: compute is a wait.
         pretend: trainers of each pretend node, for a rehearsal.
         profile: train nothing.
-        reduce: "mpi" or "horovod", what adds gradients in groups of trainers.
+        reduce: "device", "mpi" or "horovod", what adds gradients in groups of trainers; None for "device" where devices
+            can send to each other, else "mpi".
     """
 
     spec: Path
@@ -55,7 +56,7 @@ class RunOptions:
     rehearse: bool = False
     pretend: tuple[int, ...] | None = None
     profile: ProfileOrder | None = None
-    reduce: str = "mpi"
+    reduce: str | None = None
 
     def check(self) -> None:
         """Check what needs no spec.
@@ -63,7 +64,7 @@ class RunOptions:
         Raises:
             ValueError: the text says the mistake and the mend.
         """
-        if self.reduce not in REDUCTIONS:
+        if self.reduce not in (None, *REDUCTIONS):
             raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
         if self.reduce == "horovod":
             check_horovod()
@@ -80,6 +81,6 @@ class RunOptions:
         for change in (*self.overrides, f"resources.trainers={trainers}"):
             words += ["--set", change]
         words += self.profile.words if self.profile else ["--out", str(self.out)] if self.out else []
-        words += ["--reduce", self.reduce] if self.reduce != "mpi" else []
+        words += ["--reduce", self.reduce] if self.reduce else []
         words += ["--rehearse"] if self.rehearse else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

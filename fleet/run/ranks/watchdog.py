@@ -13,11 +13,12 @@ from pathlib import Path
 from fleet.machine.standard_error import tell
 from fleet.run.ranks.stack_board import Board, Seat, Silent
 from trainers import messages
+from trainers.reduce import overlap
 
 PART = 0.9  # of the time-out after which a rank that waits in vain gives up: the stack is there by then
 _LATER = 1.0  # seconds; Python itself then writes the stack, without a name: something holds its lock
 LOOK_SECONDS = 0.25  # between looks at where this rank is, and at its neighbours
-_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent)
+_WAITS = (Path(__file__).with_name("feed.py"), Path(messages.__file__).parent, Path(overlap.__file__))
 _GRACE_SECONDS = 0.25  # for a rank to speak for itself
 
 

@@ -15,6 +15,7 @@ from trainers.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce import device_sum
 from trainers.reduce.adder import InOrder
+from trainers.reduce.communicators import Communicators
 
 SECONDS, BUCKETS, ELEMENTS = 60, 3, 5000
 
@@ -32,7 +33,7 @@ def right(
     dist.init_process_group(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
-    adder = device_sum.device_sum(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
+    adder = device_sum.device_sum(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
     adder.start()
     wrong = 0
     for step in range(2):
@@ -43,7 +44,7 @@ def right(
         sums = [adder.sum(vectors) for vectors in own]
         adder.complete()
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))
-    adder.stop()
+    adder.stop(True)
     return wrong == 0
 
 

@@ -5,6 +5,9 @@
 #include <c10/core/StreamGuard.h>
 #include <unistd.h>
 
+#include <condition_variable>
+#include <mutex>
+
 #include "counts.h"
 #include "host_views.h"
 #include "memory.h"
@@ -52,14 +55,46 @@ class Message final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Whether a member has aborted. As with NCCL, a message whose peer has left ends then, without an error; before, only the
+// time-out ends it.
+class End {
+ public:
+  explicit End(std::chrono::milliseconds timeout) : timeout_(timeout) {}
+  void come() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    came_ = true;
+    changed_.notify_all();
+  }
+  void run(std::function<void()>& work) {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      const std::string text = error.what();
+      std::unique_lock<std::mutex> lock(mutex_);
+      const bool late = text.find("imed out") != std::string::npos, left = text.find("onnection") != std::string::npos;
+      if (!came_ && (late || !left)) throw;
+      TORCH_CHECK(changed_.wait_for(lock, timeout_, [&] { return came_; }), "rig: timed out after ", text);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  const std::chrono::milliseconds timeout_;
+  bool came_ = false;
+};
+
 class Communicator final : public Backend {
  public:
   Communicator(c10::intrusive_ptr<c10d::Store> store, int rank, int size, Gloo gloo)
-      : Backend(rank, size), store_(std::move(store)), gloo_(std::move(gloo)) {}
+      : Backend(rank, size), store_(std::move(store)), gloo_(std::move(gloo)), end_(std::make_shared<End>(store_->getTimeout())) {}
 
   const std::string getBackendName() const override { return "rigccl"; }
   bool supportsCoalescing() const override { return true; }
-  void abort() override { gloo_->abort(); }
+  void abort() override {
+    end_->come();
+    gloo_->abort();
+  }
   void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
 
   Pending broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
@@ -229,12 +264,13 @@ class Communicator final : public Backend {
     count("messages between devices");
     Stream& now = current_stream(stream_->device);
     stream_->push_wait(now, now.last());
-    Ticket ticket = stream_->push(std::move(work));
+    Ticket ticket = stream_->push([end = end_, work = std::move(work)]() mutable { end->run(work); });
     return c10::make_intrusive<Message>(getRank(), kind, *stream_, ticket, outputs);
   }
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const Gloo gloo_;
+  const std::shared_ptr<End> end_;
   Stream* stream_ = nullptr;
   std::string place_;
   bool met_ = false, grouping_ = false;

@@ -50,7 +50,7 @@ def groups_side_by_side() -> list[bool]:
                 totals = [adder.sum([vector]) for vector in vectors]
                 adder.complete()
                 right.append(all(bool((total == sum(mine)).all()) for total in totals))
-            adder.stop()
+            adder.stop(True)
     return right
 
 
@@ -110,7 +110,7 @@ def silent() -> str:
         except PeerSilent as error:
             said = f"PeerSilent {list(error.ranks)}"
     everyone.barrier()
-    adder.stop()
+    adder.stop(False)
     return said
 
 

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from tests.trainers.programs.cases import CASES
 from tests.trainers.programs.drive import run
 from trainers import Group, PeerFailed, PeerSilent, write
-from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
+from trainers.reduce.communicators import Communicators
 from trainers.reduce.device_sum import device_sum
 
 
@@ -32,7 +32,7 @@ def collectives(group: Group) -> dict[str, Any]:
 def training(folder: Path, ranks: int) -> None:
     for case in CASES:
         if case.virtual_workers == 3 and case.rule == "sgd":
-            for name, adder in (("torch", InOrder), ("rounds", device_sum)):
+            for name, adder in (("torch", InOrder), ("rounds", device_sum(Communicators()))):
                 checkpoint = run(case, Group.over(TorchTransport(timeout=60)), adder=adder).snapshot()
                 if checkpoint is not None:
                     write(folder / f"{case.name}-over-{name}.h5", checkpoint)
@@ -52,22 +52,27 @@ def silent(rank: int, ranks: int) -> str:
 
 def silent_beside(rank: int, ranks: int) -> str:
     """The member after the first sends no gradients."""
-    channel = DeviceChannel(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5), torch.device("cpu"))
+    group = Group.over(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5))
+    channel = Communicators().take(group, torch.device("cpu"))
     try:
         if rank == 0:
             channel.exchange([], [torch.zeros(3)])
     except PeerSilent as error:
         return f"PeerSilent {list(error.ranks)}"
+    finally:
+        dist.barrier()  # until then the channel stays open
     return "elsewhere"
 
 
 def failing(rank: int, ranks: int, beside: bool) -> str:
     """The last member raises; the others are in the middle of a collective."""
     transport = TorchTransport(dist.new_group(list(range(ranks))), timeout=60)
-    channel = DeviceChannel(transport, torch.device("cpu")) if beside else None
     try:
         with Group.over(transport) as group:
+            channel = Communicators().take(group, torch.device("cpu")) if beside else None
             if rank == ranks - 1:
+                if channel is not None:
+                    channel.abort()
                 raise ArithmeticError("the loss is nan")
             if channel is not None:
                 channel.exchange([], [torch.zeros(3)])
@@ -90,7 +95,6 @@ def main(rank: int, ranks: int, folder: Path) -> None:
     seen["silent"] = silent(rank, ranks)
     dist.barrier()
     seen["silent beside"] = silent_beside(rank, ranks)
-    dist.barrier()
     (folder / f"torch-{rank}.json").write_text(json.dumps(seen))
 
 

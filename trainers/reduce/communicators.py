@@ -1,0 +1,79 @@
+"""Communicators between devices, kept for groups that form again with the same members.
+
+One takes NCCL tenths of a second and memory on each device; groups form, part and move all the time. Members may differ
+in what they have kept: one gave a communicator up when the other had already left, or needed the room for others. So
+each tells the master what it has, and the master's word holds: that one, where all have it, or a new one.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Collection
+from itertools import count
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainers.group import Group
+from trainers.messages.device_channel import DeviceChannel
+
+_MOST = 8
+
+
+class Communicators:
+    """This process's ends, by the ranks of their members, the master first.
+
+    lost: gives the ranks that are known to be gone. most: how many are kept; the one that was used last goes last.
+    """
+
+    def __init__(self, lost: Callable[[], Collection[int]] = tuple, most: int = _MOST) -> None:
+        self._lost, self._most = lost, most
+        self._kept: dict[tuple[int, ...], DeviceChannel] = {}
+        self._store: Any = None  # where the members of groups whose master this is meet
+        self._numbers = count()
+
+    def take(self, group: Group, device: torch.device) -> DeviceChannel:
+        """Return the one of the group's members, new or kept; all members call it at once. PeerFailed, PeerSilent."""
+        lost = frozenset(self._lost())
+        for ranks in [ranks for ranks in self._kept if not lost.isdisjoint(ranks)]:
+            self._kept.pop(ranks).abort()
+        mine = self._kept.pop(group.ranks, None)
+        try:
+            name = self._agreed(group, mine.name if mine else "")
+        except BaseException:
+            if mine:
+                mine.abort()
+            raise
+        if mine and mine.name == name:
+            mine.transport = group.transport
+            return mine
+        if mine:
+            mine.abort()
+        self._keep_at_most(self._most - 1)
+        return DeviceChannel(name, group.transport, device)
+
+    def keep(self, group: Group, channel: DeviceChannel) -> None:
+        """Take one back that its members leave together, with no message under way; others are to be aborted."""
+        self._kept[group.ranks] = channel
+
+    def end(self) -> None:
+        """Abort all that are kept."""
+        self._keep_at_most(0)
+
+    def _keep_at_most(self, most: int) -> None:
+        while len(self._kept) > most:
+            self._kept.pop(next(iter(self._kept))).abort()
+
+    def _agreed(self, group: Group, name: str) -> str:
+        """Return the name of the communicator that all members use now."""
+        told = [part.decode().split() for part in group.gather_bytes(f"{socket.gethostname()} {name}".encode())]
+        if group.is_master and (not name or any(words[1:] != [name] for words in told)):
+            hosts = {words[0] for words in told}
+            if self._store is None:
+                self._store = dist.TCPStore(  # type: ignore[attr-defined]
+                    "127.0.0.1", 0, is_master=True, wait_for_workers=False
+                )
+            host = "127.0.0.1" if len(hosts) == 1 else socket.gethostname()
+            name = f"{host}:{self._store.port}/{next(self._numbers)}"
+        return group.bcast_bytes(name.encode()).decode()
