@@ -1,11 +1,13 @@
-"""`python -m benchmarks NAME [--json] [--repetitions N]`: a table, or JSON that ends the output."""
+"""`python -m benchmarks NAME [--json | --table] [--repetitions N]`: tables, or JSON that ends the output."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -44,17 +46,35 @@ def main(
         int,
         typer.Option("--repetitions", "--kills", "--jobs", "--ensembles", help="how many of these; 0: its own number"),
     ] = 0,
+    parts: Annotated[
+        str, typer.Option(help="of gpu_check: parts to measure, with commas between; all by default")
+    ] = "",
+    seconds: Annotated[float, typer.Option(help="of gpu_check: for all parts together; 0: its own number")] = 0.0,
+    device: Annotated[str, typer.Option(help="of gpu_check: rig, to try it without a GPU")] = "",
+    as_markdown: Annotated[bool, typer.Option("--table", help="of gpu_check: end the output with Markdown")] = False,
 ) -> None:
     """Run one benchmark. Exit code 1 if a bar is missed."""
     if name not in names():
         sys.exit(f"there is no benchmark {name!r}; there are: {', '.join(names())}")
-    result = importlib.import_module(f"benchmarks.{name}").main(repetitions)
+    run = importlib.import_module(f"benchmarks.{name}").main
+    given = {"parts": parts, "seconds": seconds, "device": device}
+    result = run(repetitions, **_known(name, run, given))
     result["machine"] = machine()
-    if as_json:
+    if as_markdown:
+        print(result.get("markdown") or f"{name} gives no Markdown; leave --table out")
+    elif as_json:
         print(json.dumps(result, indent=1))
     else:
         _print(name, result)
     sys.exit(0 if all(bar["ok"] for bar in result["bars"]) else 1)
+
+
+def _known(name: str, run: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given; all of them are this benchmark's."""
+    told = {option: value for option, value in given.items() if value}
+    for option in told.keys() - inspect.signature(run).parameters.keys():
+        sys.exit(f"the benchmark {name} knows no --{option}; leave it out")
+    return told
 
 
 def _print(name: str, result: dict[str, Any]) -> None:

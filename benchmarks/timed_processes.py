@@ -1,6 +1,7 @@
 """The processes that the benchmarks of consistency time.
 
-python -m benchmarks.timed_processes WAY NETWORK BATCH N DEVICE FOLDER [RANK]      WAY: workers, plain, ddp
+python -m benchmarks.timed_processes WAY NETWORK BATCH N DEVICE FOLDER [RANK]
+    WAY: workers, plain; of as many processes as workers: ddp, ddp-devices, devices, packed
 mpiexec -n N python -m mpi4py -m benchmarks.timed_processes ranks NETWORK BATCH N DEVICE FOLDER
 mpiexec -n M python -m mpi4py -m benchmarks.timed_processes ring MB N REPETITIONS
 
@@ -20,9 +21,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.turns import Told, serve
-from benchmarks.ways_to_step import Job, Step, plain_loop, stock_ddp, virtual_workers
-from trainers import Group
+from benchmarks.turns import PATIENCE_SECONDS, Told, serve
+from benchmarks.ways_to_step import Job, Step, device_backend, plain_loop, stock_ddp, virtual_workers
+from trainers import Group, Trainer
+from trainers.device.own_device import select
+from trainers.repeatable import determinism
 
 WARM_UP = 2
 
@@ -39,6 +42,28 @@ def beside(job: Job, workers: int, device: torch.device, folder: Path, rank: int
     step = stock_ddp(job, workers, device, rank, folder)
     _serve(step, device, folder, rank, before, torch.distributed.barrier)
     torch.distributed.destroy_process_group()
+
+
+def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: Path, rank: int) -> None:
+    """One worker on a device of its own, whose gradients go from device to device; with fleet or under stock DDP."""
+    from trainers.messages.torch_backend import TorchTransport
+    from trainers.reduce.communicators import Communicators
+    from trainers.reduce.device_sum import device_sum
+
+    select(device)
+    before = _resident()
+    store, made = f"file://{folder / 'store'}", torch.distributed
+    backend = device_backend(device) if way == "ddp-devices" else "cpu:gloo"
+    made.init_process_group(backend, init_method=store, rank=rank, world_size=workers)
+    with Group.over(TorchTransport(timeout=PATIENCE_SECONDS)) as group:
+        if way == "ddp-devices":
+            _serve(stock_ddp(job, workers, device, rank, folder), device, folder, rank, before, group.barrier)
+        else:
+            trainer = Trainer(job, workers, group, device, adder=device_sum(Communicators()))
+            data = job.batches(workers)[rank : rank + 1]
+            with trainer.adding():
+                _serve(lambda: trainer.step(data), device, folder, rank, before, group.barrier)
+    made.destroy_process_group()
 
 
 def ranks(job: Job, workers: int, device: torch.device, folder: Path) -> None:
@@ -133,8 +158,15 @@ def _take_part(part: str, *words: str) -> None:
         return ring(*map(int, words))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     network, batch, workers, kind, folder, *rank = words
-    job, device = Job(network, int(batch)), torch.device(kind)
-    if part == "ddp":
+    device = torch.device(kind)
+    if device.type != "cpu":  # as a trainer does
+        determinism.pin(device=device)
+    job = Job(network, int(batch), placed=device)
+    if part == "packed":
+        _serve(plain_loop(job, 1, device), device, Path(folder), int(rank[0]), _resident())
+    elif "devices" in part:
+        on_devices(part, job, int(workers), device, Path(folder), int(rank[0]))
+    elif part == "ddp":
         beside(job, int(workers), device, Path(folder), int(rank[0]))
     elif part == "ranks":
         ranks(job, int(workers), device, Path(folder))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Told", "Way", "in_turns", "running", "serve"]
+__all__ = ["PATIENCE_SECONDS", "Told", "Way", "in_turns", "running", "serve"]
 
 PATIENCE_SECONDS = 300.0
 _LOOK_SECONDS = 1.0

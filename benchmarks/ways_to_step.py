@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.networks_to_step import STEPPED
 from trainers import Group, Trainer
-from trainers.zoo import CNN, MLP, ResNet
+from trainers.step_options import StepOptions
 
 NETWORKS = ("cnn", "resnet", "mlp")
 
@@ -23,19 +24,21 @@ Batches = list[tuple[Tensor, Tensor]]
 
 
 class Job:
-    """A task: one of NETWORKS on `batch_size` pictures of 32 x 32."""
+    """A task: one of STEPPED on `batch_size` samples.
 
-    def __init__(self, network: str, batch_size: int) -> None:
-        self.name = network
-        self.batch_size = batch_size
+    autocast: as a task's. placed: where the model is made and the batches lie.
+    """
+
+    def __init__(
+        self, network: str, batch_size: int, autocast: str | None = None, placed: torch.device | None = None
+    ) -> None:
+        self.name, self.batch_size, self.autocast = network, batch_size, autocast
+        self._network, self._placed = STEPPED[network], placed or torch.device("cpu")
 
     def model(self) -> nn.Module:
-        """Return the network: 1.6, 2.8 or 4.2 million parameters."""
-        if self.name == "cnn":
-            return CNN(3, (64, 128, 256, 512), 10)
-        if self.name == "resnet":
-            return ResNet((2, 2, 2, 2), 32)
-        return MLP(3 * 32 * 32, (1024, 1024), 10)
+        """Return the network."""
+        with self._placed:
+            return self._network.model()
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return what costs the least, so that other costs show."""
@@ -48,11 +51,19 @@ class Job:
     def batches(self, workers: int) -> Batches:
         """Return the batches of one step, one a worker."""
         generator = torch.Generator().manual_seed(0)
-        shape = (self.batch_size, 3, 32, 32)
-        return [
-            (torch.randn(shape, generator=generator), torch.randint(10, shape[:1], generator=generator))
+        drawn = [
+            (
+                self._network.inputs(self.batch_size, generator),
+                torch.randint(10, (self.batch_size,), generator=generator),
+            )
             for _ in range(workers)
         ]
+        return [(input.to(self._placed), target.to(self._placed)) for input, target in drawn]
+
+    def loss_of(self, model: nn.Module, batch: tuple[Tensor, Tensor], device: torch.device) -> Tensor:
+        """Return the loss as a person would write it."""
+        with StepOptions.of(self).precision(device):
+            return functional.cross_entropy(model(batch[0].to(device)), batch[1].to(device))
 
 
 def virtual_workers(job: Job, workers: int, device: torch.device, group: Group | None = None) -> Step:
@@ -72,8 +83,8 @@ def plain_loop(job: Job, workers: int, device: torch.device) -> Step:
     def step() -> list[float]:
         optimizer.zero_grad()
         losses = []
-        for input, target in data:
-            loss = functional.cross_entropy(model(input.to(device)), target.to(device))
+        for batch in data:
+            loss = job.loss_of(model, batch, device)
             (loss / workers).backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         optimizer.step()
@@ -82,22 +93,29 @@ def plain_loop(job: Job, workers: int, device: torch.device) -> Step:
     return step
 
 
-def stock_ddp(job: Job, workers: int, device: torch.device, rank: int, folder: Path) -> Step:
-    """A step of one worker under DDP over gloo, beside the processes of the others. folder: where they meet."""
+def stock_ddp(job: Job, workers: int, device: torch.device, rank: int, folder: Path, backend: str = "gloo") -> Step:
+    """A step of one worker under DDP, beside the processes of the others. folder: where they meet."""
     from torch.nn.parallel import DistributedDataParallel
 
     torch.use_deterministic_algorithms(True)
-    store = f"file://{folder / 'store'}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=workers)
+    if not torch.distributed.is_initialized():
+        store = f"file://{folder / 'store'}"
+        torch.distributed.init_process_group(backend, init_method=store, rank=rank, world_size=workers)
     model = DistributedDataParallel(job.model().to(device))
     optimizer = job.optimizer(model)
-    input, target = job.batches(workers)[rank]
+    batch = job.batches(workers)[rank]
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = functional.cross_entropy(model(input.to(device)), target.to(device))
+        loss = job.loss_of(model, batch, device)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return loss.item()
 
     return step
+
+
+def device_backend(device: torch.device) -> str:
+    """What joins devices of this kind as NCCL joins GPUs, one a process; messages of the host go over gloo."""
+    made: Any = torch.distributed
+    return f"cpu:gloo,{device.type}:{made.get_default_backend_for_device(device)}"

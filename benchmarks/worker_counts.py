@@ -65,15 +65,14 @@ def _compare(count: int, device: str, repetitions: int) -> Figures:
     with ExitStack() as stack:
         stack.enter_context(_one_core(device))
         ways = {
-            "plain": stack.enter_context(_way("plain", count, device)),
-            "workers": stack.enter_context(_way("workers", count, device)),
-            "processes": stack.enter_context(_way("ddp", count, device)),
+            name: stack.enter_context(way(started, NETWORK, BATCH[kind], count, device))
+            for name, started in (("plain", "plain"), ("workers", "workers"), ("processes", "ddp"))
         }
         told = in_turns(ways, repetitions)
-    return {"kind": kind, **{name: _figures(steps) for name, steps in told.items()}}
+    return {"kind": kind, **{name: figures(steps) for name, steps in told.items()}}
 
 
-def _figures(steps: Sequence[Sequence[Told]]) -> dict[str, float]:
+def figures(steps: Sequence[Sequence[Told]]) -> dict[str, float]:
     """Return a step's seconds, until the last member is done, and the memory of all."""
     seconds = median(max(member["wall"] for member in step) for step in steps)
     return {"seconds": seconds, "memory": sum(member["memory"] for member in steps[-1])}
@@ -94,17 +93,17 @@ def _one_core(device: str) -> Iterator[None]:
 
 
 @contextmanager
-def _way(name: str, count: int, device: str) -> Iterator[Way]:
-    """Start the processes of a way: one, or one a worker."""
-    members = count if name == "ddp" else 1
-    batch = BATCH["cpu" if device == "cpu" else "gpu"]
-    words = [sys.executable, "-m", "benchmarks.timed_processes", name, NETWORK, str(batch), str(count), device]
+def way(name: str, network: str, batch: int, count: int, device: str) -> Iterator[Way]:
+    """Start the processes of a way (see `benchmarks.timed_processes`): one, or one a worker."""
+    members = 1 if name in ("plain", "workers") else count
+    words = [sys.executable, "-m", "benchmarks.timed_processes", name, network, str(batch), str(count)]
 
     def commands(folder: Path) -> list[list[str]]:
-        return [[*words, str(folder), str(member)] for member in range(members)]
+        places = [f"{device}:{member}" if "devices" in name else device for member in range(members)]
+        return [[*words, place, str(folder), str(member)] for member, place in enumerate(places)]
 
-    with running(commands, members, {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}) as way:
-        yield way
+    with running(commands, members, {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}) as started:
+        yield started
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import typer
 import yaml
 
 import trainers.zoo
+from benchmarks.gpu import kept
+from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
 from fleet.scheduling.policies import POLICIES, Policy
 from fleet.simulator.results import job_table, time_table
@@ -165,6 +167,12 @@ def _parameters(command: Any) -> tuple[set[str], set[str]]:
 def _words(section: str) -> set[str]:
     """The first word of each name in the first column: `--out PATH` is --out."""
     return {text.split()[0] for text in keys(section)}
+
+
+def test_figures_of_gpus_are_those_that_were_kept() -> None:
+    here = page("explanation/gpu.md")
+    assert here.text == kept.filled(here.text)
+    assert [row[0] for row in rows_of(here.text.partition("<!-- gpu-check -->")[0], "part")] == list(MODULES)
 
 
 def test_exit_codes_are_documented() -> None:

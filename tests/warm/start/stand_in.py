@@ -17,7 +17,7 @@ READ_AT_START = (
     "PMI_FD", "PYTHONDONT", "PYTHONFAULT", "PYTHONHASH", "PYTHONHOME", "PYTHONMALLOC", "PYTHONOPT", "PYTHONUTF",
     "PYTHONWARN", "TORCH", "TZ",
 )  # fmt: skip
-MODULES = ("fleet", "trainers", "mpi4py", "torch")
+MODULES = ("fleet", "trainers", "benchmarks", "mpi4py", "torch")
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_DATA)

@@ -1,0 +1,1 @@
+"""What `python -m benchmarks gpu_check` measures, one part a file."""
