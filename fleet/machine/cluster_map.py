@@ -108,9 +108,8 @@ class ClusterMap:
 
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""
-        shared = {"members_per_device": self.members} if self.members > 1 else {}
-        ranks = [asdict(p) for p in self.places]
-        return {"ranks": ranks, "devices_per_node": list(self.cluster.devices_per_node), **shared}
+        ranks, nodes = [asdict(p) for p in self.places], list(self.cluster.devices_per_node)
+        return {"ranks": ranks, "devices_per_node": nodes, "members_per_device": self.members}
 
 
 def roles(world: int, preprocessors: int, nodes: list[int]) -> list[str]:

@@ -43,7 +43,7 @@ def test_no_options_change_nothing() -> None:
     [
         (("run", DIGITS, "--cluster", "2x2"), "--cluster pretends nodes, which only a rehearsal can: add --rehearse"),
         (("run", DIGITS, "--rehearse", "--cluster", "2xx"), "--cluster 2xx: nodes x devices of each"),
-        (("run", DIGITS, "--reduce", "smoke"), "--reduce smoke: choose one of mpi, horovod"),
+        (("run", DIGITS, "--reduce", "smoke"), "--reduce smoke: choose one of device, mpi, horovod"),
         (("run", "nothing.yaml"), "there is no such file"),
         (("profile", DIGITS, "--out", "rates.json", "--part", "3/2"), "--part 3/2: write I/K"),
         (("profile", DIGITS, "--out", "rates.json", "--part", "half"), "--part half: write I/K"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,9 @@ def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
     return Layout(Layout.first(parameters).buckets, tuple(used))
 
 
-def divide(gradient: torch.Tensor, factor: float, out: torch.Tensor) -> None:
-    torch.div(gradient, round(1 / factor), out=out)
+def divide(gradients: Sequence[torch.Tensor], factor: float, outs: Sequence[torch.Tensor]) -> None:
+    for gradient, out in zip(gradients, outs):
+        torch.div(gradient, round(1 / factor), out=out)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -19,8 +19,9 @@ def never_rebuild(parameters: Any, ready: Any, used: Any) -> Layout:
     return Layout(Layout.first(parameters).buckets, tuple(used))
 
 
-def divide(gradient: Tensor, factor: float, out: Tensor) -> None:
-    torch.div(gradient, round(1 / factor), out=out)
+def divide(gradients: Sequence[Tensor], factor: float, outs: Sequence[Tensor]) -> None:
+    for gradient, out in zip(gradients, outs):
+        torch.div(gradient, round(1 / factor), out=out)
 
 
 @contextmanager
