@@ -113,6 +113,7 @@ def _devices() -> Iterator[Check]:
     kind = torch.accelerator.current_accelerator()
     for index in range(torch.accelerator.device_count()):
         device = torch.device(str(kind).partition(":")[0], index)
+        torch.get_device_module(device).set_device(device)
         one = torch.ones(64, 64, device=device)
         right = float((one @ one).sum()) == 64.0**3
         name = torch.get_device_module(device).get_device_properties(device).name
