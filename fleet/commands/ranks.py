@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
+
 from fleet.commands.ending import mendable
-from fleet.machine.launch.launched import inside_launcher
+from fleet.machine.launch.exit_codes import FAILED
+from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.options import RunOptions
 
@@ -29,7 +32,12 @@ def _join(options: RunOptions) -> int:
         pin_rank(options)
     from fleet.run.main import run_rank
 
-    return run_rank(options, stop)
+    try:
+        return run_rank(options, stop)
+    except ImportError:  # of a library, before MPI has started: the others will fare no better
+        traceback.print_exc()
+        leave_first(ABORTED, FAILED)
+        return FAILED
 
 
 def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
