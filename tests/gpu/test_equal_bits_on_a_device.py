@@ -144,4 +144,4 @@ def test_a_device_s_memory_grows_by_the_workers_gradients_alone() -> None:
         peaks.append(module.max_memory_allocated())
     gradients = sum(tensor.nbytes for tensor in state.parameters.values())
     kept = 8 + 1 + 1  # each worker's, their sum where the update reads it, and what backward has made last
-    assert peaks[2] <= 1.02 * peaks[1] + kept * gradients
+    assert peaks[2] <= 1.02 * (peaks[1] + kept * gradients)  # blocks are rounded up
