@@ -125,9 +125,7 @@ def test_the_format_is_documented() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_parts_end_well_on_the_rig(rig: Rig, tmp_path: Path) -> None:
-    """What the tests that it runs find is theirs: `make test-device` runs them, too."""
     ended = checked(rig, tmp_path, "--seconds", "1200", "--json")
     found = told(ended)
-    assert list(found["parts"]) == list(MODULES)
-    short = [bar["name"] for bar in found["bars"] if not bar["ok"]]
-    assert [name for name in short if name != "tests: tests of tests/gpu that fail"] == [], ended.output
+    assert [bar["name"] for bar in found["bars"] if not bar["ok"]] == [], ended.output
+    assert list(found["parts"]) == list(MODULES) and ended.code == 0
