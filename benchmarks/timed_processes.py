@@ -48,7 +48,7 @@ def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: P
     """One worker on a device of its own, whose gradients go from device to device; with fleet or under stock DDP."""
     from trainers.messages.torch_backend import TorchTransport
     from trainers.reduce.communicators import Communicators
-    from trainers.reduce.device_sum import device_sum
+    from trainers.reduce.device_sum import DeviceSums
 
     select(device)
     before = _resident()
@@ -59,7 +59,7 @@ def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: P
         if way == "ddp-devices":
             _serve(stock_ddp(job, workers, device, rank, folder), device, folder, rank, before, group.barrier)
         else:
-            trainer = Trainer(job, workers, group, device, adder=device_sum(Communicators()))
+            trainer = Trainer(job, workers, group, device, adder=DeviceSums(Communicators()))
             data = job.batches(workers)[rank : rank + 1]
             with trainer.adding():
                 _serve(lambda: trainer.step(data), device, folder, rank, before, group.barrier)

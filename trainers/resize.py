@@ -9,18 +9,21 @@ loss sum) goes from its old owner straight to its new one (EasyScale, SC'23, 3.2
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from trainers.checkpoint import Checkpoint
 from trainers.group import TIMEOUT_SECONDS, Group, blocks_of
 from trainers.messages.transport import Alone, PeerFailed, Pending, Transport, exchange
+from trainers.reduce.device_sum import DeviceSums
 from trainers.trainer import Trainer
-from trainers.tree import flatten, unflatten
+from trainers.tree import Staying, flatten, unflatten
 from trainers.virtual_worker import VirtualWorker
 
 if TYPE_CHECKING:
@@ -52,6 +55,11 @@ class Move:
     def everyone(self) -> tuple[int, ...]:
         """Return all who take part: the old trainers, then the newcomers."""
         return (*self.old, *self.newcomers)
+
+    @property
+    def origin(self) -> int | None:
+        """Return the first new trainer that was an old one; None if none was."""
+        return next((rank for rank in self.new if rank in self.old), None)
 
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
         """Return from whom `rank` gets the shared state, and to whom it gives it on."""
@@ -105,10 +113,11 @@ def resize(
     move = Move(tuple(old), tuple(new))
     owners = move.owners(trainer.virtual_workers)
     rank = comm.Get_rank()
+    staying = Staying(trainer.device.type if _goes_between_devices(move, trainer) else "")
     with _meeting(comm, move, tag, timeout) as meeting:
         trainer.settle()
         contexts = _hand_over(meeting, move, rank, trainer, owners)
-        shared = _share(meeting, move, rank, trainer)
+        shared = _share(meeting, move, rank, trainer, staying)
         _meet(meeting)
     if rank in move.old:
         trainer.group.close()
@@ -116,10 +125,12 @@ def resize(
         trainer.workers = []
         trainer.group.become(Group.alone())
         return False
-    if shared is not None:
-        trainer.take(shared)
     trainer.group.become(Group.form(comm, move.new, tag + 2, timeout))
     trainer.regroup(trainer.group, _workers(trainer, contexts))
+    if staying and move.origin is not None:
+        trainer.bring(list(staying.values()), move.new.index(move.origin))
+    if shared is not None:
+        trainer.take(shared)
     return True
 
 
@@ -189,24 +200,33 @@ def _hand_over(
 
 
 PackedTree = tuple[bytes, list[np.ndarray]]
-"""A text that says what the arrays are, and their bytes."""
+"""A text that says what the arrays and the staying tensors are, and the bytes of the arrays."""
 
 
-def _packed(tree: Any) -> PackedTree:
-    structure, arrays = flatten(tree)
+def _packed(tree: Any, staying: Staying | None = None) -> PackedTree:
+    structure, arrays = flatten(tree, staying)
     entries = [[path, array.dtype.str, array.shape] for path, array in arrays.items()]
-    return json.dumps([structure, entries]).encode(), [_flat(array) for array in arrays.values()]
+    others = [[path, str(tensor.dtype), tensor.shape] for path, tensor in (staying or {}).items()]
+    return json.dumps([structure, entries, others]).encode(), [_flat(array) for array in arrays.values()]
 
 
 def _unpacked(header: bytes, own: dict[str, np.ndarray] | None = None) -> tuple[str, dict[str, np.ndarray]]:
     """Return a structure and memory for its arrays: memory of `own` where path, dtype and shape are the same."""
-    structure, entries = json.loads(header)
+    structure, entries, _ = json.loads(header)
     arrays = {}
     for path, dtype, shape in entries:
         mine = (own or {}).get(path)
         fits = mine is not None and (mine.dtype.str, list(mine.shape)) == (dtype, shape)
         arrays[path] = mine if mine is not None and fits else np.empty(shape, dtype)
     return structure, arrays
+
+
+def _make_room(staying: Staying, header: bytes, own: Mapping[str, Tensor], device: torch.device) -> None:
+    """Fill `staying` with memory for the tensors that are to come to the device: that of `own`, as for arrays."""
+    for path, dtype, shape in json.loads(header)[2]:
+        mine, dtype = own.get(path), getattr(torch, dtype.removeprefix("torch."))
+        fits = mine is not None and (mine.dtype, list(mine.shape)) == (dtype, shape)
+        staying[path] = mine if mine is not None and fits else torch.empty(shape, dtype=dtype, device=device)
 
 
 def _swap(meeting: Transport, outgoing: dict[int, PackedTree], sources: Sequence[int]) -> list[Any]:
@@ -225,24 +245,40 @@ def _swap(meeting: Transport, outgoing: dict[int, PackedTree], sources: Sequence
     return [unflatten(*tree) for tree in trees.values()]
 
 
-def _share(meeting: Transport, move: Move, rank: int, trainer: Trainer) -> Checkpoint | None:
-    """Pass the shared state down the chains; return what a newcomer got, its parameters in place already."""
+def _goes_between_devices(move: Move, trainer: Trainer) -> bool:
+    """Whether what lies on devices goes from one to the others: from an old trainer that stays, if any does."""
+    return isinstance(trainer.adder_of, DeviceSums) and move.origin is not None and bool(move.newcomers)
+
+
+def _share(meeting: Transport, move: Move, rank: int, trainer: Trainer, staying: Staying) -> Checkpoint | None:
+    """Pass the shared state down the chains; return what a newcomer got, its parameters in place already.
+
+    staying: gets the tensors of its kind of device: an old trainer's own, and those of a newcomer, which are to come.
+    """
     place = {peer: index for index, peer in enumerate(move.everyone)}
     previous, following = (None if peer is None else place[peer] for peer in move.neighbours(rank))
-    if previous is None:
-        if following is not None:
-            header, memory = _packed(trainer.state([]).as_tree())
-            _pass(meeting, None, following, [_length(header)])
-            _pass(meeting, None, following, [_text(header)])
-            _pass(meeting, None, following, memory)
-        return None
+    if previous is not None:
+        return _shared(meeting, previous, following, trainer, staying)
+    if following is not None or staying.kind:
+        header, memory = _packed(trainer.state([]).as_tree(), staying)
+    if following is not None:
+        _pass(meeting, None, following, [_length(header)])
+        _pass(meeting, None, following, [_text(header)])
+        _pass(meeting, None, following, memory)
+    return None
+
+
+def _shared(meeting: Transport, previous: int, following: int | None, trainer: Trainer, staying: Staying) -> Checkpoint:
+    """Return what a newcomer gets, and passes on."""
     length = _length(b"")
     _pass(meeting, previous, following, [length])
     text = np.empty(int(length.view(np.int64)[0]), np.uint8)
     _pass(meeting, previous, following, [text])
-    own = flatten({"parameters": dict(trainer.model.named_parameters())})[1]
+    here = Staying(staying.kind)
+    own = flatten({"parameters": {n: p.detach() for n, p in trainer.model.named_parameters()}}, here)[1]
     structure, arrays = _unpacked(text.tobytes(), own)
-    shared = Checkpoint.from_tree(unflatten(structure, arrays))
+    _make_room(staying, text.tobytes(), here, trainer.device)
+    shared = Checkpoint.from_tree(unflatten(structure, {**arrays, **staying}))
     trainer.check_fit(shared)
     _pass(meeting, previous, following, [_flat(array) for array in arrays.values()])
     return shared

@@ -8,6 +8,7 @@ Each is what users of DDP write into their loops, and keeps DDP's bits:
 * mixed precision: the loss is computed under `torch.autocast`, backward runs outside. Weights, gradients, buckets and
   sums stay float32.
 * clipping: after the sum, before the update, of the gradients that all workers share.
+* compilation: of the model's forward and backward passes (see `trainers.repeatable.compiled`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from trainers.task import Batch, samples_in
 
 _PRECISIONS = {"bfloat16": torch.bfloat16}
+KERNELS, GRAPHS = "kernels", "graphs"
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,15 @@ class StepOptions:
     accumulate: parts in which a virtual worker's batch is worked on, one after the other.
     autocast: "bfloat16", or None for the precision of the model.
     clip_norm: the largest 2-norm of all gradients together; clip_value: the largest magnitude of an element.
+    compile: whether torch.compile makes the model's kernels, True or "kernels"; with "graphs" a GPU also replays them
+        as graphs.
     """
 
     accumulate: int = 1
     autocast: str | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
+    compile: bool | str = False
 
     def __post_init__(self) -> None:
         if isinstance(self.accumulate, bool) or not isinstance(self.accumulate, int) or self.accumulate < 1:
@@ -49,6 +54,8 @@ class StepOptions:
             raise ValueError("autocast is 'float16', which needs its losses scaled; use 'bfloat16', which does not")
         if self.autocast is not None and self.autocast not in _PRECISIONS:
             raise ValueError(f"autocast is {self.autocast!r}; choose {' or '.join(map(repr, _PRECISIONS))}, or None")
+        if self.compile not in (True, False, KERNELS, GRAPHS):
+            raise ValueError(f"compile is {self.compile!r}; choose True, {KERNELS!r} or {GRAPHS!r}, or leave it out")
         for name in ("clip_norm", "clip_value"):
             limit = getattr(self, name)
             if limit is not None and not (limit > 0 and math.isfinite(limit)):
@@ -62,7 +69,7 @@ class StepOptions:
     @classmethod
     def of(cls, task: object) -> StepOptions:
         """Return a task's options. ValueError names the attribute that is out of range."""
-        names = ("accumulate", "autocast", "clip_norm", "clip_value")
+        names = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
         given = {name: getattr(task, name, None) for name in names}
         return cls(**{name: value for name, value in given.items() if value is not None})
 

@@ -28,8 +28,10 @@ from trainers.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.plan import BatchPlan
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Layout
+from trainers.reduce.device_sum import DeviceSum
 from trainers.reduce.overlap import Reduction
 from trainers.repeatable import determinism
+from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
@@ -51,6 +53,7 @@ class Trainer:
     updates: its optimizers and schedules, likewise; one, but for tasks with a step of their own (see `trainers.parts`).
     workers: this member's virtual workers, in rank order.
     options: what the task asks of a step (see `trainers.step_options`).
+    adder_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
     epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
     history: the metrics of each finished epoch, the same on every member.
@@ -74,12 +77,13 @@ class Trainer:
         self.task, self.name = task, tasks.name_of(task)
         self.virtual_workers, self.device = virtual_workers, torch.device(device)
         self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
-        self._adder_of = adder
+        self.adder_of = adder
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
+        compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
         self._own = OwnState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
         rules = rules_of(task, self.model)
@@ -248,6 +252,12 @@ class Trainer:
         self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
         self.history = saved.history
 
+    def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
+        """Fill tensors on the members' devices with those of member `origin`; all members call it. PeerFailed."""
+        with self._clock(), self.adding():
+            assert isinstance(self._adder, DeviceSum)
+            self._adder.bring(tensors, origin)
+
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
         """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
         self.workers = workers
@@ -366,7 +376,7 @@ class Trainer:
 
     def _join(self, group: Group) -> None:
         self.group = group
-        self._adder = self._adder_of(group, self.virtual_workers, self.device)
+        self._adder = self.adder_of(group, self.virtual_workers, self.device)
         self._beside = group.any_thread and (group.size > 1 or self.device.type != "cpu")
 
     def check_fit(self, checkpoint: Checkpoint | None) -> None:

@@ -24,14 +24,25 @@ _SAME_WIDTH = {1: torch.uint8, 2: torch.int16}
 """Integers that carry the bits of the floating-point types that NumPy lacks (bfloat16, float8)."""
 
 
-def flatten(tree: Any) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the tree as JSON that refers to arrays by path, and the arrays. TypeError names what cannot be stored."""
+class Staying(dict[str, Tensor]):
+    """Tensors by path that are not to be arrays, as they stay on devices of their kind."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+
+def flatten(tree: Any, staying: Staying | None = None) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the tree as JSON that refers to arrays by path, and the arrays. TypeError names what cannot be stored.
+
+    staying: takes the tensors of its kind of device, which are among the arrays else.
+    """
     arrays: dict[str, np.ndarray] = {}
-    return json.dumps(_take_apart(tree, "", arrays)), arrays
+    return json.dumps(_take_apart(tree, "", arrays, Staying("") if staying is None else staying)), arrays
 
 
-def unflatten(structure: str, arrays: Mapping[str, np.ndarray]) -> Any:
-    """Return the tree that `flatten` took apart; tensors are on the CPU."""
+def unflatten(structure: str, arrays: Mapping[str, np.ndarray | Tensor]) -> Any:
+    """Return the tree that `flatten` took apart; tensors are on the CPU, but for those given as tensors."""
     return _put_together(json.loads(structure), arrays)
 
 
@@ -68,25 +79,28 @@ def decode(message: bytes) -> Any:
     return unflatten(structure, arrays)
 
 
-def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
+def _take_apart(value: Any, path: str, arrays: dict[str, np.ndarray], staying: Staying) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if path.count("/") > _DEEPEST:
         raise TypeError(f"{path[:60]}... is nested in more than {_DEEPEST} others; a checkpoint takes no more")
     if isinstance(value, Tensor):
-        arrays[path] = _to_numpy(value)
+        if value.device.type == staying.kind:
+            staying[path] = value
+        else:
+            arrays[path] = _to_numpy(value)
         return {"tensor": path, "dtype": str(value.dtype).removeprefix("torch.")}
     if isinstance(value, np.ndarray):
         arrays[path] = value
         return {"array": path}
     if isinstance(value, (list, tuple)):
-        items = [_take_apart(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
+        items = [_take_apart(item, f"{path}/{index}", arrays, staying) for index, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
         kind = "counter" if isinstance(value, Counter) else "dict"
         return {
             kind: [
-                [_key(key, path), _take_apart(item, f"{path}/{_name(_key(key, path))}", arrays)]
+                [_key(key, path), _take_apart(item, f"{path}/{_name(_key(key, path))}", arrays, staying)]
                 for key, item in value.items()
             ]
         }
@@ -110,13 +124,14 @@ def _name(key: str | int) -> str:
     return name if name.strip(".-0123456789") else f"%{ord(name[0]):02X}{name[1:]}"
 
 
-def _put_together(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+def _put_together(value: Any, arrays: Mapping[str, np.ndarray | Tensor]) -> Any:
     if isinstance(value, list):
         return [_put_together(item, arrays) for item in value]
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
-        return torch.from_numpy(arrays[value["tensor"]]).view(getattr(torch, value["dtype"]))
+        found = arrays[value["tensor"]]
+        return found if isinstance(found, Tensor) else torch.from_numpy(found).view(getattr(torch, value["dtype"]))
     if "array" in value:
         return arrays[value["array"]]
     if "tuple" in value:

@@ -31,7 +31,7 @@ from fleet.run.ranks.trainer_rank import TrainerRank
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import device_sum
+from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import horovod_sum
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _play_role(rank: Rank) -> int:
         if not rank.cluster.places[rank.number].is_trainer:
             return PreprocessorRank(rank, watchdog.moves).run()
         communicators = Communicators(lost=partial(lost_ranks, rank.world))
-        adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": device_sum(communicators)}
+        adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": DeviceSums(communicators)}
         adder = adders.get(rank.options.reduce, InOrder)
         code = TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
         communicators.end()

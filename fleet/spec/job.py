@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.values import (
+    Compiled,
     Count,
     CountRange,
     Integer,
@@ -26,7 +27,7 @@ from fleet.spec.values import (
 
 NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
 NEEDED_WITH_MODEL = ("data", "optimizer")
-STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value")
+STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
 NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
 
 
@@ -135,6 +136,12 @@ class Job(Section):
         default=None,
         description="The largest magnitude of an element of a gradient; null: no limit. Not together with `clip_norm`.",
         examples=[0.5],
+    )
+    compile: Compiled = Field(
+        default=None,
+        description="true or `kernels`: torch.compile makes the model's kernels, when a batch of a new shape first "
+        "comes; `graphs`: GPUs also replay them as graphs. null or false: torch's own kernels. Not with `D2`.",
+        examples=[True],
     )
     stop: Stop = Field(description="When the job is done.", examples=[{"epochs": 8}])
     deadline: Due | None = Field(

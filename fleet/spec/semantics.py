@@ -136,6 +136,11 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
     length = lengths[job.data][0] if job.data is not None and job.data in lengths else None
     if length and job.global_batch > length:
         yield _batch_problem(spec, base, job, length)
+    if job.compile is not None and spec.determinism.pinned_to is not None:
+        rule = "torch.compile makes kernels for the device at hand, and D2 wants those that all kinds of devices have"
+        yield spec.origins.problem(
+            base + ("compile",), job.compile, rule, mend="take `compile` away, or set determinism to D1"
+        )
     if job.task is None:
         yield from _metric_problems(spec, base, job)
 

@@ -31,7 +31,7 @@ class SpecTask:
         name: the job's name.
         batch_size: samples of one virtual worker in a step.
         seed: the job's seed.
-        accumulate, autocast, clip_norm, clip_value: what it asks of a step, None where nothing.
+        accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
     """
 
     def __init__(self, job: Job, data: Data | None = None) -> None:
@@ -49,7 +49,7 @@ class SpecTask:
         self._prepare = InputPreparation(data.normalise if data else None)
         self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None
         says = self._user if job.task else job
-        self.accumulate, self.autocast, self.clip_norm, self.clip_value = (
+        self.accumulate, self.autocast, self.clip_norm, self.clip_value, self.compile = (
             getattr(says, name, None) for name in STEP_OPTIONS
         )
         self.scratch = tuple(getattr(self._user, "scratch", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, Strict, model_validator
 from pydantic_core import PydanticCustomError
@@ -44,6 +44,11 @@ def _ascending(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
+def _switched(value: Any) -> Any:
+    """A switch that has kinds of being on."""
+    return ("kernels" if value else None) if isinstance(value, bool) else value
+
+
 Name = Annotated[str, Strict(), Field(pattern=NAME_PATTERN, max_length=128)]
 Text = Annotated[str, Strict(), Field(min_length=1)]
 Integer = Annotated[int, Strict(), Field(ge=-(2**53), le=2**53)]
@@ -57,6 +62,7 @@ Real = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
+Compiled = Annotated[Literal["kernels", "graphs"] | None, BeforeValidator(_switched)]
 IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
 BlockCount = Annotated[int, Strict(), Field(ge=1, le=MOST_BLOCKS)]
 BlockRange = Annotated[tuple[BlockCount, BlockCount], AfterValidator(_ascending), BeforeValidator(_pair)]

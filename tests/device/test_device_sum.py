@@ -16,6 +16,10 @@ WAITS = {
     ),
     "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self.transport.timeout))"),
     "the master's tensors are used before they are there": (SUM, "self._waited += self._channel.settle()  # they come"),
+    "what an other member brings is used before it is there": (
+        SUM,
+        "self._waited += self._channel.settle()  # all have come",
+    ),
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
 LATE = 5

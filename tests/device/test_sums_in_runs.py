@@ -109,7 +109,7 @@ def test_cpus_are_refused(rig: Rig, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("option", "code"), [("device", 2), ("", 0)])
 def test_trainers_that_share_a_device_add_on_the_host(rig: Rig, tmp_path: Path, option: str, code: int) -> None:
-    ensemble = write_ensemble(tmp_path, [mlp(), cnn()], resources=ON_RIG)
+    ensemble = write_ensemble(tmp_path, [mlp(), cnn()], resources={**ON_RIG, "members_per_device": 2})
     words = ["--trainers", "2", *(["--reduce", option] if option else [])]
     ended = run(ensemble.plain("run", *words), tmp_path, **rig.variables, **{**ON_ITS_OWN, "RIG_DEVICES": "1"})
     assert ended.code == code, ended.output

@@ -20,7 +20,7 @@ from trainers.device.own_device import select
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import device_sum
+from trainers.reduce.device_sum import DeviceSums
 from trainers.single_job import SingleJob, TaskDatasets
 
 
@@ -34,7 +34,7 @@ def main(
     made = getattr(device_tasks, task)()
     with Group.over(TorchTransport(timeout=120)) as group:
         trainer = Trainer(
-            made, workers, group, device, adder=device_sum(Communicators()) if way == "device" else InOrder
+            made, workers, group, device, adder=DeviceSums(Communicators()) if way == "device" else InOrder
         )
         if start:
             trainer.restore(read(Path(*start)) if group.is_master else None)

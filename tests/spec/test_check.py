@@ -244,6 +244,12 @@ def test_without_held_out_data_only_the_loss_is_measured(find: Any) -> None:
     assert find({"stop": {"epochs": 1, "patience": 2, "monitor": "loss"}}, data={"toy": {"train": "toys:Toy"}}) == ()
 
 
+def test_d2_has_no_compiled_networks(find: Any) -> None:
+    (problem,) = find({"compile": True}, determinism="D2")
+    assert problem.path == "jobs[0].compile" and "kernels for the device at hand" in problem.rule and problem.mend
+    assert find({"compile": "graphs"}) == () and find({"compile": False}, determinism="D2") == ()
+
+
 @pytest.mark.parametrize(
     ("sections", "path", "rule", "suggestion"),
     [

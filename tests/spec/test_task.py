@@ -105,6 +105,8 @@ def test_what_a_job_asks_of_a_step() -> None:
     assert StepOptions.of(SpecTask(job(), data())) == StepOptions()
     asked = {"accumulate": 4, "autocast": "bfloat16", "clip_norm": 1.0}
     assert StepOptions.of(SpecTask(job(**asked), data())) == StepOptions(4, "bfloat16", 1.0)
+    for said, meant in ((True, "kernels"), (False, False), ("graphs", "graphs")):
+        assert StepOptions.of(SpecTask(job(compile=said), data())).compile == meant
     careful = SpecTask(Job.model_validate({"name": "one", "task": "nets:Careful", "stop": {"epochs": 1}}))
     assert StepOptions.of(careful) == StepOptions(2, "bfloat16", None, 0.5)
     model = careful.model()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.trainers.programs.drive import run
 from tests.trainers.programs.interrupted_resize import TIMEOUT
-from tests.trainers.programs.resizing import CASES, HISTORIES, History
+from tests.trainers.programs.resizing import CASES, EACH, HISTORIES, History
 from trainers import Checkpoint, Group, read
 from trainers.resize import Move, joining
 from trainers.tree import flatten
@@ -19,7 +19,15 @@ from trainers.tree import flatten
 def moved(mpi: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the checkpoints at the ends of all histories."""
     folder = tmp_path_factory.mktemp("resizing")
-    mpi(4, "resizing.py", str(folder))
+    mpi(4, "resizing.py", str(folder), "host")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def moved_between_devices(mpi: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same for every second history, whose trainers send what lies on their devices from one to another."""
+    folder = tmp_path_factory.mktemp("resizing-devices")
+    mpi(4, "resizing.py", str(folder), "device")
     return folder
 
 
@@ -45,6 +53,14 @@ def differing(got: Checkpoint, wanted: Checkpoint) -> list[str]:
 @pytest.mark.parametrize("history", HISTORIES, ids=lambda history: history.name)
 def test_a_moved_job_equals_one_that_never_moved(history: History, moved: Path, still: dict[str, Checkpoint]) -> None:
     assert not differing(read(moved / f"{history.name}.h5"), still[history.case.name]), history.segments
+
+
+@pytest.mark.parametrize("history", HISTORIES[:: EACH // 2], ids=lambda history: history.name)
+def test_so_does_one_that_moved_between_devices(
+    history: History, moved_between_devices: Path, still: dict[str, Checkpoint]
+) -> None:
+    got = read(moved_between_devices / f"{history.name}.h5")
+    assert not differing(got, still[history.case.name]), history.segments
 
 
 def test_the_comparison_can_fail(moved: Path) -> None:

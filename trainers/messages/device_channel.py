@@ -66,10 +66,12 @@ class DeviceChannel:
         if calls:
             self._let_wait(lambda: self._begun(calls), self._after)
 
-    def broadcast(self, tensor: Tensor) -> None:
-        """Fill a flat tensor with the first member's, as `exchange` does. PeerFailed, PeerSilent, Interrupted."""
-        sender = 0 if self.transport.index else self._after
-        self._let_wait(lambda: [self._group.broadcast([tensor.view(torch.uint8)], dist.BroadcastOptions())], sender)
+    def broadcast(self, tensor: Tensor, origin: int = 0) -> None:
+        """Fill a flat tensor with that of member `origin`, as `exchange` does. PeerFailed, PeerSilent, Interrupted."""
+        options = dist.BroadcastOptions()
+        options.rootRank = origin
+        sender = origin if self.transport.index != origin else self._after
+        self._let_wait(lambda: [self._group.broadcast([tensor.view(torch.uint8)], options)], sender)
 
     def settle(self) -> float:
         """Return, once the current stream has done all that it was given, the seconds that it took.

@@ -23,6 +23,7 @@ from trainers.parts import Rule, rules_of
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
+from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
 from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets
@@ -49,6 +50,7 @@ class DdpRank:
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)
+        compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
         self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from trainers.device.own_device import select, with_index
 from trainers.group import Group, blocks_of
 from trainers.messages.device_channel import DeviceChannel
-from trainers.reduce.adder import Adder, AdderOf, InOrder
+from trainers.reduce.adder import Adder, InOrder
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.order import chunks
 from trainers.reduce.rounds import Rounds
@@ -79,6 +80,19 @@ class DeviceSum:
             self._waited += self._channel.settle()  # they come
         return [shared[place] for place in range(len(tensors))]
 
+    @torch.no_grad()
+    def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
+        """Fill tensors on the members' devices with those of member `origin`. PeerFailed, PeerSilent, Interrupted."""
+        assert self._channel is not None
+        with self._beside():
+            for tensor in tensors:
+                if tensor.numel():
+                    flat = tensor.contiguous().view(-1)
+                    self._channel.broadcast(flat, origin)
+                    if not tensor.is_contiguous():
+                        tensor.copy_(flat.view(tensor.shape))
+            self._waited += self._channel.settle()  # all have come
+
     def complete(self) -> None:
         """Return once all sums that were begun are there. PeerFailed, PeerSilent, Interrupted."""
         assert self._channel is not None
@@ -124,15 +138,16 @@ class DeviceSum:
             yield
 
 
-def device_sum(communicators: Communicators) -> AdderOf:
-    """Return what makes adders of groups whose members send from device to device; one alone sends to nobody."""
+@dataclass(frozen=True)
+class DeviceSums:
+    """Makes adders of groups whose members send from device to device; one alone sends to nobody."""
 
-    def made(group: Group, virtual_workers: int, device: torch.device) -> Adder:
+    communicators: Communicators
+
+    def __call__(self, group: Group, virtual_workers: int, device: torch.device) -> Adder:
         if group.size == 1:
             return InOrder(group, virtual_workers, device)
-        return DeviceSum(group, virtual_workers, device, communicators)
-
-    return made
+        return DeviceSum(group, virtual_workers, device, self.communicators)
 
 
 def _bands(vector: Tensor, ranks: int) -> Iterator[list[slice]]:

@@ -41,7 +41,7 @@ from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import device_sum
+from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
@@ -173,7 +173,7 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     if over_horovod:
         _agreed(group, load_horovod)
     communicators = Communicators()
-    adder = horovod_sum if over_horovod else device_sum(communicators) if options.reduce == "device" else InOrder
+    adder = horovod_sum if over_horovod else DeviceSums(communicators) if options.reduce == "device" else InOrder
     trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder, float32)
     data = _agreed(group, lambda: TaskDatasets(task))
     if options.resume is not None:

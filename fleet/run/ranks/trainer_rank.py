@@ -48,6 +48,7 @@ from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
+from trainers.repeatable.compiled import forget_graphs
 from trainers.repeatable.no_exit import no_exit
 from trainers.resize import joining, resize
 
@@ -351,6 +352,7 @@ class TrainerRank:
 
     def _free_memory(self) -> None:
         gc.collect()  # a trainer and its parts know each other
+        forget_graphs()
         give_freed_memory_back(self._device)
 
     def _tell(self, message: Message) -> None:

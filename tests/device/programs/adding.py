@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,13 +34,16 @@ def right(
     dist.init_process_group(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
-    adder = device_sum.device_sum(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
+    adder: Any = device_sum.DeviceSums(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
     adder.start()
     wrong = 0
     for step in range(2):
         made = [_drawn(workers, 100 * step + bucket) for bucket in range(BUCKETS)]
         shared = adder.share([torch.full((count,), rank * 1.0, device=device) * 1 for count in (3, 70)])
         wrong += sum(bool((tensor.cpu() != 0).any()) for tensor in shared)
+        brought = [torch.full((6, 70), rank * 1.0, device=device) * 1, (torch.ones(5, 3, device=device) * rank).t()]
+        adder.bring([*brought, torch.empty(0, device=device)], size - 1)
+        wrong += sum(bool((tensor.cpu() != size - 1).any()) for tensor in brought)
         own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
         sums = [adder.sum(vectors) for vectors in own]
         adder.complete()

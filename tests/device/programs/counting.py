@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainers import Group, Trainer
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import device_sum
+from trainers.reduce.device_sum import DeviceSums
 from trainers.zoo import MLP, ResNet
 
 WARM = 3
@@ -75,7 +75,7 @@ def of_members(rank: int, size: int, folder: str, model: str) -> dict[str, int]:
     store = f"file://{folder}/store"
     dist.init_process_group("cpu:gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     group = Group.over(TorchTransport(timeout=60))
-    adder = device_sum(Communicators())
+    adder = DeviceSums(Communicators())
     trainer = Trainer(Task(model), size, group, torch.device("rig", rank), adder=adder)
     batches = _batches(1)
     with trainer.adding():

@@ -73,6 +73,7 @@ def test_what_is_no_batch_cannot_be_cut() -> None:
         ({"accumulate": 2.0}, "accumulate is 2.0, it must be a whole number"),
         ({"autocast": "float16"}, "needs its losses scaled; use 'bfloat16'"),
         ({"autocast": "half"}, "autocast is 'half'; choose 'bfloat16', or None"),
+        ({"compile": "fast"}, "compile is 'fast'; choose True, 'kernels' or 'graphs', or leave it out"),
         ({"clip_norm": 0.0}, "clip_norm is 0.0, it must be a number above 0"),
         ({"clip_value": float("nan")}, "clip_value is nan, it must be a number above 0"),
         ({"clip_norm": 1.0, "clip_value": 1.0}, "give one of them"),

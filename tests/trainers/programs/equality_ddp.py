@@ -64,11 +64,22 @@ def gradients(task: EqualityTask, parallel: nn.Module, batch: Any) -> None:
             loss.backward()
 
 
+def compile_each_shape(model: nn.Module) -> None:
+    import torch._dynamo
+    import torch._inductor.config
+
+    torch._dynamo.config.optimize_ddp = False
+    torch._inductor.config.compile_threads = 1
+    model.compile(dynamic=False)
+
+
 def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
     seed(task.seed)
     model = task.model()
     optimizer = task.optimizer(model)
     schedule = task.scheduler(optimizer)
+    if task.compile:
+        compile_each_shape(model)
     parallel = DistributedDataParallel(model)
     seed(task.seed + 1 + rank)
     sampler: DistributedSampler[Any] = DistributedSampler(task.dataset(True), seed=task.seed)  # type: ignore[arg-type]

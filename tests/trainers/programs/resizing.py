@@ -1,6 +1,7 @@
-"""Jobs that move between trainers again and again, without a file. Argument: folder. Under mpiexec with 4 ranks.
+"""Jobs that move between trainers again and again, without a file. Arguments: folder, way. Under mpiexec with 4 ranks.
 
-Each history ends in a checkpoint; its last segment's master writes it.
+Each history ends in a checkpoint; its last segment's master writes it. way: "host" or "device", of sums and moves; the
+devices are CPUs, which send over gloo.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from mpi4py import MPI
 from tests.trainers.programs.cases import STEPS, Case
 from tests.trainers.programs.drive import advance
 from trainers import Group, Trainer, write
+from trainers.reduce.adder import AdderOf, InOrder
+from trainers.reduce.communicators import Communicators
+from trainers.reduce.device_sum import DeviceSums
 from trainers.resize import joining, resize
 
 RANKS = 4
@@ -47,7 +51,7 @@ class History:
 HISTORIES = [History(case, index) for case in CASES for index in range(EACH)]
 
 
-def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path) -> None:
+def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder: AdderOf) -> None:
     """Go through one history; ranks that have no part in a segment wait at the next that they are in."""
     case, trainer, old = history.case, None, None
     for number, (until, ranks) in enumerate(history.segments):
@@ -55,13 +59,14 @@ def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path) -> No
         mine = world.rank in ranks
         if old is None:
             if mine:
-                trainer = Trainer(case, case.virtual_workers, Group.form(world, ranks, tags, timeout=60))
+                trainer = Trainer(case, case.virtual_workers, Group.form(world, ranks, tags, timeout=60), adder=adder)
         elif mine or trainer is not None:
-            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank))
+            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank), adder=adder)
             if not resize(trainer, world, old, ranks, tags, timeout=60):
                 trainer = None
         if trainer is not None:
-            advance(trainer, case, until)
+            with trainer.adding():
+                advance(trainer, case, until)
         old = ranks
     if trainer is not None:
         checkpoint = trainer.snapshot()
@@ -70,11 +75,12 @@ def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path) -> No
         trainer.group.close()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, way: str) -> None:
     torch.set_num_threads(1)
-    for number, history in enumerate(HISTORIES):
-        follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder)
+    adder: AdderOf = InOrder if way == "host" else DeviceSums(Communicators())
+    for number, history in enumerate(HISTORIES if way == "host" else HISTORIES[:: EACH // 2]):
+        follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder, adder)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

@@ -19,7 +19,7 @@ from trainers import Group, PeerFailed, PeerSilent, write
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import device_sum
+from trainers.reduce.device_sum import DeviceSums
 
 
 def collectives(group: Group) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def collectives(group: Group) -> dict[str, Any]:
 def training(folder: Path, ranks: int) -> None:
     for case in CASES:
         if case.virtual_workers == 3 and case.rule == "sgd":
-            for name, adder in (("torch", InOrder), ("rounds", device_sum(Communicators()))):
+            for name, adder in (("torch", InOrder), ("rounds", DeviceSums(Communicators()))):
                 checkpoint = run(case, Group.over(TorchTransport(timeout=60)), adder=adder).snapshot()
                 if checkpoint is not None:
                     write(folder / f"{case.name}-over-{name}.h5", checkpoint)

@@ -129,6 +129,7 @@ class EqualityTask:
     autocast: str | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
+    compile: bool = False
     between: Callable[[nn.Module], None] | None = None
     after: Callable[[nn.Module], None] | None = None
     needs: str | None = None
@@ -197,6 +198,10 @@ class Remembering(EqualityTask):
 
 def mlp() -> nn.Module:
     return MLP(256, (800, 100), 10, dropout=0.2)  # 1.1 MiB, so that the rebuilt buckets are two
+
+
+def small() -> nn.Module:
+    return MLP(256, (16,), 10, dropout=0.2)
 
 
 def cnn() -> nn.Module:
@@ -277,6 +282,9 @@ OPTIONS = [
     _option("accumulate two buckets", mlp, accumulate=2),
     _option("accumulate singly", mlp, accumulate=4, clip_norm=1.0),
     _option("accumulate detections", Detector, samples=lambda: scenes("parts"), criterion=detection_loss, accumulate=2),
+    _option("compiled", compile=True),
+    _option("compiled small", small, samples=lambda: images("small", channels=1), compile=True),
+    _option("compiled in parts", mlp, compile=True, accumulate=2, rule="adam"),
     _option("bfloat16", autocast="bfloat16"),
     _option("bfloat16 of two buckets", mlp, autocast="bfloat16", rule="adamw"),
     _option(
