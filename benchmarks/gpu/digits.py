@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from benchmarks.gpu.part import ROOT, GpuPart
-from benchmarks.gpu.runs import SHARING, digits_path, may_share, rate_of
+from benchmarks.gpu.runs import SHARING, digits_path, may_share, one_device, rate_of
 
 EPOCHS, EPOCHS_SMALL, JOBS_SMALL = 2, 1, 2
 SAMPLES = 4000
@@ -24,10 +24,10 @@ def measure(part: GpuPart) -> None:
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         spec, alone = _spec(folder, part.given.small), folder / "alone"
-        for title, trainers, options in _ways(part):
+        for title, trainers, options, variables in _ways(part):
             out = folder / title.replace(" ", "-") if rows else alone
             words = ["--trainers", trainers, "--set", f"profile.file={RATES}", *options]
-            part.fleet("run", spec, "--out", out, *words, PYTHONPATH=digits_path())
+            part.fleet("run", spec, "--out", out, *words, PYTHONPATH=digits_path(), **variables)
             rows.append([title, *rate_of(out, SAMPLES)])
             columns = ["", "networks done", "training s", "samples/s"]
             part.table(f"the digits ensemble, epochs: {EPOCHS_SMALL if part.given.small else EPOCHS}", columns, rows)
@@ -35,15 +35,16 @@ def measure(part: GpuPart) -> None:
                 part.compared(f"1 trainer, {title}", alone, out)
 
 
-def _ways(part: GpuPart) -> Iterator[tuple[str, str, list[str]]]:
-    """Give title, trainers and options of each run; the first is what the others are compared with."""
-    yield "1 trainer", "1", []
+def _ways(part: GpuPart) -> Iterator[tuple[str, str, list[str], dict[str, str]]]:
+    """Give title, trainers, options and variables of each run; the first is what the others are compared with."""
+    yield "1 trainer", "1", [], {}
     if may_share():
-        yield "2 trainers that share a device", "2", ["--set", f"resources.{SHARING}=2"]
+        shared = one_device(part.given.kind)
+        yield "2 trainers that share a device", "2", ["--set", f"resources.{SHARING}=2"], shared
     else:
         part.note(f"no trainers share a device: the spec of this version has no resources.{SHARING}")
     if part.given.count > 1:
-        yield f"{part.given.count} devices", str(part.given.count), []
+        yield f"{part.given.count} devices", str(part.given.count), [], {}
 
 
 def _spec(folder: Path, small: bool) -> Path:

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.gpu.part import ROOT
 
 SHARING = "members_per_device"
@@ -22,6 +24,15 @@ def may_share() -> bool:
 def digits_path() -> str:
     """PYTHONPATH of processes that read the demo's digits."""
     return os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT), str(ROOT / "examples")]))
+
+
+def one_device(kind: str) -> dict[str, str]:
+    """Variables of processes that are to see the first device alone: trainers go to all that they see."""
+    if kind == "rig":
+        return {"RIG_DEVICES": "1"}
+    of_cuda = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"
+    name = {"cuda": of_cuda, "xpu": "ZE_AFFINITY_MASK"}.get(kind)
+    return {name: os.environ.get(name, "0").partition(",")[0]} if name else {}
 
 
 def rate_of(out: Path, samples: int) -> list[Any]:

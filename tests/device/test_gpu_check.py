@@ -52,7 +52,7 @@ def test_steps_are_timed_and_nothing_of_the_rig_is_kept(rig: Rig, tmp_path: Path
 @pytest.mark.slow
 def test_what_fails_is_told_and_leaves_the_others(rig: Rig, tmp_path: Path) -> None:
     """On a device with too little memory."""
-    variables = {"RIG_MEGABYTES": "1", "RIG_DEVICES": "1"}
+    variables = {"RIG_MEGABYTES": "0.25", "RIG_DEVICES": "1"}
     ended = checked(rig, tmp_path, "--parts", "figure-13,several", "--seconds", "120", "--json", **variables)
     assert ended.code == 1
     found = told(ended)

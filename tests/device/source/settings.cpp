@@ -58,7 +58,7 @@ Settings& settings() {
   if (known) return *known;
   auto* read = new Settings;
   if (auto devices = variable("RIG_DEVICES"); !devices.empty()) read->devices = std::stoi(devices);
-  if (auto megabytes = variable("RIG_MEGABYTES"); !megabytes.empty()) read->bytes = std::stoll(megabytes) << 20;
+  if (auto megabytes = variable("RIG_MEGABYTES"); !megabytes.empty()) read->bytes = int64_t(std::stod(megabytes) * (1 << 20));
   if (variable("RIG_STRICT") == "0") read->strict = false;
   if (variable("RIG_ORDER") == "group") read->one_order = false;
   if (variable("RIG_GENERATOR") == "host") read->randomness = Randomness::kHostGenerator;
