@@ -88,7 +88,8 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
         warnings = check_places(world, cluster, options, asked)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)
-    options = chosen_reduction(world, cluster, options)
+    with together(world, 2 * spec.resources.timeout, "tried what adds gradients"):
+        options, told = chosen_reduction(world, cluster, options, spec.resources.timeout)
     with together(world, spec.resources.timeout, "learnt how large the data sets are"):
         facts = agree(world, lambda: FACTS.dump_python(facts_of(datasets)), FACTS.validate_python)
     rehearsal = Rehearsal(spec.rehearse.time_scale if spec.rehearse else 1.0) if options.rehearse else None
@@ -97,7 +98,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     with ends_all(world):  # where shared memory that was free a moment ago is not, on one node
         with together(world, spec.resources.timeout, "come to share its node's memory"):
             ties = Ties.tie(world, cluster)
-        rank = Rank(options, ties, cluster, runtime, stop, datasets, warnings)
+        rank = Rank(options, ties, cluster, runtime, stop, datasets, (*warnings, *told))
         code = _play_role(rank)
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)

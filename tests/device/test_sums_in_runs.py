@@ -63,7 +63,8 @@ def test_networks_that_move_have_the_cpu_s_bits(rig: Rig, uneven: Ensemble, sche
     assert {len(event["devices"]) for event in started} == {1, 2, 3} and any(event["moved"] for event in started)
     assert_cpu_s_bits(uneven, schedule, tuple(EPOCHS))
     groups = {tuple(event["devices"]) for event in started if len(event["devices"]) > 1}
-    assert sorted(made.read_text().split()[1::2]) == sorted(str(len(each)) for each in groups for _ in each)
+    tried = ["4"] * 4  # before the run begins
+    assert sorted(made.read_text().split()[1::2]) == sorted([str(len(each)) for each in groups for _ in each] + tried)
 
 
 def test_a_network_that_fails_costs_its_communicator_alone(rig: Rig, tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_a_network_that_fails_costs_its_communicator_alone(rig: Rig, tmp_path: P
     assert failed["job"] == "leaking" and "the hull leaks" in failed["traceback"]
     assert {tuple(event["devices"]) for event in folder.events("started")} == {(0, 1)}
     assert_cpu_s_bits(ensemble, "run", ("first", "mlp", "cnn"))
-    assert (tmp_path / "made").read_text().split()[1::2] == ["2"] * 4
+    assert (tmp_path / "made").read_text().split()[1::2] == ["2"] * 6  # two before the run begins
 
 
 @pytest.mark.slow
@@ -97,6 +98,21 @@ def test_the_others_go_on_when_a_trainer_of_a_group_is_lost(rig: Rig, long: Ense
     (held,) = [event["devices"] for event in folder.events("started") if len(event["devices"]) > 1][:1]
     assert device in held, "it was no member of a group"
     assert_cpu_s_bits(long, schedule, tuple(LONG))
+
+
+@pytest.mark.parametrize(("option", "code"), [("", 0), ("device", 2)])
+def test_devices_that_do_not_reach_each_other_are_found_out_first(
+    rig: Rig, tmp_path: Path, option: str, code: int
+) -> None:
+    ensemble = write_ensemble(tmp_path, [{**mlp(), "virtual_workers": 2}], resources=ON_RIG)
+    words = ["--trainers", "2", *(["--reduce", option] if option else [])]
+    ended = run(ensemble.plain("run", *words), tmp_path, **{**rig.variables, **ON_ITS_OWN, "RIG_CUT": "1"})
+    assert ended.code == code and "Traceback" not in ended.output, ended.output
+    assert "no device of another process can be reached" in ended.output
+    if code:
+        assert ended.output.count("leave --reduce out, or give mpi") == 1
+    else:
+        assert "gradients are added on the hosts" in ended.output and ensemble.left("run").summary["reduce"] == "mpi"
 
 
 def test_cpus_are_refused(rig: Rig, tmp_path: Path) -> None:

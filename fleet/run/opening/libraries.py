@@ -14,6 +14,7 @@ from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
+from fleet.run.opening.trial import try_to_send
 from fleet.run.ranks.options import RunOptions
 from trainers.device.device_room import keep_to_share
 from trainers.device.own_device import select
@@ -38,30 +39,39 @@ def warm_up(place: Place, members: int) -> None:
             importlib.import_module("tensorboard.summary.writer.record_writer")
 
 
-def chosen_reduction(world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions) -> RunOptions:
-    """Return the options with what adds gradients; if Horovod does, the trainers load it.
+def chosen_reduction(
+    world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, seconds: float
+) -> tuple[RunOptions, tuple[str, ...]]:
+    """Return the options with what adds gradients, and what is to be told; if Horovod adds, the trainers load it.
+
+    seconds: that trainers may wait for each other's devices.
 
     Raises:
         BadInput: on every rank alike, if one of them cannot add so.
     """
     if options.reduce == "mpi" or (options.rehearse and not options.reduce):  # rehearsed trainers may share a device
-        return replace(options, reduce="mpi")
+        return replace(options, reduce="mpi"), ()
     if options.reduce == "horovod" and survives_losses():
         raise BadInput(
             "--reduce horovod: Horovod cannot go on without a rank that is lost, and this MPI was started to let the "
             "others go on; start it without --with-ft ulfm"
         )
-    place = cluster.places[world.rank]
-    error = (_no_horovod if options.reduce == "horovod" else _no_device)(place) if place.is_trainer else ""
-    errors = [
-        f"rank {place.rank} on {place.host}: {said['error']}"
-        for place, said in zip(cluster.places, gather(world, {"error": error}))
-        if said["error"]
-    ]
-    errors += [] if options.reduce == "horovod" else _sharing(cluster, options)
+    place, over_horovod = cluster.places[world.rank], options.reduce == "horovod"
+    errors = _said(world, cluster, (_no_horovod if over_horovod else _no_device)(place) if place.is_trainer else "")
+    errors += [] if over_horovod else _sharing(cluster, options)
+    cut = [] if errors or over_horovod else _said(world, cluster, try_to_send(world, cluster, seconds))
+    if cut:
+        errors = [ON_DEVICES.format(why=f"these do not ({cut[0]})")]
     if errors and options.reduce:
         raise BadInput(errors[0])
-    return replace(options, reduce=options.reduce or ("mpi" if errors else "device"))
+    told = (f"devices do not send to each other ({cut[0]}); gradients are added on the hosts",) if cut else ()
+    return replace(options, reduce=options.reduce or ("mpi" if errors else "device")), told
+
+
+def _said(world: MPI.Intracomm, cluster: ClusterMap, error: str) -> list[str]:
+    """What each rank that cannot do its part says of it."""
+    said = zip(cluster.places, gather(world, {"error": error}))
+    return [f"rank {place.rank} on {place.host}: {each['error']}" for place, each in said if each["error"]]
 
 
 def _no_horovod(place: Place) -> str:

@@ -7,6 +7,7 @@ What a process is told by its environment (see source/settings.h):
     RIG_FORBID      devices that it may not touch, as 0,2;  others: all but the first that it touches
     RIG_ORDER=group let the communicators of a device send beside each other, not one after another
     RIG_COMMUNICATORS     a file to which each member of a communicator writes its process and their number
+    RIG_CUT         the member of each communicator that reaches no other
     RIG_MULTIPROCESSORS   how many each says it has (108)
     RIG_STRICT=0    let a thread work on a device that it did not select
     RIG_GENERATOR=host    draw from the host's generator, so that dropout has the CPU's bits

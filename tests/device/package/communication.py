@@ -20,6 +20,8 @@ def communicator(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
     if "RIG_COMMUNICATORS" in os.environ:
         with Path(os.environ["RIG_COMMUNICATORS"]).open("a") as file:
             file.write(f"{os.getpid()} {size}\n")
+    if os.environ.get("RIG_CUT") == str(rank):
+        raise RuntimeError("rigccl: no device of another process can be reached")
     gloo = made.ProcessGroupGloo(made.PrefixStore("gloo", store), rank, size, timeout)
     places = made.PrefixStore("rig", store)
     places.set_timeout(timeout)
