@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleet.commands.arguments import SpecFile
+from fleet.commands.arguments import SpecFile, changes_of
 from fleet.commands.ending import end, mendable
 from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
@@ -90,7 +90,8 @@ def submit(
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
-        loaded, known, whole = _checked(spec), _fit_to_mpi(read_site(site)), WallTime.parse(time)
+        loaded = _checked(spec, _changes(spec, profile, options or []))
+        known, whole = _fit_to_mpi(read_site(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(
             known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank,
@@ -156,11 +157,17 @@ def _check_array(parts: int, profile: Path | None, jobs: int) -> None:
         raise SiteError(f"--array {parts}: the spec has {jobs} jobs; give at most {jobs}")
 
 
-def _checked(path: Path) -> EnsembleSpec:
+def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[str, ...]:
+    """What the options of `fleet run` change in the spec."""
+    values = _checked_options(["profile" if profile else "run", str(spec), "--out", str(profile or "runs")], options)
+    return changes_of(*(values.get(name) for name in ("trainers", "preprocessors", "policy", "settings")))
+
+
+def _checked(path: Path, changes: Sequence[str]) -> EnsembleSpec:
     """The spec; SpecError with all that is wrong with it, before it waits in a queue."""
     from fleet.spec import importable, load
 
-    loaded = load(path)
+    loaded = load(path, changes)
     with importable([loaded.folder, Path.cwd()]):
         return loaded
 

@@ -58,6 +58,13 @@ def test_as_many_ranks_for_each_gpu_as_may_share_it(submit: Submit, ensemble: En
         assert ended.code == 0 and f"{said}\n#SBATCH --gpus-per-node=4\n" in ended.output, ended.output
     ended = submit("--site", "slurm", *TWO_NODES, "--trainers-per-node", "13", spec=shared)
     assert ended.code == 2 and "4 GPUs, and resources.members_per_device is 3; give 12" in ended.output
+    ended = submit("--site", "slurm", *TWO_NODES, "--", "--set", "resources.members_per_device=2")
+    assert ended.code == 0 and "--ntasks-per-node=9\n#SBATCH --gpus-per-node=4\n" in ended.output, ended.output
+
+
+def test_what_an_option_of_the_run_gets_wrong_in_the_spec_is_told_at_once(submit: Submit) -> None:
+    ended = submit("--site", "slurm", *TWO_NODES, "--", "--set", "resources.members_per_device=0")
+    assert ended.code == 2 and "resources.members_per_device = 0" in ended.output, ended.output
 
 
 @pytest.mark.parametrize(("queue", "said"), [((), "regular"), (("--queue", "debug"), "debug")])

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
+HOROVOD = "--reduce horovod lets each trainer have a device of its own, and {why}; leave --reduce out"
+"""What is told where they share."""
+
+
 def warm_up(place: Place, members: int) -> None:
     """Import now, on all ranks at once, what is seconds of work later, and would be booked as the first group's
     forming. A trainer's device is its main thread's from here on; as one of so many members it keeps to its share.
@@ -58,7 +62,7 @@ def chosen_reduction(
         )
     place, over_horovod = cluster.places[world.rank], options.reduce == "horovod"
     errors = _said(world, cluster, (_no_horovod if over_horovod else _no_device)(place) if place.is_trainer else "")
-    errors += [] if over_horovod else _sharing(cluster, options)
+    errors += sharing(cluster, options, HOROVOD if over_horovod else ON_DEVICES)
     cut = [] if errors or over_horovod else _said(world, cluster, try_to_send(world, cluster, seconds))
     if cut:
         errors = [ON_DEVICES.format(why=f"these do not ({cut[0]})")]
@@ -92,9 +96,9 @@ def _no_device(place: Place) -> str:
     return ON_DEVICES.format(why=why) if why else ""
 
 
-def _sharing(cluster: ClusterMap, options: RunOptions) -> list[str]:
-    """Which trainers have one device, as far as nobody has refused that; none can send to the other then."""
-    held = Counter((place.host, place.device_name) for place in cluster.trainers)
+def sharing(cluster: ClusterMap, options: RunOptions, rule: str) -> list[str]:
+    """Which trainers have one accelerator, as far as nobody has refused that; none can send to the other then."""
+    held = Counter((each.host, each.device_name) for each in cluster.trainers if each.device_name not in (None, "cpu"))
     why = [f"{number} trainers share {name} on {host}" for (host, name), number in held.items() if number > 1]
     known = options.rehearse or cluster.members > 1 or launched_by_us()  # else each may be shown one of its own
-    return [ON_DEVICES.format(why=each) for each in why] if known else []
+    return [rule.format(why=each) for each in why] if known else []
