@@ -6,8 +6,8 @@ import json
 import os
 import socket
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
-from fleet.machine.near_cores import Cores, bind, cores_near, near_first
+from fleet.machine.near_cores import cores_near, settle_cores
 from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
@@ -174,7 +174,8 @@ def discover(
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
     devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
-    cores = settle_cores(comm, [h["cores"] for h in hosts], [d.get("near", []) for d in devices], nodes)
+    near = [each.get("near", []) for each in devices]
+    cores = settle_cores(partial(gather, comm), comm.rank, [each["cores"] for each in hosts], near, nodes)
     return ClusterMap(
         tuple(
             Place(
@@ -186,25 +187,6 @@ def discover(
         ),
         members if any("bytes" in facts for facts in devices) else 1,
     )  # fmt: skip
-
-
-def settle_cores(
-    comm: MPI.Intracomm, cores: Sequence[Sequence[int]], near: Sequence[Sequence[int]], nodes: Sequence[int]
-) -> list[Cores]:
-    """The cores of each rank, once trainers have those near their devices; all stay where they are if one cannot move.
-
-    Args:
-        cores, near, nodes: as for `near_first`.
-    """
-    before = [tuple(each) for each in cores]
-    after = near_first(before, [tuple(each) for each in near], nodes)
-    if after == before:
-        return before
-    moved = after[comm.rank] == before[comm.rank] or bind(after[comm.rank])
-    if all(answer["moved"] for answer in gather(comm, {"moved": moved})):
-        return after
-    bind(before[comm.rank])
-    return before
 
 
 def _refuse_singletons(size: int, started: int | None) -> None:

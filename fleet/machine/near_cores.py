@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,31 @@ def _address(properties: Any) -> str:
         domain, place = getattr(properties, "pci_domain_id", 0), getattr(properties, "pci_device_id", 0)
         return f"{domain:04x}:{bus:02x}:{place:02x}.0"
     return str(bus or "").lower()
+
+
+def settle_cores(
+    everyone: Callable[[dict[str, Any]], Sequence[Mapping[str, Any]]],
+    rank: int,
+    cores: Sequence[Sequence[int]],
+    near: Sequence[Sequence[int]],
+    nodes: Sequence[int],
+) -> list[Cores]:
+    """The cores of each rank, once trainers have those near their devices; all stay where they are if one cannot move.
+
+    Args:
+        everyone: gives what all ranks give it, in their order; all call it at once.
+        rank: this one.
+        cores, near, nodes: as for `near_first`.
+    """
+    before = [tuple(each) for each in cores]
+    after = near_first(before, [tuple(each) for each in near], nodes)
+    if after == before:
+        return before
+    moved = after[rank] == before[rank] or bind(after[rank])
+    if all(answer["moved"] for answer in everyone({"moved": moved})):
+        return after
+    bind(before[rank])
+    return before
 
 
 def near_first(cores: Sequence[Cores], near: Sequence[Cores], nodes: Sequence[int]) -> list[Cores]:

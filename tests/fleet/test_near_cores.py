@@ -19,11 +19,18 @@ LOW, HIGH = (0, 1, 2, 3), (4, 5, 6, 7)
 SWAPPING = """
 import os
 from mpi4py import MPI
-from fleet.machine.cluster_map import settle_cores
+from functools import partial
+from fleet.commands.one_job.places import told_by_all
+from fleet.machine.cluster_map import gather
+from fleet.machine.near_cores import settle_cores
+from trainers import Group
 world = MPI.COMM_WORLD
 cores, nodes = {cores}, {nodes}
 os.sched_setaffinity(0, cores[world.rank])
-settled = settle_cores(world, cores, [cores[1], []], nodes)
+everyone = partial(gather, world)
+if {in_a_group}:
+    everyone = partial(told_by_all, Group.form(world, range(2), 10))
+settled = settle_cores(everyone, world.rank, cores, [cores[1], []], nodes)
 print(f"rank {{world.rank}}", settled == cores[::-1], sorted(os.sched_getaffinity(0)), flush=True)
 """
 
@@ -87,18 +94,19 @@ def test_too_few_near_cores_are_no_reason_to_leave_the_others(near: tuple[int, .
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.parametrize("in_a_group", [False, True], ids=["run", "train"])
 @pytest.mark.parametrize(
     ("missing", "nodes", "exchanged"),
     [(((), ()), [0, 0], True), (((), ()), [0, 1], False), (((4000,), (4001,)), [0, 0], False)],
     ids=["one node", "two nodes", "cores that the system refuses"],
 )
 def test_ranks_exchange_their_cores(
-    tmp_path: Path, missing: tuple[tuple[int, ...], ...], nodes: list[int], exchanged: bool
+    tmp_path: Path, missing: tuple[tuple[int, ...], ...], nodes: list[int], exchanged: bool, in_a_group: bool
 ) -> None:
     own = sorted(os.sched_getaffinity(0))[:2]
     program = tmp_path / "swapping.py"
     cores = [(core, *more) for core, more in zip(own, missing)]
-    program.write_text(SWAPPING.format(cores=cores, nodes=nodes))
+    program.write_text(SWAPPING.format(cores=cores, nodes=nodes, in_a_group=in_a_group))
     ended = run([*MPIEXEC, "-n", "2", sys.executable, str(program)], tmp_path)
     assert ended.code == 0, ended.output
     for rank, core in enumerate(own[::-1] if exchanged else own):

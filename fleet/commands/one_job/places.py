@@ -6,6 +6,8 @@ import json
 import os
 import socket
 from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -14,6 +16,7 @@ from fleet.machine.binding_checks import check_binding
 from fleet.machine.binding_facts import RankFacts, from_mapping, own_facts
 from fleet.machine.cluster_map import Place
 from fleet.machine.devices import NoSuchDevice, device_of
+from fleet.machine.near_cores import cores_near, settle_cores
 from trainers import Group
 from trainers.device.own_device import select
 
@@ -30,6 +33,27 @@ def own_device(kind: str, local: int) -> torch.device:
         raise TrainError(f"--device {kind}: {error}") from None
     select(device)
     return device
+
+
+def compute_near(group: Group, device: torch.device) -> None:
+    """Let members compute on cores near their devices, as far as they have some; all members call it."""
+    properties = None if device.type == "cpu" else torch.get_device_module(device).get_device_properties(device)
+    mine = {
+        "host": socket.gethostname(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "near": [] if properties is None else cores_near(properties),
+    }
+    told = told_by_all(group, mine)
+    hosts = [each["host"] for each in told]
+    cores, near = ([each[name] for each in told] for name in ("cores", "near"))
+    settle_cores(partial(told_by_all, group), group.index, cores, near, [hosts.index(host) for host in hosts])
+
+
+def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+    """What all members give, in their order, on each of them."""
+    told = [json.loads(part) for part in group.gather_bytes(json.dumps(mine).encode())]
+    everything: list[dict[str, Any]] = json.loads(group.bcast_bytes(json.dumps(told).encode()))
+    return everything
 
 
 def check_places(group: Group, device: torch.device, options: TrainOptions) -> None:

@@ -11,7 +11,7 @@ import torch
 from fleet.commands.ending import failed
 from fleet.commands.one_job import torch_world
 from fleet.commands.one_job.options import TrainError, TrainOptions, too_many_trainers
-from fleet.commands.one_job.places import check_places, own_device
+from fleet.commands.one_job.places import check_places, compute_near, own_device
 from fleet.commands.one_job.view import TrainView
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import NOT_BIT_FOR_BIT, HorovodMissing, load_horovod
@@ -124,6 +124,7 @@ def _join(options: TrainOptions, world: MPI.Intracomm, node: MPI.Intracomm) -> G
 def _place(options: TrainOptions, group: Group, local: int) -> torch.device:
     """This member's device; all members have one of their own, or all share the CPUs. TrainError."""
     device = _agreed(group, lambda: own_device(options.device, local))
+    compute_near(group, device)
     check_places(group, device, options)
     why = why_not(device) if options.reduce == "device" else ""
     if why:
