@@ -29,7 +29,13 @@ def main(_: int = 0) -> dict[str, Any]:
         f"kernels of a step of {MODEL}: a plain loop {loop['kernels']}, stock DDP {ddp['kernels']}, fleet "
         + ", ".join(f"{counts['kernels']} for {workers}" for workers, counts in alone.items())
     ]
-    return {"bars": [*_steps(alone, loop, ddp), *_together(rig, ddp, loop), _memory(rig)], "notes": notes}
+    together = {workers: _counted(rig, workers) for workers in (MEMBERS, 2 * MEMBERS)}
+    notes += [
+        f"{workers} workers on {MEMBERS} devices: {counts[0]['kernels']} kernels a member, and {_sent(counts):.3f} of "
+        f"the bytes of a ring of {MEMBERS}"
+        for workers, counts in together.items()
+    ]
+    return {"bars": [*_steps(alone, loop, ddp), *_together(together, ddp, loop), _memory(rig)], "notes": notes}
 
 
 def _steps(alone: dict[int, dict[str, int]], loop: dict[str, int], ddp: dict[str, int]) -> list[Bar]:
@@ -46,19 +52,33 @@ def _steps(alone: dict[int, dict[str, int]], loop: dict[str, int], ddp: dict[str
     return [*found, at_most("kernels added to a plain step, one worker (the bar is DDP's)", added, theirs)]
 
 
-def _together(rig: Rig, ddp: dict[str, int], loop: dict[str, int]) -> list[Bar]:
-    """As many trainers as virtual workers, each on its device, whose gradients travel between the devices."""
-    with tempfile.TemporaryDirectory() as folder:
-        counted = rig.together("counting.of_members", MEMBERS, Path(folder), MODEL)
-    wanted = 2 * (MEMBERS - 1) / MEMBERS * counted[0]["bytes of a gradient"]
-    added, theirs = counted[0]["kernels"] - loop["kernels"], ddp["kernels"] - loop["kernels"]
-    sent = max(counts["bytes sent"] for counts in counted) / wanted
+def _together(counts: dict[int, list[dict[str, int]]], ddp: dict[str, int], loop: dict[str, int]) -> list[Bar]:
+    """Several trainers, each on its device, whose gradients travel between the devices. counts: by workers."""
+    found = []
+    for workers, members in counts.items():
+        where, own = f"{workers} on {MEMBERS}", workers // MEMBERS
+        found += [
+            at_most(f"host synchronisations of a step, {where}", max(each.get("syncs", 0) for each in members), 1),
+            at_most(f"gradient bytes between device and host, {where}", _gradient_bytes(members[0], own), 0),
+        ]
+    added, theirs = counts[MEMBERS][0]["kernels"] - loop["kernels"], ddp["kernels"] - loop["kernels"]
+    sent = _sent(counts[MEMBERS])
     return [
-        at_most(f"host synchronisations of a step, {MEMBERS} on {MEMBERS}", max(c.get("syncs", 0) for c in counted), 1),
-        at_most(f"gradient bytes between device and host, {MEMBERS} on {MEMBERS}", _gradient_bytes(counted[0], 1), 0),
+        *found,
         at_most(f"kernels added to a plain step, {MEMBERS} on {MEMBERS} (the bar is DDP's)", added, theirs),
         bar("bytes that a member sends, of 2 (M - 1) / M of the model", round(sent, 4), "<= 1.001", sent <= 1.001),
     ]
+
+
+def _counted(rig: Rig, workers: int) -> list[dict[str, int]]:
+    with tempfile.TemporaryDirectory() as folder:
+        return rig.together("counting.of_members", MEMBERS, Path(folder), MODEL, workers)
+
+
+def _sent(members: list[dict[str, int]]) -> float:
+    """The most that a member sends in a step, in parts of what a ring of as many members sends."""
+    ring = 2 * (MEMBERS - 1) / MEMBERS * members[0]["bytes of a gradient"]
+    return max(each["bytes sent"] for each in members) / ring
 
 
 def _memory(rig: Rig) -> Bar:

@@ -68,16 +68,16 @@ def of_trainer(model: str, workers: int) -> dict[str, int]:
     return _counted() | {"bytes of a gradient": _bytes_of(trainer.model), "pinned bytes": torch_rig.pinned_bytes()}
 
 
-def of_members(rank: int, size: int, folder: str, model: str) -> dict[str, int]:
-    """Counts of a step of one of as many trainers as workers, which send from device to device."""
+def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> dict[str, int]:
+    """Counts of a step of one of several trainers with so many workers together, which send from device to device."""
     torch_rig.schedule("prompt")
     torch.accelerator.set_device_index(rank)
     store = f"file://{folder}/store"
     dist.init_process_group("cpu:gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=60))
     group = Group.over(TorchTransport(timeout=60))
     adder = DeviceSums(Communicators())
-    trainer = Trainer(Task(model), size, group, torch.device("rig", rank), adder=adder)
-    batches = _batches(1)
+    trainer = Trainer(Task(model), workers, group, torch.device("rig", rank), adder=adder)
+    batches = _batches(len(trainer.workers))
     with trainer.adding():
         for _ in range(WARM):
             trainer.step(batches)
