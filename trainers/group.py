@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +24,25 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 300.0
 
 
-def blocks_of(virtual_workers: int, members: int) -> list[range]:
-    """Return each member's virtual ranks: consecutive, balanced, the larger blocks first (8 over 3: 3, 3, 2)."""
+def blocks_of(virtual_workers: int, members: int, shares: Sequence[int] = ()) -> list[range]:
+    """Return each member's virtual ranks, which follow one another.
+
+    shares: how many each member has, one or more (EasyScale, SC'23, 3.4: in proportion to its device's speed); not
+        given, they are balanced, the larger blocks first (8 over 3: 3, 3, 2).
+    """
     if not 1 <= members <= virtual_workers:
         raise ValueError(
             f"{members} trainers for {virtual_workers} virtual workers: give a job between 1 and "
             f"{virtual_workers} trainers"
         )
     size, larger = divmod(virtual_workers, members)
-    starts = [member * size + min(member, larger) for member in range(members + 1)]
+    given = list(shares) or [size + (member < larger) for member in range(members)]
+    if len(given) != members or min(given) < 1 or sum(given) != virtual_workers:
+        raise ValueError(
+            f"shares {given} of {virtual_workers} virtual workers for {members} trainers: give each trainer one or "
+            f"more, {virtual_workers} together"
+        )
+    starts = list(accumulate(given, initial=0))
     return [range(start, stop) for start, stop in zip(starts, starts[1:])]
 
 
@@ -39,14 +50,15 @@ class Group:
     """The members 0 .. size-1 of a group, from inside one of them.
 
     ranks: the members' ranks in the job; index: this member's place; size: how many there are.
+    shares: how many virtual workers each member has; () if they are balanced.
     waited: seconds that this member's work stood still for its peers so far.
     A group is a context: it closes at the end, and tells the others when an error leaves it.
     After a failure it is of no use; the survivors form a new one, with another tag, as messages may still be under way.
     """
 
-    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
+    def __init__(self, transport: Transport, ranks: Sequence[int], shares: Sequence[int] = ()) -> None:
         self._transport = transport
-        self.ranks = tuple(ranks)
+        self.ranks, self.shares = tuple(ranks), tuple(shares)
         self.index = transport.index
         self.size = transport.size
         self.waited = 0.0
@@ -57,7 +69,14 @@ class Group:
         return cls(Alone(), (0,))
 
     @classmethod
-    def form(cls, comm: MPI.Intracomm, ranks: Sequence[int], tag: int, timeout: float = TIMEOUT_SECONDS) -> Group:
+    def form(
+        cls,
+        comm: MPI.Intracomm,
+        ranks: Sequence[int],
+        tag: int,
+        timeout: float = TIMEOUT_SECONDS,
+        shares: Sequence[int] = (),
+    ) -> Group:
         """Form a group of `ranks` of `comm`, its master first; all of them call this with the same arguments.
 
         tag: fresh for every group that is formed; `tag` and `tag + 1` are the group's on `comm` until it closes.
@@ -71,7 +90,7 @@ class Group:
                 f"rank {comm.Get_rank()} forms a group of ranks {list(ranks)}: each member once, "
                 "and only members form it"
             )
-        group = cls(MpiTransport(comm, ranks, tag=tag, timeout=timeout), ranks)
+        group = cls(MpiTransport(comm, ranks, tag=tag, timeout=timeout), ranks, shares)
         group.barrier()
         return group
 
@@ -95,9 +114,13 @@ class Group:
         """Whether another thread may talk to the members, while the one that formed the group does not."""
         return self._transport.any_thread
 
+    def blocks(self, virtual_workers: int) -> list[range]:
+        """Return the virtual ranks of each member (see `blocks_of`)."""
+        return blocks_of(virtual_workers, self.size, self.shares)
+
     def block(self, virtual_workers: int) -> range:
-        """Return the virtual ranks of this member (see `blocks_of`)."""
-        return blocks_of(virtual_workers, self.size)[self.index]
+        """Return the virtual ranks of this member."""
+        return self.blocks(virtual_workers)[self.index]
 
     def neighbours(self) -> Beside:
         """Return the members before and after this one, for a ring (see `trainers.reduce.ring`)."""
@@ -188,7 +211,7 @@ class Group:
 
     def become(self, other: Group) -> None:
         """Go on as `other`: the holders of this object are in that group from now on (see `trainers.resize`)."""
-        self._transport, self.ranks = other._transport, other.ranks
+        self._transport, self.ranks, self.shares = other._transport, other.ranks, other.shares
         self.index, self.size = other.index, other.size
 
     def __enter__(self) -> Group:

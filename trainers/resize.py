@@ -41,10 +41,15 @@ Context = dict[str, Any]
 
 @dataclass(frozen=True)
 class Move:
-    """A job's way from some trainers to others; both are ranks of one communicator, each group's master first."""
+    """A job's way from some trainers to others; both are ranks of one communicator, each group's master first.
+
+    old_shares, new_shares: how many virtual workers each has (see `trainers.group.blocks_of`).
+    """
 
     old: tuple[int, ...]
     new: tuple[int, ...]
+    old_shares: tuple[int, ...] = ()
+    new_shares: tuple[int, ...] = ()
 
     @property
     def newcomers(self) -> tuple[int, ...]:
@@ -73,13 +78,13 @@ class Move:
     def owners(self, virtual_workers: int) -> list[tuple[int, int]]:
         """Return each virtual worker's old and new owner."""
         before, after = (
-            [rank for rank, block in zip(ranks, blocks_of(virtual_workers, len(ranks))) for _ in block]
-            for ranks in (self.old, self.new)
+            [rank for rank, block in zip(ranks, blocks_of(virtual_workers, len(ranks), shares)) for _ in block]
+            for ranks, shares in ((self.old, self.old_shares), (self.new, self.new_shares))
         )
         return list(zip(before, after))
 
 
-def joining(ranks: Sequence[int], rank: int) -> Group:
+def joining(ranks: Sequence[int], rank: int, shares: Sequence[int] = ()) -> Group:
     """Return the group of a trainer that will join a job at its next `resize`: its place among `ranks`, and no peers.
 
     With it a newcomer builds its `Trainer` while the old trainers still train.
@@ -87,7 +92,7 @@ def joining(ranks: Sequence[int], rank: int) -> Group:
     ranks = tuple(ranks)
     if rank not in ranks:
         raise ValueError(f"rank {rank} cannot join a group of ranks {list(ranks)}: it is none of them")
-    return Group(_Awaited(ranks.index(rank), len(ranks)), ranks)
+    return Group(_Awaited(ranks.index(rank), len(ranks)), ranks, shares)
 
 
 def resize(
@@ -97,12 +102,16 @@ def resize(
     new: Sequence[int],
     tag: int,
     timeout: float = TIMEOUT_SECONDS,
+    *,
+    old_shares: Sequence[int] = (),
+    new_shares: Sequence[int] = (),
 ) -> bool:
     """Go on with the job on the ranks `new` of `comm` instead of `old`; return whether this rank is one of them.
 
-    Every old and every new trainer calls it between two steps, with the same ranks and tag; there may be any number of
-    them, the same or others. Newcomers give a trainer of the same task that they built with `joining`. The trainer's
-    group becomes the new one. A trainer that leaves has a group of one from then on, and no workers.
+    Every old and every new trainer calls it between two steps, with the same ranks, shares and tag; there may be any
+    number of them, the same or others, or the same with other shares (see `trainers.group.blocks_of`). Newcomers give a
+    trainer of the same task that they built with `joining`. The trainer's group becomes the new one. A trainer that
+    leaves has a group of one from then on, and no workers.
 
     tag: fresh; `tag` to `tag + 3` are used on `comm` until this returns. timeout: seconds that any wait may take.
 
@@ -110,7 +119,7 @@ def resize(
     PinsDiffer a newcomer under other settings. After any of them the job goes on from its last checkpoint: the old
     trainers are as they were, but their groups are of no use.
     """
-    move = Move(tuple(old), tuple(new))
+    move = Move(tuple(old), tuple(new), tuple(old_shares), tuple(new_shares))
     owners = move.owners(trainer.virtual_workers)
     rank = comm.Get_rank()
     staying = Staying(trainer.device.type if _goes_between_devices(move, trainer) else "")
@@ -125,7 +134,7 @@ def resize(
         trainer.workers = []
         trainer.group.become(Group.alone())
         return False
-    trainer.group.become(Group.form(comm, move.new, tag + 2, timeout))
+    trainer.group.become(Group.form(comm, move.new, tag + 2, timeout, move.new_shares))
     trainer.regroup(trainer.group, _workers(trainer, contexts))
     if staying and move.origin is not None:
         trainer.bring(list(staying.values()), move.new.index(move.origin))

@@ -75,5 +75,9 @@ def test_a_group_of_one_needs_no_mpi() -> None:
 
 def test_blocks_are_balanced_and_the_larger_come_first() -> None:
     assert blocks_of(8, 3) == [range(3), range(3, 6), range(6, 8)]
+    assert blocks_of(8, 3, (1, 5, 2)) == [range(1), range(1, 6), range(6, 8)]
+    for shares in ((4, 4), (8, 0, 0), (1, 1, 1)):
+        with pytest.raises(ValueError, match="for 3 trainers: give each trainer one or more, 8 together"):
+            blocks_of(8, 3, shares)
     with pytest.raises(ValueError, match="3 trainers for 2 virtual workers: give a job between 1 and 2 trainers"):
         blocks_of(2, 3)

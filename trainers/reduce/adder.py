@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainers.group import Group, blocks_of
+from trainers.group import Group
 from trainers.reduce.ring import VirtualRing
 
 
@@ -63,7 +63,7 @@ class InOrder:
         self._group = group
         self.place = device if group.size == 1 else torch.device("cpu")
         self._neighbours = group.neighbours()
-        self._ring = VirtualRing(blocks_of(virtual_workers, group.size), group.index, self._neighbours)
+        self._ring = VirtualRing(group.blocks(virtual_workers), group.index, self._neighbours)
 
     def start(self) -> None:
         return

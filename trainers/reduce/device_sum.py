@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from trainers.device.own_device import select, with_index
-from trainers.group import Group, blocks_of
+from trainers.group import Group
 from trainers.messages.device_channel import DeviceChannel
 from trainers.reduce.adder import Adder, InOrder
 from trainers.reduce.communicators import Communicators
@@ -34,7 +34,7 @@ class DeviceSum:
     def __init__(self, group: Group, virtual_workers: int, device: torch.device, communicators: Communicators) -> None:
         self._group, self._ranks, self._communicators = group, virtual_workers, communicators
         self.place = self._device = device if device.type == "cpu" else with_index(device)
-        self._blocks = blocks_of(virtual_workers, group.size)
+        self._blocks = group.blocks(virtual_workers)
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._side: Any = None if self._module is None else self._module.Stream(device=self._device)
         self._channel: DeviceChannel | None = None

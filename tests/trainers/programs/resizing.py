@@ -30,7 +30,10 @@ EACH = 4
 
 @dataclass(frozen=True)
 class History:
-    """Where a job trains up to which step: (step, ranks), the master first."""
+    """Where a job trains up to which step: (step, ranks, shares), the master first.
+
+    Every other history has balanced shares.
+    """
 
     case: Case
     index: int
@@ -40,12 +43,23 @@ class History:
         return f"{self.case.name}-history-{self.index}"
 
     @property
-    def segments(self) -> list[tuple[int, list[int]]]:
-        """Random draws: seed path ("resize", name). A segment may have no step; the last ends at STEPS."""
+    def segments(self) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+        """Random draws: seed paths ("resize", name) and ("shares", name). A segment may have no step; the last ends at
+        STEPS."""
         draw = random.Random(f"resize/{self.name}")
         ends = sorted(draw.randrange(STEPS) for _ in range(draw.randint(2, 5)))
         most = min(RANKS, self.case.virtual_workers)
-        return [(end, draw.sample(range(RANKS), draw.randint(1, most))) for end in [*ends, STEPS]]
+        drawn = [(end, tuple(draw.sample(range(RANKS), draw.randint(1, most)))) for end in [*ends, STEPS]]
+        uneven = random.Random(f"shares/{self.name}") if self.index % 2 else None
+        return [(end, ranks, self._shares(len(ranks), uneven)) for end, ranks in drawn]
+
+    def _shares(self, members: int, draw: random.Random | None) -> tuple[int, ...]:
+        """Parts of the virtual workers, each of one or more, any as likely as another."""
+        workers = self.case.virtual_workers
+        if draw is None:
+            return ()
+        cuts = [0, *sorted(draw.sample(range(1, workers), members - 1)), workers]
+        return tuple(stop - start for start, stop in zip(cuts, cuts[1:]))
 
 
 HISTORIES = [History(case, index) for case in CASES for index in range(EACH)]
@@ -53,21 +67,24 @@ HISTORIES = [History(case, index) for case in CASES for index in range(EACH)]
 
 def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder: AdderOf) -> None:
     """Go through one history; ranks that have no part in a segment wait at the next that they are in."""
-    case, trainer, old = history.case, None, None
-    for number, (until, ranks) in enumerate(history.segments):
+    case, trainer = history.case, None
+    old: tuple[int, ...] = ()
+    old_shares: tuple[int, ...] = ()
+    for number, (until, ranks, shares) in enumerate(history.segments):
         tags = tag + 4 * number
         mine = world.rank in ranks
-        if old is None:
+        if not old:
             if mine:
-                trainer = Trainer(case, case.virtual_workers, Group.form(world, ranks, tags, timeout=60), adder=adder)
+                group = Group.form(world, ranks, tags, 60, shares)
+                trainer = Trainer(case, case.virtual_workers, group, adder=adder)
         elif mine or trainer is not None:
-            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank), adder=adder)
-            if not resize(trainer, world, old, ranks, tags, timeout=60):
+            trainer = trainer or Trainer(case, case.virtual_workers, joining(ranks, world.rank, shares), adder=adder)
+            if not resize(trainer, world, old, ranks, tags, timeout=60, old_shares=old_shares, new_shares=shares):
                 trainer = None
         if trainer is not None:
             with trainer.adding():
                 advance(trainer, case, until)
-        old = ranks
+        old, old_shares = ranks, shares
     if trainer is not None:
         checkpoint = trainer.snapshot()
         if checkpoint is not None:
@@ -78,7 +95,7 @@ def follow(history: History, world: MPI.Intracomm, tag: int, folder: Path, adder
 def main(folder: Path, way: str) -> None:
     torch.set_num_threads(1)
     adder: AdderOf = InOrder if way == "host" else DeviceSums(Communicators())
-    for number, history in enumerate(HISTORIES if way == "host" else HISTORIES[:: EACH // 2]):
+    for number, history in enumerate(HISTORIES if way == "host" else HISTORIES[:: EACH // 2 + 1]):
         follow(history, MPI.COMM_WORLD, 1000 * (number + 1), folder, adder)
 
 
