@@ -83,7 +83,8 @@ class Trainer:
         self.options, self.accumulating = StepOptions.of(task), False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
-        compile_model(self.name, self.model, self.options.compile, self.level.mixed_kinds, self.device)
+        compiled = (self.options.compile, self.level.mixed_kinds, self.device)
+        self._compiler = compile_model(self.name, self.model, *compiled)
         self._own = OwnState(task)
         self._shared = SharedState(self.name, self.model, tasks.scratch_of(task), self._own.digest)
         rules = rules_of(task, self.model)
@@ -216,7 +217,7 @@ class Trainer:
             parameters={name: parameter.detach() for name, parameter in self.model.named_parameters()},
             workers=contexts,
             history=self.history,
-            pins=determinism.pins(self.device),
+            pins=determinism.pins(self.device) | self._compiler,
             task_state=self._own.now(),
             parts={update.part: update.as_tree() for update in self.updates[1:]} or None,
             **self.updates[0].as_tree(),
@@ -241,7 +242,7 @@ class Trainer:
 
         PinsDiffer if this process runs under other settings.
         """
-        determinism.compare_pins(saved.pins, determinism.pins(self.device))
+        determinism.compare_pins(saved.pins, determinism.pins(self.device) | self._compiler)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 if parameter.data_ptr() != saved.parameters[name].data_ptr():  # else it was received in place

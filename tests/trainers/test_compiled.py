@@ -96,8 +96,12 @@ def test_compiled_kernels_are_what_computes() -> None:
             calls.append("compiled" if torch.compiler.is_compiling() else "eager")
             return self.net(images)  # type: ignore[no-any-return]
 
+    pins = {}
     for how in (False, "graphs"):
-        made(Told, compile=how).step([batch(4)])
+        trainer = made(Told, compile=how)
+        trainer.step([batch(4)])
+        pins[how] = trainer.state([]).pins
+    assert "compiler" not in pins[False] and any(char.isdigit() for char in pins["graphs"]["compiler"])
     assert calls == ["eager", "compiled"]
 
 

@@ -50,7 +50,7 @@ class DdpRank:
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
         self.model = task.model().to(device)
-        compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
+        self._compiler = compile_model(tasks.name_of(task), self.model, self._options.compile, False, device)
         self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
@@ -199,7 +199,7 @@ class DdpRank:
             "steps": self.steps,
             "parameters": on_host(dict(self.model.named_parameters())),
             **on_host(self._updates()),
-            "pins": determinism.pins(self._device),
+            "pins": determinism.pins(self._device) | self._compiler,
             "task_state": on_host(OwnState(self._task).now()),
         }
 

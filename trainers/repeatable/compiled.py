@@ -7,7 +7,9 @@ another after a move or a restart. DDP's ranks that compile have these bits wher
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from importlib.metadata import version
 
 import torch
 from torch import nn
@@ -16,29 +18,37 @@ from trainers.step_options import GRAPHS
 
 _MOST_SHAPES = 1024
 """Shapes of batches and sizes of networks for which the kernels of one class are kept; one more is an error."""
+_SECONDS = 60.0
+"""How long a compiler may take to say its version."""
 
 
 class CannotCompile(RuntimeError):
     """There is nothing that could make kernels for this device, or they would not keep what a level promises."""
 
 
-def compile_model(job: str, model: nn.Module, how: bool | str, mixed_kinds: bool, device: torch.device) -> None:
+def compile_model(
+    job: str, model: nn.Module, how: bool | str, mixed_kinds: bool, device: torch.device
+) -> dict[str, str]:
     """Let each call of the model run kernels made for its shapes, at the first call with them. Nothing if `how` is off.
 
     how: see `trainers.step_options.StepOptions.compile`. mixed_kinds: whether the job's bits are to be those of other
-    kinds of devices, too (D2). Sets the process's compiler. CannotCompile.
+    kinds of devices, too (D2). Returns what the job's pins have besides those of the process, which it sets: the
+    compiler. CannotCompile.
     """
     if not how:
-        return
+        return {}
     if mixed_kinds:
         raise CannotCompile(
             f"job {job} is to be compiled, and D2 to give the same bits on devices of different kinds; torch.compile "
             "makes its kernels for the device at hand. Choose D1, or leave `compile` out"
         )
-    if lacking := _lacking(device):
-        raise CannotCompile(f"job {job} is to be compiled, but {lacking}, or leave `compile` out")
+    try:
+        compiler = _of_processors() if device.type == "cpu" else _of_accelerators(device.type)
+    except CannotCompile as error:
+        raise CannotCompile(f"job {job} is to be compiled, but {error}, or leave `compile` out") from None
     hold_compiler_still()
     model.compile(dynamic=False, options={"triton.cudagraphs": how == GRAPHS})
+    return {"compiler": compiler}
 
 
 def hold_compiler_still() -> None:
@@ -61,16 +71,21 @@ def forget_graphs() -> None:
         torch._dynamo.reset()
 
 
-def _lacking(device: torch.device) -> str:
-    """Say what is not there to make kernels with, and the mend; "" if all is."""
-    if device.type == "cpu":
-        from torch._inductor import cpp_builder, exc
+def _of_processors() -> str:
+    from torch._inductor import cpp_builder, exc
 
-        try:
-            cpp_builder.get_cpp_compiler()
-        except exc.InvalidCxxCompiler:
-            return "there is no C++ compiler here: install g++ or clang++, name one in CXX"
-        return ""
+    try:
+        compiler = cpp_builder.get_cpp_compiler()
+    except exc.InvalidCxxCompiler:
+        what = "there is no C++ compiler here: install g++ or clang++, name one in CXX"
+        raise CannotCompile(what) from None
+    told = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_SECONDS)
+    return told.stdout.partition("\n")[0]
+
+
+def _of_accelerators(kind: str) -> str:
     from torch.utils._triton import has_triton
 
-    return "" if has_triton() else f"torch has no Triton for devices of the kind {device.type}: install it"
+    if not has_triton():
+        raise CannotCompile(f"torch has no Triton for devices of the kind {kind}: install it")
+    return f"Triton {version('triton')}"
