@@ -71,6 +71,8 @@ class StepOptions:
         """Return a task's options. ValueError names the attribute that is out of range."""
         names = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
         given = {name: getattr(task, name, None) for name in names}
+        if callable(given["compile"]):  # a method of that name, as modules have one, asks for nothing
+            given["compile"] = None
         return cls(**{name: value for name, value in given.items() if value is not None})
 
     def precision(self, device: torch.device) -> AbstractContextManager[Any]:

@@ -51,8 +51,7 @@ def compute_near(group: Group, device: torch.device) -> None:
 
 def told_by_all(group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
     """What all members give, in their order, on each of them."""
-    told = [json.loads(part) for part in group.gather_bytes(json.dumps(mine).encode())]
-    everything: list[dict[str, Any]] = json.loads(group.bcast_bytes(json.dumps(told).encode()))
+    everything: list[dict[str, Any]] = group.bcast_tree(group.gather_trees(mine))
     return everything
 
 

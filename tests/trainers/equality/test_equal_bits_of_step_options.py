@@ -85,6 +85,10 @@ def test_an_option_out_of_range_is_named(options: dict[str, Any], message: str) 
         Trainer(task, 2, Group.alone())
 
 
+def test_a_task_that_is_a_module_is_not_compiled_by_its_method() -> None:
+    assert StepOptions.of(torch.nn.Module()) == StepOptions()
+
+
 def test_weights_gradients_and_sums_stay_float32_under_autocast() -> None:
     seen: list[torch.dtype] = []
     task = EqualityTask(
