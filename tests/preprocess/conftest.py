@@ -91,6 +91,7 @@ def loader_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("XDG_RUNTIME_DIR", name)
         monkeypatch.syspath_prepend(folder)
         yield folder
+        wait_for_end_of_service(folder)  # it may still write there
 
 
 @pytest.fixture
@@ -106,4 +107,3 @@ def start_loader(loader_folder: Path, data_values: dict[str, Any]) -> Iterator[C
     yield begin
     for loader in started:
         loader.end()
-    wait_for_end_of_service(loader_folder)  # it may still write there

@@ -97,7 +97,12 @@ def service_of(folder: Path) -> psutil.Process | None:
 
 
 def wait_for_end_of_service(folder: Path) -> None:
-    """Wait, a while, until the service of a runtime folder has ended, if one runs."""
+    """Wait, a while, until the service of a runtime folder and its processes have ended, if one runs."""
     service = service_of(folder)
-    if service is not None:
-        psutil.wait_procs([service], timeout=10)
+    if service is None:
+        return
+    try:
+        processes = [service, *service.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    psutil.wait_procs(processes, timeout=10)
