@@ -70,7 +70,11 @@ class TaskDatasets:
             raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
     def order(self, epoch: int) -> torch.Tensor:
-        """Return the epoch's order of the training samples, int64, as DistributedSampler has it before it pads."""
+        """Return the epoch's order of the training samples, int64, as DistributedSampler has it before it pads.
+
+        These are the samples of that epoch from now on.
+        """
+        at_epoch(self.train, epoch)
         return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(self._seed + epoch))
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -179,6 +183,12 @@ class Pace:
         if due:
             self._last_news = now
         return due
+
+
+def at_epoch(dataset: Any, epoch: int) -> None:
+    """Let a data set give the samples of an epoch from now on, if they are others in each."""
+    if callable(getattr(dataset, "at_epoch", None)):
+        dataset.at_epoch(epoch)
 
 
 def _samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

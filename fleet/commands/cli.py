@@ -13,6 +13,7 @@ from fleet.commands.convert import convert
 from fleet.commands.doctor import doctor
 from fleet.commands.plan import plan
 from fleet.commands.profile import profile
+from fleet.commands.replay import replay
 from fleet.commands.report import report
 from fleet.commands.run import run
 from fleet.commands.simulate import simulate
@@ -40,5 +41,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
         raise typer.Exit()
 
 
-for _command in (run, profile, plan, report, add, train, compare, trace_tensors, convert, doctor, simulate, submit):
+for _command in (
+    run, profile, plan, report, add, replay, train, compare, trace_tensors, convert, doctor, simulate, submit,
+):  # fmt: skip
     app.command()(_command)

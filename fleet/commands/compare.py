@@ -63,6 +63,15 @@ def _compare(left: Path, right: Path, as_json: bool) -> int:
     return _compare_states(_states(left), _states(right), as_json)
 
 
+def compare_states_of(left: Path, right: Path) -> int:
+    """Print whether two checkpoints agree; returns the exit code.
+
+    Raises:
+        CheckpointError: one cannot be read.
+    """
+    return _compare_states(_states(left), _states(right), as_json=False)
+
+
 # Checkpoints and runs.
 
 

@@ -72,10 +72,11 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
     from fleet.machine.binding_table import binding_table
     from fleet.machine.cluster_map import ClusterError, discover
     from fleet.run.console import rank_console
+    from trainers.repeatable.instruction_sets import processor
 
     world = MPI.COMM_WORLD
     try:
-        cluster = discover(world, preprocessors, device, members=members)
+        cluster = discover(world, preprocessors, device, members=members, processor=processor())
     except ClusterError as error:
         if world.rank == 0:
             tell(str(error))

@@ -149,7 +149,7 @@ def _train_with_ddp(options: TrainOptions) -> int:
     stop.install()
     job = DdpJob(
         options.task, options.virtual_workers, options.steps, _kind(options.device), options.threads, options.level,
-        options.trace is not None, float32=options.float32,
+        options.trace is not None, float32=options.float32, arguments=dict(options.made_with),
     )  # fmt: skip
     with TrainView("ddp", options.steps) as view:
         try:

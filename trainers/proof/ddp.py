@@ -26,7 +26,7 @@ from trainers.repeatable import determinism
 from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets
+from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -70,6 +70,7 @@ class DdpRank:
         """Train from the first step up to step `until`."""
         while self.steps < until:
             self._sampler.set_epoch(self.epoch)
+            at_epoch(self._data.train, self.epoch)
             for batch in self._loader:
                 begin = time.perf_counter()
                 batch = tasks.move(batch, self._device)

@@ -57,10 +57,11 @@ class Stopped(Exception):
 class DdpJob:
     """The orders of the processes.
 
-    task: module:Name of the task's class. ranks: processes. steps: how many to train. device: "cpu", or a kind of
-    accelerator, on which ranks take turns. threads: CPU threads of each process. level: the level of determinism.
-    float32: in what GPUs multiply float32, the keyword arguments of `Float32`. traced: whether to record hashes of
-    all tensors. timeout: seconds that a rank waits for the others in any one step.
+    task: module:Name of the task's class. arguments: the keyword arguments with which it is made. ranks: processes.
+    steps: how many to train. device: "cpu", or a kind of accelerator, on which ranks take turns. threads: CPU threads
+    of each process. level: the level of determinism. float32: in what GPUs multiply float32, the keyword arguments of
+    `Float32`. traced: whether to record hashes of all tensors. timeout: seconds that a rank waits for the others in
+    any one step.
     """
 
     task: str
@@ -72,6 +73,7 @@ class DdpJob:
     traced: bool = False
     timeout: float = 1800.0
     float32: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 def train_with_ddp(
@@ -210,7 +212,7 @@ def _train(job: DdpJob, folder: Path, rank: int) -> None:
         world_size=job.ranks,
         timeout=timedelta(seconds=job.timeout),
     )
-    task = made()
+    task = made(**job.arguments)
     determinism.pin(job.threads, job.level, device, Float32(**job.float32))
     kind = DdpRankOfParts if is_parted(task) else DdpRank
     trained = kind(task, rank, job.ranks, device, lambda news: _append_news(folder / "news", news))

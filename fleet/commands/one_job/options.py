@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class TrainOptions:
         instruction_set: what CPU kernels are limited to at D2.
         trace: where hashes of all tensors go; None to record none.
         matmul, convolutions: in what GPUs multiply float32, "ieee" or "tf32".
+        made_with: the keyword arguments with which the task's class is made.
+        command: the words that begin the ranks' command line; () for those of the command that takes a task.
     """
 
     task: str
@@ -55,6 +58,8 @@ class TrainOptions:
     trace: Path | None = None
     matmul: str = "ieee"
     convolutions: str = "tf32"
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Check what can be checked without the task.
@@ -87,6 +92,8 @@ class TrainOptions:
 
     def arguments(self, trainers: int) -> list[str]:
         """The command line that says the same to each rank, with the number of trainers settled."""
+        if self.command:
+            return [*self.command, "--trainers", str(trainers), "--checkpoint", str(self.checkpoint)]
         words = ["train" if self.trace is None else "trace-tensors", self.task]
         words += ["--virtual-workers", str(self.virtual_workers), "--steps", str(self.steps)]
         words += ["--trainers", str(trainers), "--determinism", self.level, "--reduce", self.reduce]

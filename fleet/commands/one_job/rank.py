@@ -163,7 +163,7 @@ def _guarded(options: TrainOptions, stop: StopFlag, join: Callable[[], Group], l
 
 def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> int:
     device = _place(options, group, local)
-    task = _agreed(group, lambda: _task(options.task))
+    task = _agreed(group, lambda: _task(options))
     if options.trace is not None and is_parted(task):
         raise TrainError(f"{options.task} has a step of its own; trace-tensors follows tasks with one optimizer alone")
     compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
@@ -197,12 +197,12 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
         return DONE if finished else STOPPED
 
 
-def _task(reference: str) -> Any:
-    task = resolve(reference)()
+def _task(options: TrainOptions) -> Any:
+    task = resolve(options.task)(**options.made_with)
     try:
         check_task(task)
     except ValueError as error:
-        raise TrainError(f"{reference}: {error}") from error
+        raise TrainError(f"{options.task}: {error}") from error
     return task
 
 

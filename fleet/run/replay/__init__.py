@@ -1,0 +1,1 @@
+"""One job of a run again, alone: its task, its samples, and how far it came."""
