@@ -151,6 +151,17 @@ class Job(Section):
         "offset in the time zone of the process that reads it.",
         examples=[3600],
     )
+    soft: StrictBool = Field(
+        default=False,
+        description="Whether the job is still worth something after its deadline: one that cannot be promised is then "
+        "trained on devices that others leave, and not dropped; for policies that drop jobs, such as `elasticflow`.",
+        examples=[True],
+    )
+    user: Name | None = Field(
+        default=None,
+        description="For whom the job runs, for policies that give each user a quota, such as `elasticflow`.",
+        examples=["ada"],
+    )
     priority: Integer = Field(
         default=0, description="A higher priority is more urgent; for policies that know priorities.", examples=[1]
     )

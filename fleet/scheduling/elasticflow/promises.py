@@ -60,6 +60,7 @@ class Promises:
         self.given: dict[str, MinimumShare | None] = {}
         self.owed: set[str] = set()
         self.doubtful: list[str] = []
+        self.beyond: list[str] = []  # jobs that wait until their users have less promised
         self._slot = slot
         self._refills = REFILLS
         self._size = cluster.size
@@ -74,9 +75,10 @@ class Promises:
         names: Iterable[str] = state.by_name if book is None else state.changed
         if book is None:
             book = cls(state.cluster, slot)
+        again, book.beyond = book.beyond, []
         book.given, book._refills, book.doubtful = {}, REFILLS, []
         new = []
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys((*names, *again)):
             if name not in state.by_name:
                 book.remove(name)
             elif name in book.claims:

@@ -36,9 +36,14 @@ def repaced(job: JobState, remaining: float, since: float, pace: float) -> JobSt
     return job.changed(remaining=remaining, trained=_trained(job, remaining), ready=since, pace=pace)
 
 
-def rerated(job: JobState, rate: RateCurve) -> JobState:
-    """Its rates are others than was thought, and its pace is the one that they give where it runs."""
-    return job.changed(rate=rate, pace=float(rate(job.held)) if job.held else 0.0)
+def rerated(job: JobState, rate: RateCurve, pace: float | None = None) -> JobState:
+    """Its rates are others than was thought, and its pace is the one that they give where it runs.
+
+    Args:
+        pace: there, where devices are unlike, so that the curve does not tell; samples/s.
+    """
+    there = float(rate(job.held)) if pace is None and job.held else pace or 0.0
+    return job.changed(rate=rate, pace=there)
 
 
 def rebatched(job: JobState, batch: int) -> JobState:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Protocol
 
 from fleet.scheduling.elasticflow.allotment import allot
 from fleet.scheduling.elasticflow.claims import NEVER
 from fleet.scheduling.elasticflow.promises import Promises
+from fleet.scheduling.elasticflow.quotas import Quotas
 from fleet.scheduling.elasticflow.shares import slot_at
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
@@ -16,6 +19,7 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 ORDERS = ("arrival", "deadline")
+BEYOND = "its user has as much promised as the quota allows; it is decided on when that is less"
 
 
 class Quota(Protocol):
@@ -48,6 +52,8 @@ class ElasticFlow(UsualPolicy):
         reserve: devices that are not promised, so that as many may fail.
         order: the order in which jobs that arrive at once are tried: "arrival" (the trace's) or "deadline".
         quota: asked before a job is admitted; None: there is none.
+        quotas: user -> device-seconds that may be set aside for the jobs of that user at a time, `*`: of each other
+            user. A job beyond that waits until it fits, as long as its deadline can be met.
 
     Raises:
         ValueError: a parameter out of its range.
@@ -59,6 +65,7 @@ class ElasticFlow(UsualPolicy):
     reserve: int = 0
     order: str = "arrival"
     quota: Quota | None = None
+    quotas: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         number = isinstance(self.slot, (int, float)) and not isinstance(self.slot, bool)
@@ -68,6 +75,13 @@ class ElasticFlow(UsualPolicy):
             raise ValueError(f"reserve is {self.reserve!r}; it must be a number of devices, 0 or more, such as 8")
         if self.order not in ORDERS:
             raise ValueError(f"order is {self.order!r}; it must be one of {', '.join(ORDERS)}")
+        if self.quotas is not None and not isinstance(self.quotas, Mapping):
+            raise ValueError(f"quotas is {self.quotas!r}; it must be a mapping of users to device-seconds")
+        Quotas(self.quotas or {})
+
+    @cached_property
+    def _limits(self) -> Quotas:
+        return Quotas(self.quotas or {})
 
     def plan(self, state: State) -> Plan:
         """Who is admitted, and who has how many devices from now on."""
@@ -88,6 +102,7 @@ class ElasticFlow(UsualPolicy):
             wake=allotted.rise * self.slot if allotted.rise < NEVER else math.inf,
             memo=book,
             promises=book.given,
+            undecided=dict.fromkeys(book.beyond, BEYOND),
         )
 
     def _decide(
@@ -97,7 +112,10 @@ class ElasticFlow(UsualPolicy):
         admitted, dropped = [], {}
         for job in self._sorted(new):
             why = self._admit(book, job, state, capacity)
-            if not why:
+            if not why and self._limits.exceeds(book, job, state, self.slot):
+                book.remove(job.name)
+                book.beyond.append(job.name)
+            elif not why:
                 admitted.append(job.name)
             elif self._waits(job):
                 book.queue(job)
@@ -123,7 +141,9 @@ class ElasticFlow(UsualPolicy):
     def _refused(self, book: Promises, job: JobState, state: State) -> str:
         """Why the quota refuses a job that was promised its deadline just now, which it then loses; empty if not."""
         share = float(book.claims[job.name].devices.sum()) * self.slot
-        why = self.quota(job, share, state) if self.quota is not None else ""
+        why = self._limits.refuses(job, share)
+        if self.quota is not None and not why:
+            why = self.quota(job, share, state)
         if why:
             book.remove(job.name)
         return why

@@ -11,13 +11,16 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies.elasticflow import ElasticFlow
 
+BEYOND_ITS_QUOTA = "its user has as much promised as the quota allows"
+
 
 @dataclass(frozen=True)
 class ElasticFlowSlot(ElasticFlow):
     """ElasticFlow, asked at the ends of slots; the jobs that came in one are admitted together, or all are dropped.
 
     Args:
-        slot, reserve, order, quota: as for `ElasticFlow`; the order makes no difference.
+        slot, reserve, order, quota, quotas: as for `ElasticFlow`; the order makes no difference, and who is beyond a
+            quota is dropped.
     """
 
     name: ClassVar[str] = "elasticflow-slot"
@@ -34,6 +37,10 @@ class ElasticFlowSlot(ElasticFlow):
             refused = {job.name: f"not all {len(new)} deadlines of the slot's jobs can be met" for job in new}
         else:
             refused = {job.name: why for job in new if (why := self._refused(book, job, state))}
+            for job in reversed(new):  # who came last is beyond first
+                if job.name not in refused and self._limits.exceeds(book, job, state, self.slot):
+                    book.remove(job.name)
+                    refused[job.name] = BEYOND_ITS_QUOTA
         for job in new:
             if job.name in refused and self._waits(job):
                 book.queue(job)

@@ -15,6 +15,7 @@ from fleet.simulator.traces.job import TraceJob
 
 TEXTS = ("name", "model", "kind", "stream", "tenant", "outcome")
 CHUNK = 1024
+FLAGS = ("mixed", "soft")
 WHOLE = ("batch_size", "limit", "workers")
 MEASURES = ("work", "samples", "deadline", "duration", "epochs")
 
@@ -41,6 +42,7 @@ class JobColumns(Sequence[TraceJob]):
     priority: Counts
     kind: tuple[str, ...]
     mixed: Flags
+    soft: Flags
     stream: tuple[str, ...]
     tenant: tuple[str, ...]
     outcome: tuple[str, ...]
@@ -121,6 +123,7 @@ class JobColumns(Sequence[TraceJob]):
             devices=int(self.devices[index]),
             priority=int(self.priority[index]),
             mixed=bool(self.mixed[index]),
+            soft=bool(self.soft[index]),
             line=int(self.line[index]) or None,
             **values,
         )
@@ -131,9 +134,9 @@ def _column(name: str, values: Any, length: int) -> Any:
         texts = ("",) * length if values is None else tuple(values)
         return _of_length(name, texts, length)
     if values is None:
-        start = {"mixed": True, "priority": 0, "line": 0}.get(name, np.nan)
+        start = {"mixed": True, "soft": False, "priority": 0, "line": 0}.get(name, np.nan)
         return _frozen(np.full(length, start))
-    kind = np.bool_ if name == "mixed" else np.int64 if name in ("devices", "priority", "line") else np.float64
+    kind = np.bool_ if name in FLAGS else np.int64 if name in ("devices", "priority", "line") else np.float64
     return _frozen(_of_length(name, np.array(values, dtype=kind), length))
 
 

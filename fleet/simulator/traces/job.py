@@ -26,6 +26,7 @@ class TraceJob:
         priority: the larger goes first.
         kind: the kind of device that it prefers.
         mixed: whether devices of several kinds may train it at once.
+        soft: whether it is still worth something after its deadline.
         stream: jobs of the same stream can share samples at the same epoch; empty: it shares with nobody.
         tenant: for whom it runs: a user, a virtual cluster.
         outcome: how it ended when the trace was taken.
@@ -50,6 +51,7 @@ class TraceJob:
     priority: int = 0
     kind: str = ""
     mixed: bool = True
+    soft: bool = False
     stream: str = ""
     tenant: str = ""
     outcome: str = ""

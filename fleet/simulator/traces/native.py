@@ -12,13 +12,13 @@ import numpy as np
 
 from fleet.run_directory.whole_files import write_parts
 from fleet.scheduling.model.arrays import Flags
-from fleet.simulator.traces.columns import MEASURES, TEXTS, WHOLE, JobColumns
+from fleet.simulator.traces.columns import FLAGS, MEASURES, TEXTS, WHOLE, JobColumns
 from fleet.simulator.traces.table import Table
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "fleet"
 COLUMNS = ("name", "arrival", "devices")
-OTHERS = (*TEXTS[1:], *WHOLE, *MEASURES, "priority", "mixed")
+OTHERS = (*TEXTS[1:], *WHOLE, *MEASURES, "priority", *FLAGS)
 _ROWS_AT_ONCE = 50_000
 _LINE_END = "\r\n"  # RFC 4180; the csv module quotes a lone CR in a name only where lines end so
 
@@ -38,7 +38,7 @@ def read_native(table: Table) -> Trace:
     columns |= {column: table.numbers(column, least=1, whole=True, optional=True) for column in WHOLE}
     columns |= {column: table.numbers(column, 0, above=True, optional=True) for column in MEASURES}
     columns["priority"] = np.nan_to_num(table.numbers("priority", whole=True, optional=True))
-    columns["mixed"] = _flags(table)
+    columns |= {"mixed": _flags(table, "mixed", "yes"), "soft": _flags(table, "soft", "no")}
     early = columns["deadline"] < columns["arrival"]
     table.check(~early, "deadline", "the deadline lies before the arrival", "correct one of the two")
     table.finish()
@@ -72,7 +72,7 @@ def _says_something(jobs: JobColumns, column: str) -> bool:
         return any(values)
     if column == "mixed":
         return not values.all()
-    return bool(values.any() if column == "priority" else (~np.isnan(values)).any())
+    return bool(values.any() if column in ("priority", "soft") else (~np.isnan(values)).any())
 
 
 def _cells(values: Any) -> Sequence[Any]:
@@ -88,11 +88,11 @@ def _cells(values: Any) -> Sequence[Any]:
     return ["" if value != value else int(value) if value.is_integer() else value for value in values.tolist()]
 
 
-def _flags(table: Table) -> Flags:
-    """`mixed`: yes, or no; yes where it is empty."""
-    said = [cell.strip().lower() or "yes" for cell in table.texts("mixed", "yes")]
+def _flags(table: Table, column: str, empty: str) -> Flags:
+    """A column of yes and no; empty: what an empty cell stands for."""
+    said = [cell.strip().lower() or empty for cell in table.texts(column, empty)]
     known = np.array([text in ("yes", "no") for text in said], dtype=np.bool_)
-    table.check(known, "mixed", "it must be yes or no", "write one of these")
+    table.check(known, column, "it must be yes or no", "write one of these")
     return np.array([text == "yes" for text in said], dtype=np.bool_)
 
 

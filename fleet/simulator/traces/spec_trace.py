@@ -62,6 +62,8 @@ def _trace_job(known: KnownJob, start: float) -> TraceJob:
         deadline=_due(job, start),
         priority=job.priority,
         mixed=known.mixed_kinds,
+        soft=job.soft,
+        tenant=job.user or "",
         stream=f"{known.data}/{job.seed}",
     )
 
