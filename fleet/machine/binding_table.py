@@ -20,7 +20,8 @@ def binding_table(cluster: ClusterMap) -> Table:
 
 
 def _row(cluster: ClusterMap, place: Place) -> tuple[str, ...]:
-    device = "-" if place.device is None else f"{place.device} ({place.device_name})"
+    known = ", ".join(word for word in (place.device_name, place.kind) if word)
+    device = "-" if place.device is None else f"{place.device} ({known})"
     return str(place.rank), str(cluster.nodes.index(place.node)), place.host, place.role, device, ranges(place.cores)
 
 

@@ -6,8 +6,10 @@ import json
 import os
 import socket
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 COORDINATOR = 0
+Named = Mapping[str, Sequence[int]]
+"""Kind -> the devices that a person says are of it."""
 
 
 class ClusterError(ValueError):
@@ -44,6 +48,7 @@ class Place:
     shared_bytes: int  # free shared memory of the node
     device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
     device_model: str | None = None  # as its maker calls it; None for CPU trainers, and where it is not known
+    kind: str | None = None  # of trainers: devices of one kind are equally fast, and give the same bits at D1
 
     @property
     def is_trainer(self) -> bool:
@@ -73,9 +78,32 @@ class ClusterMap:
 
     @property
     def cluster(self) -> Cluster:
-        """The devices as the policies see them."""
-        held = [sum(p.node == node for p in self.trainers) for node in self.nodes]
-        return Cluster(devices_per_node=tuple(count for count in held if count))
+        """The devices as the policies see them: they take neighbours of one kind on a node for a node, as a group of
+        these needs no other.
+        """
+        runs = [list(run) for _, run in groupby(self.trainers, key=lambda place: (place.node, place.kind))]
+        kinds = tuple(run[0].kind or "" for run in runs) if len(self.kinds) > 1 else ()
+        return Cluster(tuple(map(len, runs)), kinds)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of device, in the order of the trainers."""
+        return tuple(dict.fromkeys(place.kind or "" for place in self.trainers))
+
+    def devices_of(self, kind: str) -> list[int]:
+        """The devices of that kind; all where kinds are not told apart."""
+        return [device for device, place in enumerate(self.trainers) if kind in ("", place.kind)]
+
+    @property
+    def rated(self) -> dict[str, str]:
+        """What rates hold for: the model of each kind's devices, and the kind where it says more; "" for all, alike."""
+        kinds = self.kinds if len(self.kinds) > 1 else ("",)
+        return {kind: self._model(self.devices_of(kind)[0]) for kind in kinds}
+
+    def _model(self, device: int) -> str:
+        place = self.trainers[device]
+        model = place.device_model or (place.device_name or "cpu").partition(":")[0]
+        return f"{model}, {place.kind}" if place.kind not in (None, model) else model
 
     @property
     def device_name(self) -> str:
@@ -108,7 +136,8 @@ class ClusterMap:
 
     def record(self) -> dict[str, Any]:
         """The journal's `cluster` event."""
-        ranks, nodes = [asdict(p) for p in self.places], list(self.cluster.devices_per_node)
+        ranks = [asdict(p) for p in self.places]
+        nodes = [count for node in self.nodes if (count := sum(p.node == node for p in self.trainers))]
         return {"ranks": ranks, "devices_per_node": nodes, "members_per_device": self.members}
 
 
@@ -150,8 +179,9 @@ def _next_preprocessor(chosen: set[int], nodes: list[int]) -> int:
 
 
 def discover(
-    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None, members: int = 1
-) -> ClusterMap:
+    comm: MPI.Intracomm, preprocessors: int, device: str, pretend: tuple[int, ...] | None = None, members: int = 1,
+    kinds: Named | None = None, processor: str = "cpu",
+) -> ClusterMap:  # fmt: skip
     """Find out, together with all ranks of `comm`, who sits where.
 
     Args:
@@ -160,12 +190,14 @@ def discover(
         device: "auto", "cpu" or a torch device type.
         pretend: trainers per pretend node, for a rehearsal; None for the real nodes.
         members: trainers that may share an accelerator; those next to each other have different ones.
+        kinds: devices of the kinds that a person has named.
+        processor: the model of this rank's.
 
     Raises:
-        ClusterError: on every rank alike, if the roles cannot be filled.
+        ClusterError: on every rank alike, if the roles cannot be filled, or a kind names a device that is not there.
     """
     _refuse_singletons(comm.size, ranks_started())
-    hosts = gather(comm, _facts_of_host(comm))
+    hosts = gather(comm, _facts_of_host(comm, processor))
     nodes = [int(h["node"]) for h in hosts]
     if pretend is not None:
         nodes = _pretended_nodes(comm.size, preprocessors, pretend)
@@ -176,12 +208,14 @@ def discover(
     devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
     near = [each.get("near", []) for each in devices]
     cores = settle_cores(partial(gather, comm), comm.rank, [each["cores"] for each in hosts], near, nodes)
+    found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
+    kind = dict(zip(order, kinds_of(found, kinds or {})))
     return ClusterMap(
         tuple(
             Place(
                 r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
                 cores[r],
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
+                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"), kind.get(r),
             )
             for r in range(comm.size)
         ),
@@ -198,14 +232,36 @@ def _refuse_singletons(size: int, started: int | None) -> None:
         )
 
 
-def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str, members: int = 1) -> ClusterMap:
+def kinds_of(found: Sequence[str], named: Named) -> list[str | None]:
+    """The kind of each trainer's device: the one that a person has named, else what was found, if it tells them apart.
+
+    Args:
+        found: by device: its model, or that of the processor.
+
+    Raises:
+        ClusterError: a device that is not there.
+    """
+    by_hand = {device: kind for kind, devices in named.items() for device in devices}
+    if by_hand and max(by_hand) >= len(found):
+        raise ClusterError(
+            f"resources.kinds names device {max(by_hand)} as {by_hand[max(by_hand)]}, and there are "
+            f"{len(found)} trainers, 0 to {len(found) - 1}; name some of these"
+        )
+    alike = len(set(found)) < 2 and not by_hand
+    return [None if alike else by_hand.get(device, kind) for device, kind in enumerate(found)]
+
+
+def pretended(
+    shape: tuple[int, ...], preprocessors: int, device: str, host: str, members: int = 1, kinds: Named | None = None
+) -> ClusterMap:
     """The cluster map that a run on `shape` (trainers of each node) would have, for plans.
 
     Args:
         members: trainers that share an accelerator.
+        kinds: devices of the kinds that a person has named.
 
     Raises:
-        ClusterError: if the roles cannot be filled.
+        ClusterError: if the roles cannot be filled, or a kind names a device that is not there.
     """
     world = preprocessors + sum(shape)
     nodes = _pretended_nodes(world, preprocessors, shape)
@@ -218,6 +274,7 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
         names[rank] = device if device == "cpu" else f"{device}:{before[nodes[rank]] % there}"
         before[nodes[rank]] += 1
     memory = node_memory()
+    kind = dict(zip(order, kinds_of([device] * len(order), kinds or {})))
     return ClusterMap(
         tuple(
             Place(
@@ -231,6 +288,7 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
                 memory,
                 shared_memory_available()[0],
                 None,
+                kind=kind.get(r),
             )
             for r in range(world)
         ),
@@ -238,14 +296,30 @@ def pretended(shape: tuple[int, ...], preprocessors: int, device: str, host: str
     )
 
 
-def _facts_of_host(comm: MPI.Intracomm) -> dict[str, Any]:
+def _facts_of_host(comm: MPI.Intracomm, processor: str) -> dict[str, Any]:
     return {
         "host": socket.gethostname(),
         "node": _real_node(comm),
         "cores": sorted(os.sched_getaffinity(0)),
         "memory": node_memory(),
         "shared": shared_memory_available()[0],
+        "processor": processor,
     }
+
+
+def _found_kinds(devices: Sequence[Mapping[str, Any]], processors: Sequence[str]) -> list[str]:
+    """What each trainer trains on: an accelerator's model, with its memory where that differs, or a processor."""
+    sizes: dict[str, set[int]] = defaultdict(set)
+    for device in devices:
+        sizes[device.get("model", "")].add(device.get("bytes", 0))
+    return [
+        _accelerator(device, len(sizes[device["model"]]) > 1) if "bytes" in device else processor
+        for device, processor in zip(devices, processors)
+    ]
+
+
+def _accelerator(device: Mapping[str, Any], in_sizes: bool) -> str:
+    return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if in_sizes else str(device["model"])
 
 
 def _facts_of_device(device: str, local: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.kind_by_kind import for_kinds
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
@@ -74,7 +75,8 @@ class Simulation:
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
-        self._trace, self._machine, self._policy, self._premises = trace, machine, policy, premises
+        self._trace, self._machine, self._premises = trace, machine, premises
+        self._policy = for_kinds(policy, machine.cluster)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._books = SimulatedBooks(machine.cluster, len(trace))

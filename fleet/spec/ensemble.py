@@ -14,7 +14,8 @@ from fleet.spec.building import build, document_of
 from fleet.spec.document import Document
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
-from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse, Resources
+from fleet.spec.resources import Resources
+from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse
 from fleet.spec.values import Name, Section, Seed
 
 

@@ -9,7 +9,6 @@ from pydantic import (
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
-    Strict,
     Tag,
     field_validator,
     model_serializer,
@@ -159,65 +158,6 @@ class Data(Section):
     )
 
 
-class Resources(Section):
-    """What a run may use of the machine. Nothing here changes a result."""
-
-    trainers: Count | None = Field(
-        default=None,
-        description="Trainer ranks, one for each device; null: as many as there are devices, times members_per_device.",
-        examples=[3],
-    )
-    preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
-    threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
-    ring_samples: Count = Field(
-        default=1024, description="Samples of each stream that a node's ring holds.", examples=[1024]
-    )
-    slot_samples: Count = Field(
-        default=32, description="Samples that preprocessors hand over together; at most ring_samples.", examples=[32]
-    )
-    device: Annotated[str, Strict(), Field(pattern=r"^[a-z]+$")] = Field(
-        default="auto",
-        description="`auto` (an accelerator if there is one), `cpu`, or a torch device type such as `cuda`.",
-        examples=["cpu"],
-    )
-    members_per_device: Count = Field(
-        default=1,
-        description="Trainers that may share an accelerator, each with its part of the memory; CPUs are never shared.",
-        examples=[4],
-    )
-    memory_gib: Positive | None = Field(
-        default=None,
-        description="Memory of a node that the run may use, GiB; null: all of it, or what its control group allows.",
-        examples=[16],
-    )
-    timeout: Positive = Field(
-        default=300.0,
-        description="Seconds that one rank waits for another before the run ends with an error that names it; must be "
-        "longer than the longest step.",
-        examples=[300],
-    )
-    lock_wait: NotNegative = Field(
-        default=180.0,
-        description="Seconds that a start waits for another run to leave the run directory before it ends with exit "
-        "code 70. File systems keep the locks of a node that crashed for minutes.",
-        examples=[600],
-    )
-
-    @model_validator(mode="after")
-    def _slots_fit(self) -> Resources:
-        if self.slot_samples > self.ring_samples:
-            raise PydanticCustomError(
-                "slot_too_large",
-                "slot_samples is {slot}, more than the {ring} of ring_samples",
-                {
-                    "slot": self.slot_samples,
-                    "ring": self.ring_samples,
-                    "mend": f"set slot_samples to at most {self.ring_samples}",
-                },
-            )
-        return self
-
-
 class Determinism(Section):
     """What results do not depend on (EasyScale, SC'23, 3.3); one level for all jobs, as it holds for processes."""
 
@@ -360,6 +300,11 @@ class Rehearse(Section):
         description="Samples per second by number of devices: a file, or a table of job, then devices; null: the "
         "rates of `profile`.",
         examples=[{"mlp-1": {1: 900.0, 2: 1700.0}}],
+    )
+    speeds: Mapping[Name, Positive] = Field(
+        default_factory=dict,
+        description="How fast each kind of `resources.kinds` is, in multiples of `rates`; 1 where nothing is said.",
+        examples=[{"slow": 0.5}],
     )
     time_scale: Positive = Field(
         default=1.0,

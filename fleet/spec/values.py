@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ LARGEST_COUNT = 10**9
 MOST_JOBS = 100_000  # of a spec, with all that its grids and samples make
 MOST_BLOCKS = 1000  # of one drawn list
 MOST_DRAWN = 2_000_000  # values of all samples of a spec
+MOST_DEVICES = 1_000_000
 MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
@@ -44,6 +46,25 @@ def _ascending(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
+def numbers_of(value: Any) -> Any:
+    """What `0-3,6` or a number alone stands for: [0, 1, 2, 3, 6]; what is written otherwise stays as it is."""
+    if not isinstance(value, str):
+        return [value] if type(value) is int else value
+    numbers: list[int] = []
+    for part in value.replace(" ", "").split(","):
+        found = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise PydanticCustomError(
+                "no_numbers",
+                "holds {part}, which is neither a number nor a range of them",
+                {"part": repr(part), "mend": "write numbers and ranges with commas between, such as 0-3,6"},
+            )
+        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+        if len(numbers) > MOST_DEVICES:
+            raise PydanticCustomError("too_many", "names more than {most} devices", {"most": MOST_DEVICES})
+    return numbers
+
+
 def _switched(value: Any) -> Any:
     """A switch that has kinds of being on."""
     return ("kernels" if value else None) if isinstance(value, bool) else value
@@ -53,6 +74,7 @@ Name = Annotated[str, Strict(), Field(pattern=NAME_PATTERN, max_length=128)]
 Text = Annotated[str, Strict(), Field(min_length=1)]
 Integer = Annotated[int, Strict(), Field(ge=-(2**53), le=2**53)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
+Device = Annotated[int, Strict(), Field(ge=0, lt=MOST_DEVICES)]
 Workers = Annotated[int, Strict(), Field(ge=1, le=65_536)]
 Jobs = Annotated[int, Strict(), Field(ge=1, le=MOST_JOBS)]
 Trained = Annotated[int, Strict(), Field(ge=1, le=MOST_PROFILED)]

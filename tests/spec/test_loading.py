@@ -45,6 +45,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "slot_samples": 32,
         "device": "auto",
         "members_per_device": 1,
+        "kinds": {},
         "memory_gib": None,
         "timeout": 300.0,
         "lock_wait": 180.0,

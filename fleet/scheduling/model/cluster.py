@@ -64,6 +64,12 @@ class Cluster:
             counts[kind] = counts.get(kind, 0) + devices
         return counts
 
+    def per_node(self, kind: str) -> int:
+        """Most devices of that kind on a node; of any kind where it is empty, or the cluster has none of it."""
+        kinds = self.kinds or ("",) * self.nodes
+        alike = [count for each, count in zip(kinds, self.devices_per_node) if each == kind]
+        return max(alike or self.devices_per_node)
+
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
         """For each device its node, and its bit among the node's devices."""

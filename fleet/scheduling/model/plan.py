@@ -23,6 +23,7 @@ class Plan:
         batches: job -> samples in a step, for jobs whose number changes.
         admitted: jobs whose deadline is promised from now on.
         dropped: job -> why it will never run; it leaves the queue.
+        undecided: job -> why nothing has been decided on its deadline yet.
         late: of the jobs whose deadline was promised, all that cannot meet it any more, and when each can be done at
             the earliest, counted as `wake`.
         promoted: jobs whose service until now no longer counts against them.
@@ -42,6 +43,7 @@ class Plan:
     batches: Mapping[str, int] = field(default_factory=dict)
     admitted: tuple[str, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)
+    undecided: Mapping[str, str] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
     promoted: tuple[str, ...] = ()
     wake: float = math.inf

@@ -44,6 +44,7 @@ class EasyScale(Rules, UsualPolicy):
     """
 
     name: ClassVar[str] = "easyscale"
+    knows_kinds: ClassVar[bool] = True
 
     interval: float = 0.0
 

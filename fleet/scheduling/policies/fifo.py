@@ -28,6 +28,7 @@ class Fifo(UsualPolicy):
     """
 
     name: ClassVar[str] = "fifo"
+    knows_kinds: ClassVar[bool] = True
 
     backfill: bool = False
 

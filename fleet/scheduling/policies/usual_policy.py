@@ -11,11 +11,13 @@ class UsualPolicy:
     """A policy whose jobs share no streams, and which is asked at each event.
 
     Attributes:
+        knows_kinds: whether it sees that devices are of several kinds; else it is asked for each kind alone.
         interval: seconds; of a policy that has this parameter: what happens waits for the next multiple of it.
     """
 
     name: ClassVar[str]
     shares_streams: ClassVar[bool] = False
+    knows_kinds: ClassVar[bool] = False
     interval: float = 0.0
 
     @property

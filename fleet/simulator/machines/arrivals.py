@@ -67,6 +67,7 @@ def arrived(
     fields: dict[str, Any] = {
         "stream": job.stream,
         "mixed_kinds": job.mixed,
+        "soft": job.soft,
         "arrival": job.arrival,
         "deadline": math.inf if job.deadline is None else job.deadline,
         "gang": job.devices,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, configure, evaluate
@@ -26,12 +26,14 @@ class KindScaling:
         workers: N, virtual workers.
         samples: samples of one mini-batch.
         home: the kind for which `rate` speaks.
+        curves: kind -> samples/s by devices of it.
     """
 
     seconds: Mapping[str, float]
     workers: int
     samples: float
     home: str
+    curves: Mapping[str, RateCurve] = field(default_factory=dict)
 
     def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
         """As `Scaling.rate`: N mini-batches in ceil(N / m) turns, on any nodes, of the job's own batch size."""
@@ -41,6 +43,10 @@ class KindScaling:
     def worker_rate(self, kind: str) -> float:
         """As `Scaling.worker_rate`."""
         return 1.0 / self.seconds[kind]
+
+    def curve_on(self, kind: str) -> RateCurve:
+        """As `KnowsKinds.curve_on`."""
+        return self.curves[kind]
 
 
 class _Speeds(NamedTuple):
@@ -170,13 +176,16 @@ class KindMachine(MachineOfCosts):
         if key not in self._scalings:
             seconds = {kind: self._seconds(self._told, job, kind) for kind in self._kinds}
             home = job.kind if job.kind in seconds else min(seconds, key=lambda kind: seconds[kind])
-            scaling = KindScaling(seconds, workers, (job.batch_size or 1) / workers, home)
-            counts = sorted({-(-workers // turns) for turns in range(1, workers + 1)})
-            curve = RateCurve(
-                {m: scaling.rate(m) for m in counts}, max(self._cluster.devices_per_node), workers=workers
-            )
-            self._scalings[key] = scaling, curve
+            samples = (job.batch_size or 1) / workers
+            curves = {kind: self._curve(seconds[kind], workers, samples) for kind in self._kinds}
+            self._scalings[key] = KindScaling(seconds, workers, samples, home, curves), curves[home]
         return self._scalings[key]
+
+    def _curve(self, seconds: float, workers: int, samples: float) -> RateCurve:
+        """Samples/s on devices of one kind, with mini-batches of so many seconds."""
+        counts = sorted({-(-workers // turns) for turns in range(1, workers + 1)})
+        rates = {count: workers * samples / (-(-workers // count) * seconds) for count in counts}
+        return RateCurve(rates, max(self._cluster.devices_per_node), workers=workers)
 
     def _seconds(self, rates: KindRates, job: TraceJob, kind: str) -> float:
         if job.batch_size is None:

@@ -1,0 +1,96 @@
+"""What a run may use of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, Strict, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from fleet.spec.values import Count, Device, Name, NotNegative, Positive, Section, numbers_of
+
+
+class Resources(Section):
+    """What a run may use of the machine. Nothing here changes a result."""
+
+    trainers: Count | None = Field(
+        default=None,
+        description="Trainer ranks, one for each device; null: as many as there are devices, times members_per_device.",
+        examples=[3],
+    )
+    preprocessors: Count = Field(default=1, description="Preprocessor ranks.", examples=[1])
+    threads: Count = Field(default=1, description="Threads of one trainer's CPU work.", examples=[1])
+    ring_samples: Count = Field(
+        default=1024, description="Samples of each stream that a node's ring holds.", examples=[1024]
+    )
+    slot_samples: Count = Field(
+        default=32, description="Samples that preprocessors hand over together; at most ring_samples.", examples=[32]
+    )
+    device: Annotated[str, Strict(), Field(pattern=r"^[a-z]+$")] = Field(
+        default="auto",
+        description="`auto` (an accelerator if there is one), `cpu`, or a torch device type such as `cuda`.",
+        examples=["cpu"],
+    )
+    members_per_device: Count = Field(
+        default=1,
+        description="Trainers that may share an accelerator, each with its part of the memory; CPUs are never shared.",
+        examples=[4],
+    )
+    kinds: Mapping[Name, tuple[Device, ...]] = Field(
+        default_factory=dict,
+        description="The kinds of device, by name, with the devices of each, as numbers and ranges: for devices that "
+        "differ in what fleet does not see, such as a share of a core. Those that nobody names are of the kind that "
+        "fleet finds: the model of an accelerator, or of a processor.",
+        examples=[{"fast": "0-3", "slow": "4-7"}],
+    )
+    memory_gib: Positive | None = Field(
+        default=None,
+        description="Memory of a node that the run may use, GiB; null: all of it, or what its control group allows.",
+        examples=[16],
+    )
+    timeout: Positive = Field(
+        default=300.0,
+        description="Seconds that one rank waits for another before the run ends with an error that names it; must be "
+        "longer than the longest step.",
+        examples=[300],
+    )
+    lock_wait: NotNegative = Field(
+        default=180.0,
+        description="Seconds that a start waits for another run to leave the run directory before it ends with exit "
+        "code 70. File systems keep the locks of a node that crashed for minutes.",
+        examples=[600],
+    )
+
+    @field_validator("kinds", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return {kind: numbers_of(devices) for kind, devices in value.items()} if isinstance(value, Mapping) else value
+
+    @model_validator(mode="after")
+    def _of_one_kind(self) -> Resources:
+        held: dict[int, str] = {}
+        for kind, devices in self.kinds.items():
+            for device in devices:
+                if device in held:
+                    raise PydanticCustomError(
+                        "two_kinds",
+                        "kinds has device {device} twice, as {one} and as {other}",
+                        {"device": device, "one": held[device], "other": kind, "mend": "name each device once"},
+                    )
+                held[device] = kind
+        return self
+
+    @model_validator(mode="after")
+    def _slots_fit(self) -> Resources:
+        if self.slot_samples > self.ring_samples:
+            raise PydanticCustomError(
+                "slot_too_large",
+                "slot_samples is {slot}, more than the {ring} of ring_samples",
+                {
+                    "slot": self.slot_samples,
+                    "ring": self.ring_samples,
+                    "mend": f"set slot_samples to at most {self.ring_samples}",
+                },
+            )
+        return self
