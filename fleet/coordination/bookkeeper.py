@@ -31,10 +31,19 @@ class Bookkeeper:
             keys["deadline"] = deadline if deadline < math.inf else None
         change(self.ledger, self.journal.write(event, **keys))
 
-    def record_rates(self, name: str, curve: RateCurve, source: str) -> None:
-        """Write down samples/s of a job: as measured, and as `curve` has them for each count of devices."""
+    def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
+        """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
+
+        Who knows of no kinds finds the home kind's.
+
+        Args:
+            curves: by kind; one under "" where all devices are alike.
+        """
+        curve = curves[self.ledger.home(name, curves)]
         fitted = [float(rate) for rate in curve.rates(min(self.ledger.jobs[name].limit, self.ledger.cluster.size))]
-        self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted)
+        kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
+        told = {"kinds": kinds} if kinds else {}
+        self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted, **told)
 
     def announce(self, event: str, **keys: Any) -> None:
         """The same for what passes too often to be kept: it is told to those who watch alone."""
@@ -80,7 +89,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "profile":
             ledger.formed(line.get("forming", 0.0))
         case "rates" if line.get("source") != "training":  # those follow from the epochs
-            ledger.rated(job, _curve(ledger, job, line["measured"]))
+            kinds = line.get("kinds") or {"": line["measured"]}
+            ledger.rated(job, {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()})
         case "batch_profile":
             ledger.rated_with(job, line["batch"], line["rate"])
         case "batch":
@@ -96,7 +106,9 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
         case "started":
             ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
-            ledger.started(job, tuple(line["devices"]), line["t"], line.get("lane", 0))
+            shares = tuple(line.get("shares", ()))
+            kind, lane = line.get("kind", ""), line.get("lane", 0)
+            ledger.started(job, tuple(line["devices"]), line["t"], lane, shares, kind)
         case "done":
             metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
             ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
@@ -119,7 +131,8 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "slowed":
             ledger.slowed(job, line["rate"])
         case "epoch":
-            ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"])
+            computed = {int(device): seconds for device, seconds in line.get("computed", {}).items()}
+            ledger.epoch_ended(job, line["epoch"], line["metrics"], line.get("rate", 0.0), line["t"], computed)
             ledger.was_deaf(job, line.get("deaf", 0.0))
         case "checkpoint":
             ledger.charged("checkpoint", line.get("seconds", 0.0) * ledger.share(job))
@@ -138,6 +151,6 @@ def _error(line: JournalLine) -> str:
     return str(traceback or line["error"])
 
 
-def _curve(ledger: Ledger, job: str, measured: Mapping[str | int, float]) -> RateCurve:
+def _curve(ledger: Ledger, job: str, kind: str, measured: Mapping[str | int, float]) -> RateCurve:
     rates = {int(count): rate for count, rate in measured.items()}
-    return RateCurve(rates, per_node=max(ledger.cluster.devices_per_node), workers=ledger.jobs[job].limit)
+    return RateCurve(rates, per_node=ledger.cluster.per_node(kind), workers=ledger.jobs[job].limit)

@@ -11,7 +11,7 @@ from time import perf_counter, thread_time
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.event_lines import end_line, epoch_keys
+from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
@@ -19,6 +19,7 @@ from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, P
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, validate
 from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.kind_by_kind import for_kinds
 
 POLL_SECONDS = 1.0
 MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
@@ -62,7 +63,7 @@ class Coordinator:
         silence: float,
         poll: float = POLL_SECONDS,
     ) -> None:
-        self.policy, self.executor, self.outside = policy, executor, outside
+        self.policy, self.executor, self.outside = for_kinds(policy, books.ledger.cluster), executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
         self._agenda = Agenda(policy.trigger)
@@ -73,6 +74,7 @@ class Coordinator:
         self._newcomers = NewcomerRates(executor, books)
         self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
+        self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
 
     def run(self) -> None:
         """One round after another, until nothing is left to run."""
@@ -149,7 +151,7 @@ class Coordinator:
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
-            if running.get(job) != tuple(devices) or job in plan.lanes
+            if running.get(job) != tuple(devices) or job in plan.lanes or self.ledger.is_dealt_badly(job)
         }
         for job in running:
             if job in new or job not in allocation:
@@ -175,13 +177,14 @@ class Coordinator:
         for name, why in plan.dropped.items():
             error, epoch = f"policy {self.policy.name} dropped it: {why}", self.ledger.jobs[name].epoch
             self.books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+        self._undecided = plan.undecided
         self._tell_verdicts()
 
     def _tell_verdicts(self) -> None:
         """Tell the owners of jobs that came whether their deadlines are promised, as far as that is known."""
         for name in list(self.outside.undecided()):
             job = self.ledger.jobs[name]
-            seen = job.curve is not None and job.state.arrival <= self._asked
+            seen = job.curve is not None and job.state.arrival <= self._asked and name not in self._undecided
             if job.state.admitted:
                 self.outside.decided(name, True, "")
             elif not job.waits:
@@ -226,15 +229,17 @@ class Coordinator:
         allocation = {**self.ledger.running, **starting.devices}
         self._end_round()
         self._fix_batches(starting)
-        paces = {job: self.ledger.pace(job, len(devices)) for job, devices in allocation.items()}
+        paces = {job: self.ledger.pace(job, devices) for job, devices in allocation.items()}
         number = len(self.ledger.rounds)
         self.books.record("planned", round=number, allocation=allocation, paces=paces, **starting.keys)
         batch = tuple(self._start_of(job, starting) for job in starting.devices)
+        unlike = {start.job: unlike_keys(start, self.ledger.kinds_of(start.devices)) for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
             job = self.ledger.jobs[started.job]
             self.books.record(
                 "started", round=number, job=job.name, devices=starting.devices[job.name], epoch=job.epoch,
                 step=job.step, lane=started.lane, stream=started.stream, moved=started.moved,
+                **unlike[job.name],
             )  # fmt: skip
             self._heard[job.name] = self._now()
             self._agenda.started(job.name)
@@ -250,10 +255,9 @@ class Coordinator:
                 self.outside.set_batch(name, batch)
 
     def _start_of(self, name: str, starting: _Coming) -> Start:
-        job = self.ledger.jobs[name]
-        fitted = tuple(float(job.curve(m)) for m in range(1, job.limit + 1)) if job.curve else ()
-        resume, lane = job.epoch + job.step > 0, starting.lanes.get(name, 0)
-        return Start(name, starting.devices[name], job.epoch, job.step, resume, fitted, lane)
+        job, devices = self.ledger.jobs[name], starting.devices[name]
+        kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
+        return Start(name, devices, job.epoch, job.step, resume, job.turn_seconds(kinds), lane, job.shares(kinds))
 
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:
@@ -286,7 +290,8 @@ class Coordinator:
             if devices is not None:  # else a lost rank's last word
                 before = self.ledger.expected_end(event.job)
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
-                self._falls_behind(event.job, before)
+                if not self._falls_behind(event.job, before) and self.ledger.is_dealt_badly(event.job):
+                    self._agenda.happened(self._now(), event.job)
         elif isinstance(event, CheckpointWritten):
             self.books.record("checkpoint", **asdict(event))
         elif isinstance(event, Formed):
@@ -331,10 +336,10 @@ class Coordinator:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
         self._newcomers.ended(event.job)
-        curve = self.ledger.jobs[event.job].curve
-        if curve is not None:
-            self.books.record_rates(event.job, curve, "training")
-        round_ = None if curve is None else self._round  # without rates it was measured
+        curves = self.ledger.jobs[event.job].curves
+        if curves:
+            self.books.record_rates(event.job, curves, "training")
+        round_ = self._round if curves else None  # without rates it was measured
         name, keys = end_line(event, round_, self.ledger.jobs[event.job])
         self.books.record(name, **keys)
         self._tell_verdicts()

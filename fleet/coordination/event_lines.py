@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fleet.coordination.executor import GroupEnded
+from fleet.coordination.executor import GroupEnded, Start
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import EpochEnded
+from fleet.scheduling.easyscale.kind_curves import Kinds
 
 Keys = dict[str, Any]
 
@@ -26,6 +27,13 @@ def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys
         "deaf": event.deaf,
         **_times(devices, event),
     }
+
+
+def unlike_keys(start: Start, kinds: Kinds) -> Keys:
+    """What the line "started" says besides, where devices are of several kinds: the job's, or its shares of them."""
+    if start.shares:
+        return {"shares": start.shares}
+    return {"kind": kinds[0]} if kinds[0] else {}
 
 
 def end_line(event: GroupEnded, round_: int | None, job: JobRecord) -> tuple[str, Keys]:

@@ -19,8 +19,9 @@ class Start:
     epoch: int
     step: int
     resume: bool  # a checkpoint stands at (epoch, step)
-    fitted: tuple[float, ...]  # r(m), samples/s at index m - 1
+    turn_seconds: tuple[float, ...]  # by device: what the turn of a virtual worker should take there
     lane: int = 0  # jobs of another number do not share its samples
+    shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
 
 
 @dataclass(frozen=True)

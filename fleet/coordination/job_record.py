@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fleet.scheduling.easyscale.dealing import deal, turns
+from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 
@@ -50,6 +52,7 @@ class JobRecord:
         checkpoint: path of its last one.
         batches: batches among which a policy may choose, until the job first starts; None: its batch is fixed.
         alone: batch -> samples/s on one device, for batches other than its own.
+        by_kind: its rates on each kind of device; None: all devices are alike, or nobody knows.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
@@ -66,6 +69,7 @@ class JobRecord:
     error: str | None = None
     batches: BatchRange | None = None
     alone: Mapping[int, float] = field(default_factory=dict)
+    by_kind: KindCurves | None = None
     started: bool = False
     ranks_cost: int = 0
     deadly: bool = False
@@ -102,6 +106,13 @@ class JobRecord:
         return None if self.state.rate is UNRATED else self.state.rate
 
     @property
+    def curves(self) -> Mapping[str, RateCurve]:
+        """Its rates by kind of device, under "" where all are alike; none where nobody knows."""
+        if self.by_kind is not None:
+            return self.by_kind.curves
+        return {} if self.curve is None else {"": self.curve}
+
+    @property
     def waits(self) -> bool:
         """Whether it could go on, or still runs and will then."""
         return self.status in ("pending", "running")
@@ -113,6 +124,37 @@ class JobRecord:
             return None
         return BatchScaling(self.curve, self.batch, self.batches, self.alone)
 
+    def pace(self, kinds: Kinds) -> float:
+        """Samples/s on devices of these kinds; 0: on none, or nobody knows."""
+        if self.curve is None or not kinds:
+            return 0.0
+        if self.by_kind is None or "" in kinds:  # of devices that an earlier session had
+            return float(self.curve(len(kinds)))
+        return self.by_kind.pace(kinds)
+
+    def shares(self, kinds: Kinds) -> tuple[int, ...]:
+        """Virtual workers of each of these devices; () if they are balanced."""
+        return () if self.by_kind is None else self.by_kind.shares(kinds)
+
+    def turn_seconds(self, kinds: Kinds) -> tuple[float, ...]:
+        """What the turn of one virtual worker takes on each of these devices; () where nobody knows."""
+        pace = self.pace(kinds)
+        if not pace:
+            return ()
+        speeds = [1.0 if self.by_kind is None else self.by_kind.speeds[kind] for kind in kinds]
+        longest = turns(deal(self.limit, speeds), speeds)
+        return tuple((self.batch or 0) / pace / longest / speed for speed in speeds)
+
+    def rated(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
+        """The job once its rates are known.
+
+        Args:
+            by_kind: those on each kind of device, of which `curve` is the home kind's.
+            kinds: of the devices that it has.
+        """
+        known = replace(self, by_kind=by_kind, state=self.state.changed(rate=curve))
+        return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
+
     def seen(self, now: float, restart: float) -> JobState:
         """The job as policies see it now.
 
@@ -120,7 +162,8 @@ class JobRecord:
             restart: most seconds that it takes to get devices.
         """
         stream = f"{self.stream}/{self.epoch}"
-        return transitions.expected(self.state, now).changed(stream=stream, scaling=self.scaling, restart=restart)
+        scaling: Scaling | None = self.scaling or self.by_kind
+        return transitions.expected(self.state, now).changed(stream=stream, scaling=scaling, restart=restart)
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
         """The job where it stands now: after so many epochs, and steps of the next."""

@@ -10,6 +10,8 @@ from typing import Any
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord, Promise
 from fleet.coordination.stop_time import StopTime
+from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
+from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
@@ -43,6 +45,7 @@ class Ledger:
         self.cluster = cluster
         self.jobs = {job.name: job for job in jobs}
         self.running: dict[str, tuple[int, ...]] = {}
+        self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
         self.rounds: list[Round] = []
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.sessions = 0  # earlier ones
@@ -101,10 +104,32 @@ class Ledger:
         """The part of the machine that a job holds: what a second of its overhead costs, in seconds of the run."""
         return len(self.running.get(job, ())) / self.cluster.size
 
-    def pace(self, job: str, devices: int) -> float:
-        """Samples/s of a job on so many devices; 0: nobody knows."""
-        curve = self.jobs[job].curve
-        return float(curve(devices)) if curve and devices else 0.0
+    def pace(self, job: str, devices: tuple[int, ...]) -> float:
+        """Samples/s of a job on these devices; 0: on none, or nobody knows."""
+        return self.jobs[job].pace(self.kinds_of(devices))
+
+    def kinds_of(self, devices: Iterable[int]) -> Kinds:
+        """The kind of each of these devices; empty where all are alike, or of one that an earlier session alone had."""
+        return tuple(self.cluster.kind_of(device) if device < self.cluster.size else "" for device in devices)
+
+    def home(self, job: str, curves: Mapping[str, RateCurve]) -> str:
+        """The kind of device whose curve stands for all: the one that the job stays on, or on which it is fastest."""
+        record = self.jobs[job]
+        return record.state.kind if record.state.kind in curves else strongest(curves, self.cluster, record.limit)
+
+    def completed(self, curves: Mapping[str, RateCurve]) -> Mapping[str, RateCurve]:
+        """A job's rate curves, and on kinds of device where nobody measured it those that other jobs let expect."""
+        others = [job.by_kind for job in self.jobs.values() if job.by_kind is not None]
+        return completed(curves, self.cluster.counts(), others)
+
+    def is_dealt_badly(self, job: str) -> bool:
+        """Whether a running job's virtual workers, dealt anew over its devices, would be done so much sooner that it
+        pays.
+        """
+        by_kind, shares = self.jobs[job].by_kind, self.shares.get(job, ())
+        if by_kind is None or not shares:
+            return False
+        return is_worth_dealing_anew(shares, [by_kind.speeds[kind] for kind in self.kinds_of(self.running[job])])
 
     def expected_end(self, job: str) -> float:
         """When a job will be done at its pace, seconds; infinite where that is not known."""
@@ -151,7 +176,7 @@ class Ledger:
             self._released(name, self.jobs[name].state.ready)
         for name, job in self.jobs.items():
             state = job.state.changed(rate=UNRATED, last=())
-            known = replace(job, state=state, alone={})
+            known = replace(job, state=state, alone={}, by_kind=None)
             if job.status == "failed" and (self.is_over or not job.deadly):
                 known = replace(known, status="pending", error=None, deadly=False)
             self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
@@ -198,9 +223,13 @@ class Ledger:
 
     # what happens to a job before it trains
 
-    def rated(self, job: str, curve: RateCurve) -> None:
-        """A job's rates are known, so that policies see it."""
-        self._change(job, state=transitions.rerated(self.jobs[job].state, curve))
+    def rated(self, job: str, curves: Mapping[str, RateCurve]) -> None:
+        """A job's rates are known, so that policies see it; kind -> curve, "" where all devices are alike."""
+        record = self.jobs[job]
+        home, samples = self.home(job, curves), (record.batch or record.limit) / record.limit
+        covered = home and curves.keys() >= self.cluster.counts().keys()  # else they are of an earlier session
+        by_kind = KindCurves(curves, home, record.limit, samples) if covered else None
+        self.jobs[job] = record.rated(curves[home], by_kind, self.kinds_of(self.running.get(job, ())))
 
     def rated_with(self, job: str, batch: int, rate: float) -> None:
         """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""
@@ -216,7 +245,9 @@ class Ledger:
         """A job that is about to start for the first time has this batch for good."""
         record = self.jobs[job]
         if record.scaling is not None and batch != record.batch:
-            self.rated(job, record.scaling.curve_of(batch))
+            curve, own = record.scaling.curve_of(batch), record.scaling.curve
+            by_kind = record.by_kind and record.by_kind.scaled(curve(1) / own(1))
+            self.jobs[job] = record.rated(by_kind.curve if by_kind else curve, by_kind, ())
         self._change(job, state=transitions.rebatched(self.jobs[job].state, batch))
         self.jobs[job] = self.jobs[job].with_batches(None)
 
@@ -243,11 +274,21 @@ class Ledger:
 
     # what happens to a job while it trains
 
-    def started(self, job: str, devices: tuple[int, ...], now: float, lane: int = 0) -> None:
-        """A job trains on these devices from now on, and reads that lane."""
+    def started(
+        self, job: str, devices: tuple[int, ...], now: float, lane: int = 0, shares: tuple[int, ...] = (),
+        kind: str = "",
+    ) -> None:  # fmt: skip
+        """A job trains on these devices from now on, each with its share of the virtual workers, and reads that lane.
+
+        One whose bits hold for one kind of device stays with the kind on which it begins.
+
+        Args:
+            kind: of the devices; empty: they are of several, or all are alike.
+        """
+        self._stays_on(job, kind)
         record = self.jobs[job]
-        self.running[job] = devices
-        pace = self.pace(job, len(devices))
+        self.running[job], self.shares[job] = devices, shares
+        pace = self.pace(job, devices)
         state = transitions.given(record.state, len(devices), now, now, pace, record.started)
         self._change(job, status="running", state=state.changed(lane=lane), started=True)
 
@@ -256,22 +297,30 @@ class Ledger:
         if epoch == self.jobs[job].epoch and job in self.running:
             self.jobs[job] = self.jobs[job].at(epoch, step, now)
 
-    def epoch_ended(self, job: str, epoch: int, metrics: Mapping[str, float], rate: float, now: float) -> None:
-        """A job has finished an epoch, whose steps made so many samples/s."""
+    def epoch_ended(
+        self, job: str, epoch: int, metrics: Mapping[str, float], rate: float, now: float,
+        computed: Mapping[int, float] | None = None,
+    ) -> None:  # fmt: skip
+        """A job has finished an epoch, whose steps made so many samples/s.
+
+        Args:
+            computed: device -> seconds that it computed in that epoch.
+        """
         record = self.jobs[job].at(epoch, 0, now)
-        state = record.state
         if "loss" in metrics:
-            state = transitions.evaluated(state, metrics["loss"])
-        if record.curve is not None and rate > 0 and state.held:
-            state = transitions.rerated(state, record.curve.observe(state.held, rate))
-        self.jobs[job] = replace(record, state=state, metrics=dict(metrics))
+            record = replace(record, state=transitions.evaluated(record.state, metrics["loss"]))
+        if record.curve is not None and rate > 0 and record.state.held:
+            record = self._taught(record, rate, computed or {})
+        self.jobs[job] = replace(record, metrics=dict(metrics))
 
     def slowed(self, job: str, rate: float) -> None:
         """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
         record = self.jobs[job]
         if record.curve is not None and record.state.pace:
-            curve = record.curve.scaled(rate / record.state.pace)
-            self._change(job, state=transitions.rerated(record.state, curve))
+            factor = rate / record.state.pace
+            by_kind = record.by_kind and record.by_kind.scaled(factor)
+            curve = by_kind.curve if by_kind else record.curve.scaled(factor)
+            self.jobs[job] = record.rated(curve, by_kind, self.kinds_of(self.running.get(job, ())))
 
     def was_deaf(self, job: str, seconds: float) -> None:
         """So long, in its last epoch, a job heard of no wish."""
@@ -316,8 +365,29 @@ class Ledger:
         self.jobs[record.name] = record
         self.promises.pop(record.name, None)
 
+    def _stays_on(self, job: str, kind: str) -> None:
+        record = self.jobs[job]
+        if kind and not record.state.mixed_kinds and record.state.kind != kind:
+            self._change(job, state=record.state.changed(kind=kind))
+            if record.by_kind is not None and kind in record.by_kind.curves:
+                there = record.by_kind.at_home_on(kind)
+                self.jobs[job] = self.jobs[job].rated(there.curve, there, ())
+
+    def _taught(self, record: JobRecord, rate: float, computed: Mapping[int, float]) -> JobRecord:
+        """The job once it was seen to train so fast where it runs, and how long each device computed for that."""
+        devices, shares = self.running[record.name], self.shares.get(record.name, ())
+        kinds, by_kind = self.kinds_of(devices), record.by_kind
+        if by_kind is None or "" in kinds:
+            assert record.curve is not None
+            return record.rated(record.curve.observe(len(devices), rate), by_kind, kinds)
+        if shares:
+            by_kind = by_kind.worked(kinds, shares, [computed.get(device, 0.0) for device in devices])
+        by_kind = by_kind.observed(kinds, rate)
+        return record.rated(by_kind.curve, by_kind, kinds)
+
     def _released(self, job: str, now: float) -> None:
         devices = self.running.pop(job, None)
+        self.shares.pop(job, None)
         if devices is not None:
             self._change(job, status="pending", state=transitions.taken(self.jobs[job].state, devices, now))
 
@@ -326,5 +396,5 @@ class Ledger:
 
     def _step_seconds(self, job: str) -> float:
         """Seconds of a step of a running job; 0: not known."""
-        pace = self.pace(job, len(self.running[job]))
+        pace = self.pace(job, self.running[job])
         return (self.jobs[job].batch or 0) / pace if pace else 0.0

@@ -57,7 +57,7 @@ class LiveExecutor:
         self._crew, self._lanes, self._next_tag = crew, lanes, next_tag
         self._stop, self._skipped, self._effort = stop, skipped, effort
         self._groups: dict[str, RunningGroup] = {}
-        self._held: dict[str, tuple[int, ...]] = {}  # jobs that are in memory alone -> ranks, the master first
+        self._held: dict[str, RunningGroup] = {}  # jobs that are in memory alone -> the group that trained them
         self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
         self._waiting: deque[Event] = deque()  # events that came while something else was waited for
 
@@ -126,7 +126,7 @@ class LiveExecutor:
 
     def _save(self, jobs: Iterable[str]) -> None:
         for job in list(jobs):
-            self._saving[job] = self._held.pop(job)
+            self._saving[job] = self._held.pop(job).members
             self._crew.tell(self._saving[job], SaveJob(job))
 
     def _await_saved(self, jobs: Sequence[str]) -> None:
@@ -148,19 +148,19 @@ class LiveExecutor:
         if old is None:
             return False
         new = self._crew.ranks_of(start.devices)
-        order = MoveGroup(start.job, old, new, self._next_tag())
+        order = MoveGroup(start.job, old.members, new, self._next_tag(), old.shares, start.shares)
         self._next_tag()  # the move itself takes as many tags again
-        self._crew.tell(dict.fromkeys((*old, *new)), order)
+        self._crew.tell(dict.fromkeys((*old.members, *new)), order)
         return True
 
     def _form(self, start: Start, lane: LaneSpec, round_: int, moved: bool) -> None:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
-            start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step, start.fitted,
-            moved,
+            start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
+            start.turn_seconds, moved, start.shares,
         )  # fmt: skip
         self._crew.tell(members, order)
-        self._groups[start.job] = RunningGroup(start.devices, members, lane.lane)
+        self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares)
 
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""
@@ -178,7 +178,7 @@ class LiveExecutor:
         if group.lane is not None:
             self._lanes.leave(group.lane, word.job)
         if group.holds_its_job:
-            self._held[word.job] = group.members
+            self._held[word.job] = group
         self._hand_over()
         return group.measurement or group.verdict(bool(self._crew.lost))
 
@@ -186,7 +186,7 @@ class LiveExecutor:
         """A job that waits in memory could not be written down; the first of its ranks' words counts."""
         if self._saving.pop(word.job, None) is None:
             return None
-        return RunningGroup((), (word.rank,), 0, {word.rank: word}).verdict(bool(self._crew.lost))
+        return RunningGroup((), (word.rank,), 0, words={word.rank: word}).verdict(bool(self._crew.lost))
 
     def _lose(self, places: list[Place]) -> Iterator[Event]:
         """Take lost ranks out of all that is under way; their groups' other members find out by themselves."""
@@ -205,10 +205,11 @@ class LiveExecutor:
                 event = self._member_left(Left(name, rank, "lost", error=f"rank {rank} was lost"))
                 if event is not None:
                     yield event
-        for jobs in (self._held, self._saving):
-            for name in [name for name, holders in jobs.items() if ranks.intersection(holders)]:
-                del jobs[name]
-                yield SetBack(name)
+        holders = {**{name: group.members for name, group in self._held.items()}, **self._saving}
+        for name in [name for name, members in holders.items() if ranks.intersection(members)]:
+            self._held.pop(name, None)
+            self._saving.pop(name, None)
+            yield SetBack(name)
         self._hand_over()
 
     def _hand_over(self) -> None:

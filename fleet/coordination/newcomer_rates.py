@@ -26,6 +26,7 @@ class NewcomerRates:
         self._executor, self._books, self._ledger = executor, books, books.ledger
         self._leaving = ""  # the job that makes room
         self._rates: dict[int, float] = {}
+        self._kind = ""  # of the devices on which they were measured
         self.measured = ""  # the job that is measured now
 
     def advance(self, leave: Callable[[str, StopReason], None]) -> bool:
@@ -40,7 +41,7 @@ class NewcomerRates:
         job = next((job for job in self._ledger.unfinished if job.curve is None), None)
         if job is None:
             return False
-        free = self._free()
+        free = self._free_of_one_kind()
         if not free:
             self._leaving = self._who_makes_room()
             if self._leaving:
@@ -59,9 +60,11 @@ class NewcomerRates:
         """Take in a measurement."""
         self.measured = ""
         self._rates[len(result.devices)] = result.rate
+        self._kind = self._ledger.cluster.kind_of(result.devices[0])
         self._books.record(
             "profile", job=result.job, devices=result.devices, count=len(result.devices), rate=result.rate,
             batches=result.batches, seconds=result.seconds, forming=result.forming,
+            **({"kind": self._kind} if self._kind else {}),
         )  # fmt: skip
 
     def ended(self, job: str) -> None:
@@ -71,12 +74,19 @@ class NewcomerRates:
 
     def _rate(self, job: JobRecord) -> None:
         rates, self._rates = self._rates, {}
-        curve = RateCurve(rates, per_node=max(self._ledger.cluster.devices_per_node), workers=job.limit)
-        self._books.record_rates(job.name, curve, "profile")
+        curve = RateCurve(rates, per_node=self._ledger.cluster.per_node(self._kind), workers=job.limit)
+        self._books.record_rates(job.name, self._ledger.completed({self._kind: curve}), "profile")
 
-    def _free(self) -> list[int]:
-        held = {device for devices in self._ledger.running.values() for device in devices}
-        return [device for device in range(self._ledger.cluster.size) if device not in held | self._ledger.lost_devices]
+    def _free_of_one_kind(self) -> list[int]:
+        """The free devices of the kind that was begun with, else of that which has most of them."""
+        cluster, held = self._ledger.cluster, {each for devices in self._ledger.running.values() for each in devices}
+        free: dict[str, list[int]] = {}
+        for device in range(cluster.size):
+            if device not in held | self._ledger.lost_devices:
+                free.setdefault(cluster.kind_of(device), []).append(device)
+        if self._rates:
+            return free.get(self._kind, [])
+        return max(free.values(), key=len, default=[])
 
     def _who_makes_room(self) -> str:
         """A job that is promised nothing, the fewer devices the better, or who has most time to spare; "": nobody."""

@@ -28,8 +28,9 @@ class StartGroup:
     resume: bool  # from the job's latest good checkpoint
     epoch: int
     step: int
-    fitted: tuple[float, ...] = ()  # r(m), samples/s at index m - 1: what a rehearsal waits by
+    turn_seconds: tuple[float, ...] = ()  # by member, of one virtual worker: what a rehearsal waits by
     moved: bool = False  # the members hold the job already, see MoveGroup
+    shares: tuple[int, ...] = ()  # virtual workers of each member; () if they are balanced
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class MoveGroup:
     old: tuple[int, ...]  # ranks, the master first
     new: tuple[int, ...]
     tag: int  # the next three are as fresh
+    old_shares: tuple[int, ...] = ()  # virtual workers of each, () if they are balanced
+    new_shares: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ class RunningGroup:
     Attributes:
         devices, members: theirs, and their ranks, the master first.
         lane: number of the one that they read; None: they measure.
+        shares: virtual workers of each; () if they are balanced.
         measured: what they measured.
         words: what those said who have left.
     """
@@ -23,6 +24,7 @@ class RunningGroup:
     devices: tuple[int, ...]
     members: tuple[int, ...]
     lane: int | None
+    shares: tuple[int, ...] = ()
     words: dict[int, Left] = field(default_factory=dict)
     measured: Profiled | None = None
 

@@ -40,7 +40,7 @@ class BatchEnds:
             for size in _ends(job):
                 rate = self.known(job.name, size)
                 if rate is None:
-                    wanted.append(Measurement(job.name, 1, size))
+                    wanted.append(Measurement(job.name, 1, size, job.by_kind.home if job.by_kind else ""))
                 else:
                     self.measured[job.name, size] = rate
                     self.books.ledger.rated_with(job.name, size * job.limit, rate)

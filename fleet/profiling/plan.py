@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices; batch_size: a virtual worker's, 0 for the job's own."""
+    """Time `job` on `count` devices of a kind, "" where all are alike; batch_size: a worker's, 0 for its own."""
 
     job: str
     count: int
     batch_size: int = 0
+    kind: str = ""
 
 
-def first_pass(jobs: Collection[str]) -> list[Measurement]:
+def first_pass(jobs: Collection[str], kind: str = "") -> list[Measurement]:
     """Step 1: each job on a single device, R(1)."""
-    return [Measurement(job, 1) for job in jobs]
+    return [Measurement(job, 1, kind=kind) for job in jobs]
 
 
 def largest_count(single: Mapping[str, float], per_node: int) -> int:
@@ -34,14 +35,14 @@ def largest_count(single: Mapping[str, float], per_node: int) -> int:
 
 
 def second_pass(
-    single: Mapping[str, float], limits: Mapping[str, int], per_node: int, devices: int
+    single: Mapping[str, float], limits: Mapping[str, int], per_node: int, devices: int, kind: str = ""
 ) -> list[Measurement]:
-    """Step 3: each job on 2 .. M_t devices, as far as the machine and the job's virtual workers reach.
+    """Step 3: each job on 2 .. M_t devices of a kind, as far as the machine and the job's virtual workers reach.
 
     Widest first, so that narrow measurements fill the devices that wide ones leave free.
     """
     most = min(largest_count(single, per_node), devices)
-    wanted = [Measurement(job, m) for job in single for m in range(2, min(most, limits[job]) + 1)]
+    wanted = [Measurement(job, m, kind=kind) for job in single for m in range(2, min(most, limits[job]) + 1)]
     return sorted(wanted, key=lambda x: (-x.count, x.job))
 
 

@@ -163,7 +163,7 @@ class Profiler:
         """Start every measurement that fits the free devices; one of a job at a time."""
         for wanted in list(waiting):
             held = {device for running in self._running.values() for device in running.devices}
-            free = [device for device in range(len(self._cluster.trainers)) if device not in held]
+            free = [device for device in self._cluster.devices_of(wanted.kind) if device not in held]
             if wanted.count <= len(free) and wanted.job not in self._running:
                 waiting.remove(wanted)
                 self._send(wanted, tuple(free[: wanted.count]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -16,79 +16,103 @@ from fleet.scheduling.model.rates import RateCurve
 THROUGHPUT_SECONDS = 0.5
 
 
+Rates = Mapping[str, Mapping[int, float]]
+"""Job -> number of devices -> samples/s."""
+
+
 @dataclass
 class Rating:
-    """Gives every job of the books a rate curve.
+    """Gives every job of the books a rate curve on each kind of device.
 
     Args:
         profiler: measures; None if measuring is not to be done (a rehearsal brings all rates).
         books: measurements are written there; unfinished jobs are rated.
-        known: rates in samples/s by job name, from files or an earlier session.
-        begun: rates of jobs that a session measured which was stopped before it had all of them.
+        known: by kind of device, the rates from files or an earlier session; "" where all are alike.
+        begun: by kind, the rates of jobs that a session measured which was stopped before it had all of them.
     """
 
     profiler: Profiler | None
     books: Bookkeeper
-    known: Mapping[str, Mapping[int, float]]
-    begun: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    measured: dict[str, dict[int, float]] = field(default_factory=dict)
+    known: Mapping[str, Rates]
+    begun: Mapping[str, Rates] = field(default_factory=dict)
+    measured: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)  # kind -> job -> count -> samples/s
     failures: dict[str, Result] = field(default_factory=dict)
     throughput: dict[int, float] = field(default_factory=dict)
 
     def rate(self) -> None:
-        """Tell the books each job's rate curve; a job whose code fails while it is measured gets none, and is in
+        """Tell the books each job's rate curves; a job whose code fails while it is measured gets none, and is in
         `failures`.
         """
-        ledger = self.books.ledger
-        jobs, per_node = ledger.unfinished, max(ledger.cluster.devices_per_node)
-        self.measured = {job.name: dict(self.known.get(job.name, {})) for job in jobs}
-        unknown = [job.name for job in jobs if not self.measured[job.name]]
-        if self.profiler is not None and unknown:
-            self._measure(unknown, {job.name: job.limit for job in jobs})
+        jobs = [job.name for job in self.books.ledger.unfinished]
+        self.measured = {kind: {job: dict(rates.get(job, {})) for job in jobs} for kind, rates in self.known.items()}
+        unknown = {kind: [job for job in jobs if not rates[job]] for kind, rates in self.measured.items()}
+        if self.profiler is not None and any(unknown.values()):
+            self._measure(unknown)
             if self.is_stopped:
                 return  # what is measured already stands in the journal: the next session goes on with it
         for job in jobs:
-            rates = self.measured[job.name]
-            if rates:
-                curve = RateCurve(rates, per_node=per_node, workers=job.limit)
-                self.books.record_rates(job.name, curve, "profile" if job.name in unknown else "file")
+            curves = self._curves(job)
+            if curves:
+                measured = any(job in names for names in unknown.values())
+                self.books.record_rates(job, curves, "profile" if measured else "file")
 
     @property
     def is_stopped(self) -> bool:
         """Whether measurements were left out, since a stop was asked for."""
         return self.profiler is not None and self.profiler.is_stopped
 
-    def _measure(self, unknown: list[str], limits: Mapping[str, int]) -> None:
-        """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3."""
+    def _curves(self, job: str) -> dict[str, RateCurve]:
+        ledger = self.books.ledger
+        return {
+            kind: RateCurve(rates[job], per_node=ledger.cluster.per_node(kind), workers=ledger.jobs[job].limit)
+            for kind, rates in self.measured.items()
+            if rates.get(job)
+        }
+
+    def _measure(self, unknown: Mapping[str, list[str]]) -> None:
+        """Steps 1 to 3 of FLEET, MLSys'20, Appendix B.3, on each kind of device."""
         assert self.profiler is not None
-        for job in unknown:
-            self.measured[job] = dict(self.begun.get(job, {}))
-        self._take(self.profiler.measure(self._missing(first_pass(unknown))))
-        single = {job: self.measured[job][1] for job in unknown if 1 in self.measured[job]}
-        if single:
-            cluster = self.books.ledger.cluster
-            wanted = second_pass(single, limits, max(cluster.devices_per_node), cluster.size)
-            self._take(self.profiler.measure(self._missing(wanted)))
+        for kind, jobs in unknown.items():
+            begun = self.begun.get(kind, {})
+            self.measured[kind].update({job: dict(begun.get(job, {})) for job in jobs})
+        alone = [each for kind, jobs in unknown.items() for each in first_pass(jobs, kind)]
+        self._take(self.profiler.measure(self._missing(alone)))
+        wider = [each for kind, jobs in unknown.items() for each in self._second_pass(kind, jobs)]
+        if wider:
+            self._take(self.profiler.measure(self._missing(wider)))
+
+    def _second_pass(self, kind: str, jobs: Collection[str]) -> list[Measurement]:
+        single = {job: rates[1] for job, rates in self.measured[kind].items() if job in jobs and 1 in rates}
+        if not single:
+            return []
+        cluster, known = self.books.ledger.cluster, self.books.ledger.jobs
+        limits, there = {job: known[job].limit for job in single}, cluster.counts().get(kind, cluster.size)
+        return second_pass(single, limits, cluster.per_node(kind), there, kind)
 
     def _missing(self, wanted: Iterable[Measurement]) -> list[Measurement]:
-        return [each for each in wanted if each.count not in self.measured[each.job]]
+        return [each for each in wanted if each.count not in self.measured[each.kind][each.job]]
 
     def _take(self, results: Iterable[Result]) -> None:
         for result in results:
-            job, count = result.measurement.job, result.measurement.count
+            job, count, kind = result.measurement.job, result.measurement.count, result.measurement.kind
             if result.failure is not None:
                 self.failures.setdefault(job, result)
-                self.measured[job] = {}
+                for rates in self.measured.values():
+                    rates[job] = {}
                 continue
-            self.measured[job][count] = result.rate
+            self.measured[kind][job][count] = result.rate
             self.books.record(
                 "profile", job=job, devices=result.devices, count=count, rate=result.rate, batches=result.batches,
-                seconds=result.seconds, forming=result.forming,
+                seconds=result.seconds, forming=result.forming, **({"kind": kind} if kind else {}),
             )  # fmt: skip
 
     def choose_preprocessors(self, data: list[str], available: int, streams: Mapping[str, str], share: bool) -> int:
         """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are."""
-        single = {job: rates[1] for job, rates in self.measured.items() if 1 in rates}
+        single: dict[str, float] = {}
+        for of_kind in self.measured.values():
+            for job, rates in of_kind.items():
+                single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
+        single = {job: rate for job, rate in single.items() if rate}
         if self.profiler is None or not single or self.is_stopped:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
@@ -105,9 +129,14 @@ class Rating:
             )  # fmt: skip
         return chosen or available
 
-    def profile(self, fingerprints: Mapping[str, str]) -> RateProfile:
-        """All that is known now, to be stored and used again."""
-        rates = {fingerprints[job]: rates for job, rates in self.measured.items() if rates}
-        names = {fingerprints[job]: job for job in self.measured}
+    def profile(self, fingerprints: Mapping[str, Mapping[str, str]]) -> RateProfile:
+        """All that is known now, to be stored and used again.
+
+        Args:
+            fingerprints: by kind of device and job.
+        """
+        keys = {(kind, job): fingerprints[kind][job] for kind, rates in self.measured.items() for job in rates}
+        rates = {key: self.measured[kind][job] for (kind, job), key in keys.items() if self.measured[kind][job]}
+        names = {key: job for (_, job), key in keys.items()}
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         return RateProfile(platform.node(), now, rates, names, self.throughput)

@@ -327,7 +327,7 @@ class _Reader:
 
 
 def _rank(event: JournalLine) -> RecordedRank:
-    device, name = event.get("device"), event.get("device_name")
+    device, name, kind = (event.get(key) for key in ("device", "device_name", "kind"))
     return RecordedRank(
         rank=int(event.get("rank", 0)),
         node=int(event.get("node", 0)),
@@ -335,6 +335,7 @@ def _rank(event: JournalLine) -> RecordedRank:
         role=str(event.get("role", "")),
         device=None if device is None else int(device),
         device_name=None if name is None else str(name),
+        kind=None if kind is None else str(kind),
         cores=_integers(event.get("cores") or ()),
     )
 

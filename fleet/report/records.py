@@ -17,6 +17,7 @@ class RecordedRank:
     role: str
     device: int | None = None
     device_name: str | None = None
+    kind: str | None = None
     cores: tuple[int, ...] = ()
 
 

@@ -20,6 +20,8 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key, facts_of, open_datasets
 from fleet.run_directory.directory import RunDirectory
+from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
+from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import chooses_batches, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
@@ -157,9 +159,9 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
         asked, members = spec.resources, 1 if device == "cpu" else spec.resources.members_per_device
         here = (asked.trainers or local_trainers(asked.device, members),)
         shape = tuple(devices * members for devices in shape) if shape else here
-        cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members)
+        cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
-        expected = _expected(runtime, sizes, device, max(shape))
+        expected = _expected(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     outcome, rounds, dropped = _simulated(spec, cluster, expected, ring, time.time() if start is None else start)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
@@ -169,10 +171,11 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
 
 @dataclass(frozen=True)
 class _Expected:
-    """How fast a job is expected to train, and where that comes from."""
+    """How fast a job is expected to train, and where that comes from; by_kind: None where all devices are alike."""
 
     known: KnownJob
     scaling: BatchScaling | None
+    by_kind: KindCurves | None
     source: str
 
 
@@ -185,25 +188,44 @@ def _device(spec: EnsembleSpec) -> str:
     return "cpu" if kind is None else kind.type
 
 
-def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, per_node: int) -> dict[str, _Expected]:
+def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, cluster: ClusterMap) -> dict[str, _Expected]:
     """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
-    spec = runtime.spec
-    known = KnownRates(runtime, RunDirectory(Path("runs") / spec.name), model_of(device), kind=device)
-    table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
+    spec, directory, model = runtime.spec, RunDirectory(Path("runs") / runtime.spec.name), model_of(device)
+    known = {
+        kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
+        for kind, rated in cluster.rated.items()
+    }
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
     found = {}
     for job in spec.jobs:
-        measured, source = known.of(runtime, job.name), "profile"
-        if not measured:
-            measured, source = dict(table.get(job.name, {})), "table"
-        if not measured:
-            measured, source = {1: assumed_rate(sizes[job.name], device)}, "assumed"
-        curve = RateCurve(measured, per_node, workers=job.virtual_workers)
+        curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
+        home = strongest(curves, cluster.cluster, job.virtual_workers)
+        by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)
         samples = runtime.data_of(job.name).samples
-        scaling = _scaling(runtime, known, job, curve) if batches and job.batch_range is not None else None
-        found[job.name] = _Expected(KnownJob(job, samples, data_key(job), curve, mixed), scaling, source)
+        scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batch_range is not None else None
+        asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
+        found[job.name] = _Expected(asked, scaling, by_kind, source)
     return found
+
+
+def _curves(
+    runtime: Runtime, known: Mapping[str, KnownRates], job: Job, assumed: float, cluster: Cluster
+) -> tuple[dict[str, RateCurve], str]:
+    """A job's rate curve on each kind of device, and where they come from: the least sure of all."""
+    spec, curves, sources = runtime.spec, dict[str, RateCurve](), set[str]()
+    table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
+    speeds = spec.rehearse.speeds if spec.rehearse else {}
+    for kind, each in known.items():
+        measured, source = each.of(runtime, job.name), "profile"
+        if not measured:
+            speed = speeds.get(kind, 1.0)
+            measured, source = {count: rate * speed for count, rate in table.get(job.name, {}).items()}, "table"
+        if not measured:
+            measured, source = {1: assumed}, "assumed"
+        curves[kind] = RateCurve(measured, cluster.per_node(kind), workers=job.virtual_workers)
+        sources.add(source)
+    return curves, next(source for source in ("assumed", "table", "profile") if source in sources)
 
 
 def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
@@ -224,6 +246,7 @@ def _simulated(
         trace.curves,
         {name: one.scaling for name, one in expected.items() if one.scaling is not None},
         [job.name for job in spec.jobs if job.guaranteed],
+        {name: one.by_kind for name, one in expected.items() if one.by_kind is not None},
     )
     restart = spec.policy.restart
     machine = RunMachine(cluster.cluster, rates, Costs(restart, restart))

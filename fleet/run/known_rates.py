@@ -28,6 +28,7 @@ class KnownRates:
         device: the model of the devices that train, or their kind.
         again: whether the run's own measurements do not count, since its user wants them made anew.
         kind: their kind, under which older files have rates of accelerators; "" where `device` says it.
+        named: the kind of these devices where the run has several: only what was measured on it counts.
     """
 
     runtime: Runtime
@@ -35,6 +36,7 @@ class KnownRates:
     device: str
     again: bool = False
     kind: str = ""
+    named: str = ""
 
     def of_all(self) -> RatesByJob:
         """Rates by job; jobs that nobody knows are left out.
@@ -55,10 +57,13 @@ class KnownRates:
     def of(self, runtime: Runtime, job: str) -> dict[int, float]:
         """The rates of one job of `runtime`; empty if nothing knows them."""
         if isinstance(self._table, Mapping):
-            return dict(self._table.get(job, {})) or self._guessed.get(job, {})
+            speed = runtime.spec.rehearse.speeds.get(self.named, 1.0) if runtime.spec.rehearse else 1.0
+            rates = self._table.get(job, {})
+            return {count: rate * speed for count, rate in rates.items()} or self._guessed.get(job, {})
         fingerprint, of_kind = runtime.fingerprint(job, self.device), runtime.fingerprint(job, self.kind or self.device)
         for profile in self._profiles:
-            if rates := profile.measured(fingerprint) or profile.measured(of_kind) or profile.named(job):
+            by_name = profile.named(f"{job}, {self.named}" if self.named else job)
+            if rates := profile.measured(fingerprint) or profile.measured(of_kind) or by_name:
                 return dict(rates)
         return self._guessed.get(job, {})
 
@@ -68,8 +73,8 @@ class KnownRates:
         alike = False
         for event in read_journal(self.directory.journal):
             if event["event"] == "cluster":
-                alike = any(_model(rank) == self.device for rank in event["ranks"])
-            elif event["event"] == "profile" and alike:
+                alike = any(_alike(rank, self.named, self.device) for rank in event["ranks"])
+            elif event["event"] == "profile" and alike and event.get("kind", "") == self.named:
                 found.setdefault(event["job"], {})[event["count"]] = event["rate"]
             elif event["event"] == "rates":
                 found.pop(event["job"], None)
@@ -98,7 +103,13 @@ class KnownRates:
         if self.runtime.rehearsal is None:
             return {}
         events = (event for event in read_journal(self.directory.journal) if event["event"] == "rates")
-        return {event["job"]: {int(n): rate for n, rate in event["measured"].items()} for event in events}
+        rates = {event["job"]: event.get("kinds", {}).get(self.named, event["measured"]) for event in events}
+        return {job: {int(count): rate for count, rate in measured.items()} for job, measured in rates.items()}
+
+
+def _alike(rank: Mapping[str, Any], kind: str, model: str) -> bool:
+    """Whether a rank of the journal trained on such a device."""
+    return rank.get("kind") == kind if kind else _model(rank) == model
 
 
 def _model(rank: Mapping[str, Any]) -> str | None:

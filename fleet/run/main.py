@@ -33,6 +33,7 @@ from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import horovod_sum
+from trainers.repeatable.instruction_sets import processor
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -84,7 +85,10 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     """Find out, with all ranks, the jobs and the devices; then play this rank's role."""
     with together(world, spec.resources.timeout, "said where it sits"):
         asked = spec.resources
-        cluster = discover(world, asked.preprocessors, asked.device, options.pretend, asked.members_per_device)
+        cluster = discover(
+            world, asked.preprocessors, asked.device, options.pretend, asked.members_per_device, asked.kinds,
+            processor(),
+        )  # fmt: skip
         warnings = check_places(world, cluster, options, asked)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)

@@ -70,13 +70,17 @@ def _numbered(check: Check) -> Check:
     return lambda value: _named(check)(value) and all(key.isdecimal() and len(key) < 16 for key in value)
 
 
+def _measured(value: Any) -> bool:
+    return _numbered(_rate)(value) and bool(value) and all(int(count) > 0 for count in value)
+
+
 def _rank(value: Any) -> bool:
     whole, text = _or_null(_whole), _or_null(_text)
     return isinstance(value, dict) and all(
         check(value.get(key))
         for key, check in {
             "rank": whole, "node": whole, "device": whole, "device_name": text, "device_model": text,
-            "cores": _or_null(_list(_whole)),
+            "kind": text, "cores": _or_null(_list(_whole)),
         }.items()
     )  # fmt: skip
 
@@ -95,14 +99,15 @@ _CHECKS: dict[str, Check] = {
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
-    **dict.fromkeys(("devices", "ranks", "devices_per_node"), _list(_whole)),
+    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
     "batch": lambda value: _whole(value) and value > 0,
     "allocation": _named(_list(_whole)),
-    "measured": lambda value: bool(value) and _numbered(_rate)(value) and all(int(count) > 0 for count in value),
+    "measured": _measured,
+    "kinds": _named(_measured),
     "fitted": _list(_number),
     **dict.fromkeys(("counts", "computed"), _numbered(_number)),
     "waited": _numbered(_named(_number)),

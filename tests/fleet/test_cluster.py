@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from fleet.machine import devices
 from fleet.machine.binding_table import binding_table, ranges
-from fleet.machine.cluster_map import ClusterError, device_name, pretended, roles
+from fleet.machine.cluster_map import ClusterError, _found_kinds, device_name, kinds_of, pretended, roles
+from fleet.scheduling.model.cluster import Cluster
 
 
 def test_rank_zero_coordinates_and_makes_samples() -> None:
@@ -92,3 +93,24 @@ def test_a_machine_s_gpus_that_torch_does_not_see_are_no_reason_to_train_on_cpus
     assert device_name("cpu", 0) == "cpu"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # hidden on purpose
     assert device_name("auto", 0) == "cpu"
+
+
+def test_kinds_are_models_with_memory_where_one_model_has_several_and_processors() -> None:
+    small, large = {"model": "A100", "bytes": 40 * 2**30}, {"model": "A100", "bytes": 80 * 2**30}
+    other = {"model": "V100", "bytes": 16 * 2**30}
+    assert _found_kinds([small, large, other], ["cpu"] * 3) == ["A100, 40.0 GiB", "A100, 80.0 GiB", "V100"]
+    assert _found_kinds([{}, {}], ["Xeon", "Epyc"]) == ["Xeon", "Epyc"]
+
+
+def test_a_person_names_kinds_and_the_others_are_what_was_found() -> None:
+    assert kinds_of(["cpu"] * 3, {}) == [None] * 3, "they are alike"
+    assert kinds_of(["cpu"] * 3, {"half": [1]}) == ["cpu", "half", "cpu"]
+    with pytest.raises(ClusterError, match="resources.kinds names device 3 as half, and there are 3 trainers, 0 to 2"):
+        kinds_of(["cpu"] * 3, {"half": [3]})
+
+
+def test_neighbours_of_one_kind_are_a_node_for_policies_and_rates_are_kept_by_kind() -> None:
+    cluster = pretended((2, 2), 1, "cpu", "here", kinds={"half": [1, 2]})
+    assert cluster.cluster == Cluster((1, 1, 1, 1), ("cpu", "half", "half", "cpu"))
+    assert cluster.record()["devices_per_node"] == [2, 2], "the journal has the real nodes"
+    assert cluster.rated == {"cpu": "cpu", "half": "cpu, half"} and cluster.devices_of("half") == [1, 2]

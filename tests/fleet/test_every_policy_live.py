@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fleet.run.dry_run import make_plan
 from fleet.run_directory.journal import read_journal
 from fleet.scheduling.policies import POLICIES
+from fleet.spec import load
 from tests.fleet.support.arriving import DEVICES, Arriving, draw, write_spec
 from tests.run.support.processes import FLEET, run
 
@@ -54,3 +56,23 @@ def test_a_guaranteed_job_takes_devices_from_others_before_its_policy_s_next_int
     assert len(begun["devices"]) == 2 and 3.0 <= begun["t"] < 13.0
     left = [event for event in events if event["event"] == "stopped" and event["t"] <= begun["t"]]
     assert left and all(event["why"] == "policy" for event in left)
+
+
+def test_quotas_hold_in_a_run_and_in_its_plan(tmp_path: Path) -> None:
+    """Of three jobs of one user, two at a time may be promised; the third waits, and keeps its deadline after all."""
+    jobs = [Arriving(f"job-{i}", 1, 2, 0.0, 60.0 + i, 0, {1: 200.0}) for i in range(3)]
+    spec, out = write_spec(tmp_path, jobs), tmp_path / "out"
+    values = yaml.safe_load(spec.read_text())
+    for job in values["jobs"]:
+        job["user"] = "ada"
+    values["policy"] = {"name": "elasticflow", "parameters": {"slot": 2.0, "quotas": {"ada": 17.0}}}
+    spec.write_text(yaml.safe_dump(values))
+    plan = make_plan(load(spec), (len(jobs),))
+    assert not plan.dropped and not plan.late
+    begins = sorted(job.begin for job in plan.jobs)
+    assert begins[1] == 0 < begins[2], "there are free devices for all"
+    ended = run([*FLEET, "run", str(spec), "--out", str(out), "--rehearse", "--cluster", f"1x{len(jobs)}"], tmp_path)
+    assert ended.code == 0, ended.output
+    events = [event for event in read_journal(out / "journal.jsonl") if event["event"] in ("admitted", "done")]
+    assert [event["event"] for event in events[:3]] == ["admitted", "admitted", "done"], events
+    assert {event["job"] for event in events[3:] if event["event"] == "admitted"} == {"job-2"}

@@ -58,7 +58,7 @@ def feeds(
     blocks = np.array_split(np.arange(workers), members)
     made = []
     for member, block in enumerate(blocks):
-        share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, members, BATCH)
+        share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, tuple(range(members)), BATCH)
         reader = lane.reader(member, dataset.layout, 1)
         made.append(Feed(reader, itinerary, share, (0, 0), device, reading, timeout=10.0))
     try:

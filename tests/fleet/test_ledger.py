@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from fleet.coordination.bookkeeper import change
-from fleet.coordination.job_record import JobRecord
+from fleet.coordination.bookkeeper import change, recall
+from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -166,3 +166,76 @@ def test_a_lost_job_goes_back_to_its_last_checkpoint_and_its_devices_are_gone() 
     books.started("a", (0,), 30.0)
     change(books, {"event": "stopped", "t": 31.0, "job": "a", "why": "lost", "epoch": 2, "step": 0, "devices": [0]})
     assert books.jobs["a"].ranks_cost == 0, "it was a preprocessor that was lost"
+
+
+def on_two_kinds(mixed: bool = True) -> Ledger:
+    """The same job with four virtual workers, on one device of each kind: 20 and 10 samples/s."""
+    job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
+    books = Ledger(Cluster((1, 1), ("fast", "slow")), [JobRecord.of(job, "data/0")], seed=0)
+    books.rated("a", {kind: RateCurve({1: rate}, 1, workers=4) for kind, rate in (("fast", 20.0), ("slow", 10.0))})
+    return books
+
+
+def test_on_unlike_devices_a_job_is_as_fast_as_its_shares_allow() -> None:
+    books = on_two_kinds()
+    record = books.jobs["a"]
+    assert record.shares(("fast", "slow")) == (3, 1) and record.shares(("slow",)) == ()
+    kept = record.curves["fast"](2) / 40.0  # of the speed of two alike devices
+    assert books.pace("a", (0, 1)) == pytest.approx(4 / max(3 / 20, 1 / 10) * kept)
+    assert (books.pace("a", (0,)), books.pace("a", (1,))) == (20.0, 10.0)
+    step = 20 / books.pace("a", (0, 1))
+    assert record.turn_seconds(("fast", "slow")) == pytest.approx((step / 3, 2 * step / 3))
+    assert seen(books, 0.0).scaling is record.by_kind and seen(books, 0.0).rate is record.curves["fast"]
+
+
+def test_shares_are_dealt_anew_once_devices_turn_out_to_be_otherwise() -> None:
+    books = on_two_kinds()
+    books.started("a", (0, 1), 0.0, shares=(3, 1))
+    assert not books.is_dealt_badly("a")
+    for epoch in (1, 2, 3):  # both turn a worker in as long a time: they are alike
+        books.epoch_ended("a", epoch, {"loss": 1.0}, 20.0, float(epoch), {0: 3.0, 1: 1.0})
+    assert books.is_dealt_badly("a") and books.jobs["a"].shares(("fast", "slow")) == (2, 2)
+    books.stopped("a", 3, 0, 4.0)
+    assert not books.is_dealt_badly("a"), "it holds no devices"
+    books.started("a", (0, 1), 5.0, shares=(2, 2))
+    assert not books.is_dealt_badly("a")
+
+
+def test_a_job_whose_bits_hold_for_one_kind_stays_where_it_began() -> None:
+    books = on_two_kinds(mixed=False)
+    books.started("a", (1,), 0.0, kind="slow")
+    state = seen(books, 0.0)
+    assert (state.kind, state.rate(1), state.pace) == ("slow", 10.0, 10.0)
+    free = on_two_kinds()
+    free.started("a", (1,), 0.0, kind="slow")
+    assert (seen(free, 0.0).kind, seen(free, 0.0).pace) == ("", 10.0)
+
+
+def test_what_a_slow_job_shows_holds_for_all_kinds() -> None:
+    books = on_two_kinds()
+    books.started("a", (1,), 0.0)
+    books.slowed("a", 5.0)
+    assert (books.pace("a", (1,)), books.pace("a", (0,))) == (5.0, 10.0)
+
+
+@pytest.mark.parametrize("cluster", [Cluster((1,)), Cluster((1,), ("fast",)), Cluster((1, 1), ("fast", "other"))])
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_session_goes_on_where_devices_are_others(cluster: Cluster, mixed: bool) -> None:
+    """Rates and devices of an earlier session, of kinds that this one has not, are read and forgotten."""
+    job = JobState("a", UNRATED, 4, batch=20, remaining=300, epoch=100, mixed_kinds=mixed)
+    books = Ledger(cluster, [JobRecord.of(job, "data/0")], seed=0)
+    rates = {"fast": {"1": 20.0}, "slow": {"1": 10.0}}
+    began = {"shares": [3, 1], "devices": [0, 1]} if mixed else {"kind": "slow", "devices": [1]}
+    recall(
+        books,
+        [
+            {"event": "session", "t": 0.0},
+            {"event": "rates", "t": 0.0, "job": "a", "source": "profile", "measured": rates["fast"], "kinds": rates},
+            {"event": "started", "t": 1.0, "job": "a", "epoch": 0, "step": 0, **began},
+            {"event": "epoch", "t": 9.0, "job": "a", "epoch": 1, "metrics": {"loss": 1.0}, "rate": 20.0,
+             "computed": {"0": 3.0, "1": 2.0}},
+        ],
+    )  # fmt: skip
+    record = books.jobs["a"]
+    assert (record.epoch, record.curve, record.by_kind, books.running) == (1, None, None, {})
+    assert record.state.kind == ("" if mixed else "slow"), "as its bits began there"

@@ -69,7 +69,7 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         batches = Batches(rank(made), lambda news: None, open=False)
         records = [record_of(job, made, "cpu", batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs]
         books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
-        return Rating(profiler, Bookkeeper(books, journal), known or {}, begun or {})
+        return Rating(profiler, Bookkeeper(books, journal), {"": known or {}}, {"": begun or {}})
 
     return make
 
@@ -150,6 +150,6 @@ def test_without_a_machine_only_what_is_known_counts(rating: Any) -> None:
 def test_all_that_is_known_can_be_stored(rating: Any) -> None:
     made = rating(Measured({"a": 10.0}), known={"b": {1: 7.0}})
     made.rate()
-    profile = made.profile({"a": "f-a", "b": "f-b"})
+    profile = made.profile({"": {"a": "f-a", "b": "f-b"}})
     assert profile.rates["f-b"] == {1: 7.0} and profile.names == {"f-a": "a", "f-b": "b"}
     assert profile.rates["f-a"] == pytest.approx({1: 10.0, 2: 20.0, 3: 30.0, 4: 40.0})

@@ -36,14 +36,15 @@ class Share:
     Attributes:
         plan: how an epoch is split over the job's virtual workers.
         block: the virtual ranks of this member.
-        member, members: this member's index in its group, and the group's size.
-        evaluation_batch: held-out samples of one batch; batch b is evaluated by member b mod members.
+        member: this member's index in its group.
+        evaluators: indices of members, who evaluate the batches in turn; the faster come more often.
+        evaluation_batch: held-out samples of one batch.
     """
 
     plan: BatchPlan
     block: range
     member: int
-    members: int
+    evaluators: tuple[int, ...]
     evaluation_batch: int
 
 
@@ -170,12 +171,12 @@ class Feed:
         return StepBatches(epoch, step, tuple(batches))
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
-        size, total = self._share.evaluation_batch, self._itinerary.held_out
+        size, total, evaluators = self._share.evaluation_batch, self._itinerary.held_out, self._share.evaluators
         for index, start in enumerate(range(0, total, size)):
             first = self._itinerary.held_out_position(epoch, start)
             last = first + min(size, total - start)
             self._await(first, last)
-            if index % self._share.members == self._share.member:
+            if evaluators[index % len(evaluators)] == self._share.member:
                 yield HeldOutBatch(epoch, index, self._batch(first, last, 1))
             if not self._closed.is_set():
                 self._reader.release(last)

@@ -16,22 +16,18 @@ CATCH_UP = 0.25  # of a turn: so much of what sleeps and peers were late is made
 class RehearsedCompute:
     """Takes the place of forward and backward: waits as long as the curve says a step takes, and leaves no gradients.
 
-    A group of m devices takes N B / r(m) seconds a step for N virtual workers with batches of B. What the real parts
-    of the step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait; so is,
-    within `CATCH_UP`, what a sleep was too long, here or on a peer: it would add up over the steps.
+    A group of m devices takes N B / r(m) seconds a step for N virtual workers with batches of B, as many turns as its
+    slowest member has; a member with less to do is done earlier and waits for its peers. What the real parts of the
+    step cost here (reduction, optimizer, messages) is inside r(m) already, so it is taken off the wait; so is, within
+    `CATCH_UP`, what a sleep was too long, here or on a peer: it would add up over the steps.
 
     Args:
-        rate: r(m), samples/s, of the group.
-        virtual_workers, batch_size: N and B.
-        largest_block: virtual workers of the group's largest member; a smaller one is done earlier and waits for its
-        peers.
+        turn_seconds: of a real run, for the turn of one virtual worker on this member's device.
         time_scale: seconds rehearsed for one second of a real run.
     """
 
-    def __init__(
-        self, rate: float, virtual_workers: int, batch_size: int, largest_block: int, time_scale: float
-    ) -> None:
-        self._turn_seconds = virtual_workers * batch_size / rate / largest_block * time_scale
+    def __init__(self, turn_seconds: float, time_scale: float) -> None:
+        self._turn_seconds = turn_seconds * time_scale
         self._waited: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0)
         self._last: _Turn | None = None
 

@@ -194,8 +194,11 @@ class TrainerRank:
         try:
             with no_exit(), self._note.of(order.job):
                 if trainer is None:
-                    trainer = self._trainer(order.job, joining(order.new, self._rank.number))
-                if resize(trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout):
+                    trainer = self._trainer(order.job, joining(order.new, self._rank.number, order.new_shares))
+                if resize(
+                    trainer, self._rank.world, order.old, order.new, order.tag, self._runtime.timeout,
+                    old_shares=order.old_shares, new_shares=order.new_shares,
+                ):  # fmt: skip
                     self._held[order.job] = trainer
         except BaseException as error:
             self._unmoved[order.job] = error
@@ -256,7 +259,9 @@ class TrainerRank:
                 raise self._unmoved.pop(order.job)
             check_group(stack.enter_context(held.group), order.members, self._device)
             return held, []
-        group = Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout)
+        group = Group.form(
+            self._rank.world, order.members, order.tag, timeout=self._runtime.timeout, shares=order.shares
+        )
         trainer = self._trainer(order.job, stack.enter_context(group))
         check_group(group, order.members, self._device)
         return trainer, self._restore(order, group, trainer)
@@ -280,13 +285,8 @@ class TrainerRank:
         )  # fmt: skip
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
-        job = self._runtime.job(order.job)
         rehearsal = self._runtime.rehearsal
-        if rehearsal is None:
-            return None
-        rate = order.fitted[group.size - 1]
-        largest = -(-job.virtual_workers // group.size)
-        return RehearsedCompute(rate, job.virtual_workers, job.batch_size, largest, rehearsal.time_scale)
+        return None if rehearsal is None else RehearsedCompute(order.turn_seconds[group.index], rehearsal.time_scale)
 
     def _restore(self, order: StartGroup, group: Group, trainer: Trainer) -> list[CheckpointError]:
         """Go on from the newest checkpoint that is whole; the master reads it."""
@@ -304,8 +304,10 @@ class TrainerRank:
     def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:
         job = self._runtime.job(order.job)
         plan = trainer.plan(self._runtime.data_of(order.job).samples)
-        block = group.block(job.virtual_workers)
-        return Share(plan, block, group.index, group.size, job.global_batch)
+        blocks = group.blocks(job.virtual_workers)
+        owners = tuple(member for member, block in enumerate(blocks) for _ in block)
+        evaluators = owners if group.shares else tuple(range(group.size))
+        return Share(plan, blocks[group.index], group.index, evaluators, job.global_batch)
 
     def _attach(self, lane: LaneSpec) -> LaneReader:
         assert self._ring is not None, "lanes are opened after rings are made"

@@ -83,7 +83,7 @@ def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: 
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
         arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
-        priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
+        soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples,
     )  # fmt: skip
     return JobRecord.of(state, f"{data_key(job)}/{job.seed}", batches.range_of(job, samples))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
 
@@ -26,13 +27,13 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 @dataclass(frozen=True)
 class _Newcomer:
-    """A job that can be taken in. runtime: with it; curve: None if it is to be measured; source: of its rates."""
+    """A job that can be taken in. runtime: with it; curves: none if it is to be measured; source: of its rates."""
 
     job: Job
     runtime: Runtime
     size: Size
     record: JobRecord
-    curve: RateCurve | None
+    curves: Mapping[str, RateCurve]
     source: str
 
 
@@ -93,11 +94,12 @@ class Newcomers:
         size = self._check(runtime, job)
         books, device = self._opened.books, self._rank.cluster.device_name
         record = record_of(job, runtime, device, books.batches, books.clock)
-        rates = self._opened.ready.known.of(runtime, name)
-        if job.deadline is not None and not rates and runtime.rehearsal is None:
-            return _Newcomer(job, runtime, size, record, None, "profile")  # nothing is promised by a guess
-        curve = self._curve(job, rates or {1: self._guess(size)})
-        return _Newcomer(job, runtime, size, record, curve, "file" if rates else "guessed")
+        known = {kind: rates for kind, each in self._opened.ready.known.items() if (rates := each.of(runtime, name))}
+        if job.deadline is not None and not known and runtime.rehearsal is None:
+            return _Newcomer(job, runtime, size, record, {}, "profile")  # nothing is promised by a guess
+        guessed = {next(iter(self._opened.ready.known)): {1: self._guess(size)}}
+        curves = {kind: self._curve(job, kind, rates) for kind, rates in (known or guessed).items()}
+        return _Newcomer(job, runtime, size, record, self._ledger.completed(curves), "file" if known else "guessed")
 
     def _take_in(self, new: _Newcomer) -> None:
         """Let everybody know, the run directory first."""
@@ -109,8 +111,8 @@ class Newcomers:
         self._ledger.added(new.record)
         device = self._rank.cluster.device_name
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, device)
-        if new.curve is not None:
-            self._opened.books.keeper.record_rates(job.name, new.curve, new.source)
+        if new.curves:
+            self._opened.books.keeper.record_rates(job.name, new.curves, new.source)
         if job.deadline is not None:
             self.undecided.add(job.name)
 
@@ -129,15 +131,16 @@ class Newcomers:
         check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})
         return size
 
-    def _curve(self, job: Job, rates: dict[int, float]) -> RateCurve:
-        return RateCurve(rates, per_node=max(self._ledger.cluster.devices_per_node), workers=job.virtual_workers)
+    def _curve(self, job: Job, kind: str, rates: Mapping[int, float]) -> RateCurve:
+        return RateCurve(rates, per_node=self._ledger.cluster.per_node(kind), workers=job.virtual_workers)
 
     def _guess(self, size: Size) -> float:
-        """Samples/s on one device, from how fast the devices work on the other jobs; training refines it."""
-        rated = {job.name: float(job.curve(1)) for job in self._ledger.jobs.values() if job.curve is not None}
+        """Samples/s on one device, of the first kind, from how fast it works on the other jobs; training refines it."""
+        kind = next(iter(self._opened.ready.known))
+        rated = {job.name: job.curves[kind](1) for job in self._ledger.jobs.values() if kind in job.curves}
         speeds = [rate * (self._sizes[name].operations or 0.0) for name, rate in rated.items() if name in self._sizes]
         speeds = [speed for speed in speeds if speed > 0]
         if size.operations and speeds:
             return median(speeds) / size.operations
-        kind = self._rank.cluster.device_name.split(":")[0]
-        return median(rated.values()) if rated else assumed_rate(size, kind)
+        device = self._rank.cluster.device_name.split(":")[0]
+        return median(rated.values()) if rated else assumed_rate(size, device)

@@ -35,8 +35,9 @@ def rate(opened: Opened) -> Rated:
     begin = perf_counter()
     rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
     profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
-    rating = Rating(profiler, keeper, known.of_all(), known.begun())
-    ends = BatchEnds(profiler, keeper, partial(known.alone, rank.runtime))
+    files = {kind: each.of_all() for kind, each in known.items()}
+    rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()})
+    ends = BatchEnds(profiler, keeper, partial(_alone, opened))
     with _silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
@@ -85,11 +86,26 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
 
 def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
     """All that is known now, under fingerprints by which other runs find it."""
-    rank = opened.rank
-    device = rank.cluster.device_model
-    own = {job.name: rank.runtime.fingerprint(job.name, device) for job in rank.runtime.spec.jobs}
-    others = {opened.books.batches.fingerprint(*key, device): {1: rate} for key, rate in ends.measured.items()}
+    runtime, models = opened.rank.runtime, opened.rank.cluster.rated
+    own = {
+        kind: {job.name: runtime.fingerprint(job.name, model) for job in runtime.spec.jobs}
+        for kind, model in models.items()
+    }
+    others = {
+        opened.books.batches.fingerprint(*key, models[_home(opened, key[0])]): {1: rate}
+        for key, rate in ends.measured.items()
+    }
     return rating.profile(own).with_rates(others)
+
+
+def _alone(opened: Opened, job: str, batch_size: int) -> float | None:
+    """Samples/s on one device of the job's home kind with another batch size of each virtual worker, if known."""
+    return opened.ready.known[_home(opened, job)].alone(opened.rank.runtime, job, batch_size)
+
+
+def _home(opened: Opened, job: str) -> str:
+    by_kind = opened.books.ledger.jobs[job].by_kind
+    return by_kind.home if by_kind else ""
 
 
 def _store(profile: RateProfile, directory: RunDirectory, rank: Rank) -> None:

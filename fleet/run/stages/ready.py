@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fleet.machine.standard_error import tell
@@ -24,13 +25,13 @@ class Ready:
         rank: this one.
         directory: the run's; it is locked.
         sizes: by the names of the jobs; those of newcomers are added.
-        known: rates that need not be measured.
+        known: by kind of device, "" where all are alike, the rates that need not be measured.
     """
 
     rank: Rank
     directory: RunDirectory
     sizes: dict[str, Size]
-    known: KnownRates
+    known: Mapping[str, KnownRates]
 
 
 def make_ready(rank: Rank) -> Ready:
@@ -48,8 +49,12 @@ def make_ready(rank: Rank) -> Ready:
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
     keep_to_spec(directory, rank.runtime)
     cluster, again = rank.cluster, rank.options.profile is not None
-    known = KnownRates(rank.runtime, directory, cluster.device_model, again, cluster.device_name)
-    known.of_all()
+    known = {
+        kind: KnownRates(rank.runtime, directory, model, again, "" if kind else cluster.device_name, kind)
+        for kind, model in cluster.rated.items()
+    }
+    for each in known.values():
+        each.of_all()
     return Ready(rank, directory, sizes, known)
 
 

@@ -19,18 +19,8 @@ from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job, Stop
-from fleet.spec.sections import (
-    Checkpoints,
-    Data,
-    Determinism,
-    Normalise,
-    Policy,
-    Profile,
-    Rehearse,
-    Resources,
-    Source,
-    Transform,
-)
+from fleet.spec.resources import Resources
+from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.values import Named
 
 MODELS: tuple[type[BaseModel], ...] = (
