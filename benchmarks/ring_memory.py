@@ -104,7 +104,7 @@ def _feed(arguments: dict[str, Any]) -> None:
     preprocessor.open_lane(LaneSpec(0, 1, StreamKey(dataset.name, 0, 0), itinerary, dataset.layout, ((0,),)))
     while preprocessor.step():  # the ring is full
         pass
-    share = Share(plan, range(workers), 0, 1, BATCH)
+    share = Share(plan, range(workers), 0, (0,), BATCH)
     reader = lane.reader(0, dataset.layout, 1)
     feed = Feed(reader, itinerary, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
     before, most = _private_bytes(), 0

@@ -16,7 +16,7 @@ SHARING = "members_per_device"
 
 def may_share() -> bool:
     """Whether trainers may share a device, as the spec's `resources` say."""
-    from fleet.spec.sections import Resources
+    from fleet.spec.resources import Resources
 
     return SHARING in Resources.model_fields
 
