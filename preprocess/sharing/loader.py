@@ -111,6 +111,7 @@ class SharedLoader:
         self.skipped: list[SkippedSample] = []
         self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
         if held_out and not self._stream.held_out:
+            self.close()
             raise DataSpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
 
     def __len__(self) -> int:
