@@ -40,10 +40,11 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "seed virtual_workers batch_size epoch step steps": int,
     "parameters optimizer layout pins": dict,
     "workers history": list,
+    "batches": (list, type(None)),
     "schedule parts": (dict, type(None)),
     "job": str,
 }
-_OPTIONAL = frozenset({"parts", "task_state"})
+_OPTIONAL = frozenset({"parts", "task_state", "batches"})
 
 
 class CheckpointError(RuntimeError):
@@ -65,6 +66,8 @@ class Checkpoint:
     parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
     layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
+    batches: where the batch changed (see `trainers.batch_schedule`): [epoch, size, parts] each; None: it never did.
+        `batch_size` is the task's own.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.
     """
 
@@ -84,6 +87,7 @@ class Checkpoint:
     pins: dict[str, str]
     parts: dict[str, dict[str, Any]] | None = None
     task_state: Any = None
+    batches: list[list[int]] | None = None
 
     @property
     def updates(self) -> list[dict[str, Any]]:

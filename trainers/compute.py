@@ -20,10 +20,13 @@ class Training(Protocol):
 
     task: Task
     model: nn.Module
-    options: StepOptions
     device: torch.device
     epoch: int
     accumulating: bool
+
+    @property
+    def options(self) -> StepOptions:
+        """What the task asks of the step."""
 
 
 class Compute(Protocol):

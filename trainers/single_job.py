@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from trainers.convergence.stop_agreement import StopAgreement
+from trainers.plan import BatchPlan
 from trainers.repeatable.random_state import seed_everything
 from trainers.task import Batch, Task, batch_size_of, collate_of, name_of, seed_of
 from trainers.trainer import Trainer
@@ -109,7 +110,6 @@ class SingleJob:
     ) -> None:
         self._trainer, self._data, self._group = trainer, data, trainer.group
         self._tell, self._is_asked_to_stop, self._after_step = tell, is_asked_to_stop, after_step
-        self._plan = trainer.plan(len(data.train))
         self._order: tuple[int, torch.Tensor] | None = None
         self._pace = Pace()
         self._agreement = StopAgreement(trainer.group, trainer.steps)
@@ -125,17 +125,21 @@ class SingleJob:
                 self._end_epoch()
         return True
 
+    @property
+    def _plan(self) -> BatchPlan:
+        return self._trainer.plan(len(self._data.train))
+
     def _step(self) -> None:
-        trainer = self._trainer
+        trainer, plan = self._trainer, self._plan
         begin = time.perf_counter()
         order = self._epoch_order()
-        chosen = [order[self._plan.positions(w.rank, trainer.step_in_epoch)].tolist() for w in trainer.workers]
+        chosen = [order[plan.positions(w.rank, trainer.step_in_epoch)].tolist() for w in trainer.workers]
         losses = trainer.step([partial(self._data.batch, indices) for indices in chosen])
         self._after_step()
         self._pace.count(time.perf_counter() - begin)
         if self._group.is_master and self._pace.is_time_for_news():
             rate = trainer.virtual_workers * trainer.batch_size / self._pace.seconds_a_step
-            place = (trainer.steps, trainer.epoch, trainer.step_in_epoch, self._plan.steps_per_epoch)
+            place = (trainer.steps, trainer.epoch, trainer.step_in_epoch, plan.steps_per_epoch)
             self._tell(StepsDone(*place, losses[0] / len(chosen[0]), rate))
 
     def _epoch_order(self) -> torch.Tensor:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -93,6 +93,10 @@ class StepOptions:
         count = samples_in(batch)
         pieces = split(batch, min(self.accumulate, count), count)
         return [(piece, count / samples_in(piece)) for piece in pieces]
+
+    def cut(self, parts: int) -> StepOptions:
+        """Return the options of a step in which each part of a batch is cut into so many."""
+        return self if parts == 1 else replace(self, accumulate=self.accumulate * parts)
 
     def before_update(self, task: object, model: nn.Module) -> None:
         """Clip the summed gradients, then let the task's `before_step(model)` have them."""

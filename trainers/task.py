@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
+from trainers.batch_schedule import BatchSchedule
+
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
 
@@ -37,6 +39,7 @@ class Task(Protocol):
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
     `trainers.parts`);
+    batch_schedule = which batch each epoch has (see `trainers.batch_schedule`; None: `batch_size`, always);
     state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.own_state`).
     """
 
@@ -149,6 +152,12 @@ def collate_of(task: Task) -> Callable[[list[Any]], Batch]:
 def batch_size_of(task: Task) -> int:
     """Return how many samples one virtual worker takes a step."""
     return int(getattr(task, "batch_size", 32))
+
+
+def batch_schedule_of(task: Task) -> BatchSchedule | None:
+    """Return which batch each epoch has, where that changes; None where it never does."""
+    found = getattr(task, "batch_schedule", None)
+    return found if isinstance(found, BatchSchedule) else None
 
 
 def seed_of(task: Task) -> int:

@@ -25,7 +25,7 @@ from trainers.group import Group
 from trainers.losses import StepLosses, with_losses_read
 from trainers.own_state import OwnState
 from trainers.parts import Course, Parts, Phase, is_parted, rules_of
-from trainers.plan import BatchPlan
+from trainers.progress import Progress
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Layout
 from trainers.reduce.device_sum import DeviceSum
@@ -37,7 +37,6 @@ from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
 from trainers.repeatable.single_precision import AS_TORCH, Float32
-from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
 from trainers.update import Turn, Update
@@ -46,17 +45,14 @@ from trainers.virtual_worker import VirtualWorker
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]
 
 
-class Trainer:
+class Trainer(Progress):
     """One member's part in the training of a job.
 
     model: as the task built it, the same on every member after every step.
     updates: its optimizers and schedules, likewise; one, but for tasks with a step of their own (see `trainers.parts`).
     workers: this member's virtual workers, in rank order.
-    options: what the task asks of a step (see `trainers.step_options`).
     adder_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
-    epoch: finished epochs; step_in_epoch: steps done since; steps: steps done since the job began.
-    history: the metrics of each finished epoch, the same on every member.
     computed_seconds, waited_seconds: time in this class's methods without, and in, waits for other members.
     """
 
@@ -74,13 +70,12 @@ class Trainer:
         """
         keep_freed_memory()
         self.level = determinism.pin(level=level, device=device, float32=float32)
-        self.task, self.name = task, tasks.name_of(task)
-        self.virtual_workers, self.device = virtual_workers, torch.device(device)
-        self.seed, self.batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
+        super().__init__(task, virtual_workers)
+        self.device = torch.device(device)
         self.adder_of = adder
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
-        self.options, self.accumulating = StepOptions.of(task), False
+        self.accumulating = False
         seed_everything(self.seed)
         self.model = task.model().to(self.device)
         compiled = (self.options.compile, self.level.mixed_kinds, self.device)
@@ -99,8 +94,6 @@ class Trainer:
         self._house_workers()
         for update in self.updates:
             update.lay_out(update.layout, len(self.workers))
-        self.epoch = self.step_in_epoch = self.steps = 0
-        self.history: list[dict[str, float]] = []
         self.computed_seconds = self.waited_seconds = 0.0
         self._losses = StepLosses(self.name, [], [], "")
 
@@ -108,10 +101,6 @@ class Trainer:
     def optimizer(self) -> torch.optim.Optimizer:
         """The task's optimizer, or the first of several."""
         return self.updates[0].optimizer
-
-    def plan(self, samples: int) -> BatchPlan:
-        """Return which positions of an epoch of `samples` samples each virtual worker takes at each step."""
-        return BatchPlan(samples, self.virtual_workers, self.batch_size)
 
     def step(self, batches: Sequence[Batch | Callable[[], Batch]]) -> Sequence[float]:
         """Train one step on one batch for each own virtual worker; return each worker's loss times its samples.
@@ -128,7 +117,7 @@ class Trainer:
                 raise ValueError(f"{len(batches)} batches for {len(self.workers)} virtual workers; give each its own")
             phases = getattr(self.compute, "phases", None) if self._parts else None
             turns = self._update(partial(self._turn, batches)) if phases is None else self._by_parts(batches, phases)
-            before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self._place)
+            before, self._losses = self._losses, StepLosses(self.name, turns, self.workers, self.place)
             before.settle()
             with self._shared.between_turns("after_step", self.workers):
                 tasks.after_step(self.task, self.model)
@@ -210,7 +199,7 @@ class Trainer:
             job=self.name,
             seed=self.seed,
             virtual_workers=self.virtual_workers,
-            batch_size=self.batch_size,
+            batch_size=tasks.batch_size_of(self.task),
             epoch=self.epoch,
             step=self.step_in_epoch,
             steps=self.steps,
@@ -219,6 +208,7 @@ class Trainer:
             history=self.history,
             pins=determinism.pins(self.device) | self._compiler,
             task_state=self._own.now(),
+            batches=self.batch_changes(),
             parts={update.part: update.as_tree() for update in self.updates[1:]} or None,
             **self.updates[0].as_tree(),
         )
@@ -250,8 +240,7 @@ class Trainer:
         for update, tree in zip(self.updates, saved.updates):
             update.take(tree, self.level.keeps_layout, len(self.workers))
         self._own.take(saved.task_state, self.device)
-        self.epoch, self.step_in_epoch, self.steps = saved.epoch, saved.step, saved.steps
-        self.history = saved.history
+        self.come_to(saved)
 
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
         """Fill tensors on the members' devices with those of member `origin`; all members call it. PeerFailed."""
@@ -274,10 +263,6 @@ class Trainer:
         """Whether losses are read before an update: a task's own step adds those of its phases."""
         return self.device.type == "cpu" or self._parts is not None
 
-    @property
-    def _place(self) -> str:
-        return f"step {self.step_in_epoch} of epoch {self.epoch}"
-
     def _house_workers(self) -> None:
         """Let an only worker's buffers be the model's; several take turns there, as do those of a task with parts."""
         alone = len(self.workers) == 1 and self._parts is None
@@ -297,7 +282,7 @@ class Trainer:
             return []
         with self._shared.between_turns("before_step", self.workers):
             self.options.before_update(self.task, self.model)
-        update.step()
+        self.let(update)
         update.settle(layout, self._adder.place)
         return turns
 
@@ -310,7 +295,7 @@ class Trainer:
             if update is None:
                 return turns, None
             if self._reads_at_once:
-                turns = with_losses_read(self.name, turns, self.workers[0].rank, self._place)
+                turns = with_losses_read(self.name, turns, self.workers[0].rank, self.place)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
             update.give(self._finish(reduction), layout.used or ())
@@ -385,7 +370,13 @@ class Trainer:
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
         built = BuiltJob(
-            self.name, self.seed, self.virtual_workers, self.batch_size, self.model, self.updates, self._own.is_kept
+            self.name,
+            self.seed,
+            self.virtual_workers,
+            tasks.batch_size_of(self.task),
+            self.model,
+            self.updates,
+            self._own.is_kept,
         )
         check_fit(checkpoint, built)
 

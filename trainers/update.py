@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
+from trainers.batch_schedule import learning_rates_times
 from trainers.device.allocator import give_pinned_memory_back
 from trainers.device.device_room import forget_peak, room_on
 from trainers.group import Group
@@ -146,11 +147,16 @@ class Update:
         if not self._alone:
             self._buckets.give(totals, used)
 
-    def step(self) -> None:
-        """Let the optimizer update the parameters, and the schedule follow; a part's gradients are gone then."""
-        self.optimizer.step()
+    def step(self, factor: float = 1.0, turns: int = 1) -> None:
+        """Let the optimizer update the parameters, and the schedule follow; a part's gradients are gone then.
+
+        factor: of the learning rate. turns: how often the schedule is stepped.
+        """
+        with learning_rates_times(self.optimizer, factor):
+            self.optimizer.step()
         if self.schedule is not None:
-            self.schedule.step()
+            for _ in range(turns):
+                self.schedule.step()
         for parameter in self.parameters if self.part else ():
             parameter.grad = None  # else the next part's phase would find them
 

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from trainers import task as tasks
+from trainers.batch_schedule import as_lists, learning_rates_times
 from trainers.checkpoint import Checkpoint
 from trainers.own_state import OwnState
 from trainers.parts import Rule, rules_of
@@ -45,7 +46,8 @@ class DdpRank:
         tell: takes the news on rank 0.
         """
         self._task, self._rank, self._ranks, self._device, self._tell = task, rank, ranks, device, tell
-        self._options = StepOptions.of(task)
+        self._own_options = self._options = StepOptions.of(task)
+        self._batches = tasks.batch_schedule_of(task)
         self._data = TaskDatasets(task)
         self._seed, self._batch_size = tasks.seed_of(task), tasks.batch_size_of(task)
         seed_everything(self._seed)
@@ -55,9 +57,7 @@ class DdpRank:
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
         self._sampler: DistributedSampler[Any] = DistributedSampler(self._data.train, ranks, rank, seed=self._seed)
-        self._loader: DataLoader[Any] = DataLoader(
-            self._data.train, self._batch_size, sampler=self._sampler, collate_fn=tasks.collate_of(task)
-        )
+        self._loader = self._loading(self._batch_size)
         self._layout: Layout | None = None
         self._pace = Pace()
         self.steps = self.epoch = self.step_in_epoch = 0
@@ -71,6 +71,7 @@ class DdpRank:
         while self.steps < until:
             self._sampler.set_epoch(self.epoch)
             at_epoch(self._data.train, self.epoch)
+            self._change_batch()
             for batch in self._loader:
                 begin = time.perf_counter()
                 batch = tasks.move(batch, self._device)
@@ -82,6 +83,16 @@ class DdpRank:
                     break
             if self.step_in_epoch == len(self._loader):
                 self._end_epoch()
+
+    def _loading(self, batch_size: int) -> DataLoader[Any]:
+        collate = tasks.collate_of(self._task)
+        return DataLoader(self._data.train, batch_size, sampler=self._sampler, collate_fn=collate)
+
+    def _change_batch(self) -> None:
+        """Take the batches of this epoch, as a script does that makes a new loader at its epochs' ends."""
+        if self._batches is not None:
+            change = self._batches.at(self.epoch)
+            self._loader, self._options = self._loading(change.size), self._own_options.cut(change.parts)
 
     def as_tree(self) -> dict[str, Any]:
         """Return this rank's context as a virtual worker's, and on rank 0 what all ranks share."""
@@ -106,10 +117,17 @@ class DdpRank:
         with recorder.turn(self._rank) if recorder else nullcontext():
             loss = self._gradients(batch)
         self._options.before_update(self._task, self.model)
-        self.optimizer.step()
-        if self.schedule is not None:
-            self.schedule.step()
+        self._let(self.optimizer, self.schedule)
         return loss
+
+    def _let(self, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler | None) -> None:
+        """Update, with the learning rate that goes with this epoch's batch."""
+        here, batches = (self.epoch, self.step_in_epoch, self._ranks), self._batches
+        with learning_rates_times(optimizer, 1.0 if batches is None else batches.factor(*here)):
+            optimizer.step()
+        if schedule is not None:
+            for _ in range(1 if batches is None else batches.turns(*here)):
+                schedule.step()
 
     def _gradients(self, batch: Batch) -> float:
         """Forward and backward; return the mean loss."""
@@ -156,7 +174,7 @@ class DdpRank:
         self.samples += count
         self._pace.count(seconds)
         if self._rank == 0 and self._pace.is_time_for_news():
-            rate = self._ranks * self._batch_size / self._pace.seconds_a_step
+            rate = self._ranks * (self._loader.batch_size or 0) / self._pace.seconds_a_step
             self._tell(StepsDone(self.steps, self.epoch, self.step_in_epoch, len(self._loader), loss, rate))
 
     def _end_epoch(self) -> None:
@@ -202,6 +220,7 @@ class DdpRank:
             **on_host(self._updates()),
             "pins": determinism.pins(self._device) | self._compiler,
             "task_state": on_host(OwnState(self._task).now()),
+            "batches": as_lists(self._batches.changes) if self._batches and self._batches.changes else None,
         }
 
 

@@ -56,9 +56,7 @@ class DdpRankOfParts(DdpRank):
     def _update(self, name: str) -> None:
         optimizer, schedule = self._rules[name]
         self._options.before_update(self._task, self.model)
-        optimizer.step()
-        if schedule is not None:
-            schedule.step()
+        self._let(optimizer, schedule)
         self._plain[name].zero_grad()
 
     def _put(self, parts: Mapping[str, nn.Module]) -> None:

@@ -7,15 +7,23 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainers.support.equality_data import SAMPLES, images
+from tests.trainers.support.equality_data import images
 from tests.trainers.support.equality_services import Elastic, StockDDP
 from tests.trainers.support.equality_states import first_difference
-from tests.trainers.support.equality_tasks import OPTIONS, EqualityTask, cnn, mlp
-from trainers import BatchPlan, Group, Trainer
+from tests.trainers.support.equality_tasks import OPTIONS, EqualityTask, cnn, mlp, steps_of_epochs
+from trainers import Group, Trainer
 from trainers.step_options import StepOptions, split
 from trainers.task import samples_in
 
-QUICK = {"momentum encoder", "attributes", "own state", "clip norm of two buckets", "accumulate 3", "everything"}
+QUICK = {
+    "momentum encoder",
+    "attributes",
+    "own state",
+    "clip norm of two buckets",
+    "accumulate 3",
+    "batches in parts",
+    "everything",
+}
 
 
 def cases() -> list[Any]:
@@ -31,16 +39,16 @@ def cases() -> list[Any]:
 def test_an_option_has_the_bits_of_stock_ddp(
     task: EqualityTask, workers: int, stock: StockDDP, four_trainers: Elastic
 ) -> None:
-    epoch = BatchPlan(SAMPLES, workers, task.batch_size).steps_per_epoch
-    steps = 2 * epoch + 1
+    first, second = steps_of_epochs(task.name, workers, 2)
+    steps = first + second + 1
     wanted = stock.states(task.name, workers, steps)
-    half, trainers = epoch // 2 + 1, min(workers, 4)
+    half, trainers = first // 2 + 1, min(workers, 4)
     segments = [
         {"ranks": list(range(trainers)), "until": half, "how": "file"},
         {"ranks": [3, 1][: trainers - 1], "until": steps, "how": "file"},
     ]
     got = four_trainers.history(task.name, workers, segments)
-    assert set(got) == {str(step) for step in (half, epoch, 2 * epoch, steps)}
+    assert set(got) == {str(step) for step in (half, first, first + second, steps)}
     assert first_difference(got, wanted) is None
 
 

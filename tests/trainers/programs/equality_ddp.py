@@ -49,17 +49,17 @@ def length(target: Any) -> int:
     return len(target) if isinstance(target, Tensor) else length(target[0])
 
 
-def gradients(task: EqualityTask, parallel: nn.Module, batch: Any) -> None:
+def gradients(task: EqualityTask, parallel: nn.Module, batch: Any, wanted: int | None) -> None:
     micro_batches = [tuple(batch)]
-    if task.accumulate is not None:
-        parts = min(task.accumulate, length(batch[1]))
+    if wanted is not None:
+        parts = min(wanted, length(batch[1]))
         micro_batches = list(zip(cut(batch[0], parts), cut(batch[1], parts)))
     for number, micro_batch in enumerate(micro_batches, 1):
         last = number == len(micro_batches)
         with nullcontext() if last else parallel.no_sync():  # type: ignore[operator]
             with torch.autocast("cpu", torch.bfloat16) if task.autocast == "bfloat16" else nullcontext():
                 loss = task.loss(parallel, micro_batch)
-            if task.accumulate is not None:
+            if wanted is not None:
                 loss = loss / (length(batch[1]) / length(micro_batch[1]))
             loss.backward()
 
@@ -71,6 +71,21 @@ def compile_each_shape(model: nn.Module) -> None:
     torch._dynamo.config.optimize_ddp = False
     torch._inductor.config.compile_threads = 1
     model.compile(dynamic=False)
+
+
+def changed(task: EqualityTask, epoch: int, samples: int) -> tuple[int | None, int | None, list[float], list[int]]:
+    """What an epoch's batches are, in how many parts; by step, its learning rate's factor and its schedule's steps."""
+    if task.batches is None:
+        return None, task.accumulate, [1.0] * samples, [1] * samples
+    own, sizes, warm_up = task.batch_size, task.batches.sizes, task.batches.warm_up
+    since = max((start for start in sizes if start <= epoch), default=None)
+    size, parts = (own, 1) if since is None else sizes[since]
+    steps, whole = -(-samples // size), task.batches.factor(size / own)
+    factors = [whole] * steps
+    if warm_up and since is not None:  # such tasks have one change alone
+        factors = [1.0 + (whole - 1.0) * min(1.0, (epoch - since + step / steps) / warm_up) for step in range(steps)]
+    ends = [-(-min(samples, step * size) // own) for step in range(steps + 1)]
+    return size, parts if parts > 1 else None, factors, [after - before for before, after in zip(ends, ends[1:])]
 
 
 def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
@@ -88,19 +103,28 @@ def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
     epoch = 0
     while len(states) < steps:
         sampler.set_epoch(epoch)
-        for batch in loader:
+        size, parts, factors, turns = changed(task, epoch, len(sampler))
+        if size is not None:
+            loader = DataLoader(task.dataset(True), size, sampler=sampler)  # type: ignore[arg-type]
+        for step, batch in enumerate(loader):
             optimizer.zero_grad()
-            gradients(task, parallel, batch)
+            gradients(task, parallel, batch, parts)
             if task.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parallel.parameters(), task.clip_norm)
             if task.clip_value is not None:
                 nn.utils.clip_grad_value_(parallel.parameters(), task.clip_value)
             if task.between is not None:
                 task.between(model)
+            given = [group["lr"] for group in optimizer.param_groups]
+            for group in optimizer.param_groups:
+                group["lr"] *= factors[step]
             optimizer.step()
+            for group, rate in zip(optimizer.param_groups, given):
+                group["lr"] = rate
             task.after_step(model)
             if schedule is not None:
-                schedule.step()
+                for _ in range(turns[step]):
+                    schedule.step()
             number = str(len(states) + 1)
             own = task.state() if isinstance(task, Remembering) else None
             states[number] = state(model.named_parameters(), model.named_buffers(), optimizer.state_dict(), own)

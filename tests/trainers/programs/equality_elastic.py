@@ -96,8 +96,8 @@ class History:
 
     def train(self, trainer: Trainer, until: int) -> None:
         count = len(self.data)  # type: ignore[arg-type]
-        plan = trainer.plan(count)
         while trainer.steps < until:
+            plan = trainer.plan(count)
             order = torch.randperm(count, generator=torch.Generator().manual_seed(trainer.seed + trainer.epoch))
             kill = self.request["kill"] == [trainer.steps, trainer.group.index]
             places = [order[plan.positions(worker.rank, trainer.step_in_epoch)].tolist() for worker in trainer.workers]

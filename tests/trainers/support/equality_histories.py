@@ -15,7 +15,17 @@ from tests.trainers.support.equality_states import States
 from tests.trainers.support.equality_tasks import steps_of
 
 RANKS = 4
-HISTORY_TASKS = ("mlp", "cnn", "densenet", "shufflenet", "gru", "neumf", "accumulate two buckets", "everything")
+HISTORY_TASKS = (
+    "mlp",
+    "cnn",
+    "densenet",
+    "shufflenet",
+    "gru",
+    "neumf",
+    "accumulate two buckets",
+    "batches warmed up",
+    "everything",
+)
 
 
 @dataclass(frozen=True)

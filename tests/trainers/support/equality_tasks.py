@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ from tests.trainers.support.equality_models import (
     detection_loss,
 )
 from trainers import BatchPlan
+from trainers.batch_schedule import BatchChange, BatchSchedule
 from trainers.zoo import CNN, MLP, VGG, DenseNet, ResNet, ShuffleNetV2
 
 BATCH = 4
@@ -116,6 +118,20 @@ def follow(model: nn.Module) -> None:
 
 
 @dataclass(frozen=True)
+class Batches:
+    """Batches that change.
+
+    sizes: epoch -> samples of one worker in a step from then on, and in how many parts.
+    factor: by what the learning rate is multiplied when a batch is so many times as large as the task's own.
+    """
+
+    sizes: Mapping[int, tuple[int, int]]
+    rule: str
+    factor: Callable[[float], float]
+    warm_up: float = 0.0
+
+
+@dataclass(frozen=True)
 class EqualityTask:
     """A task; what is None in it is left out, as a user would leave it out."""
 
@@ -135,6 +151,14 @@ class EqualityTask:
     needs: str | None = None
     batch_size: int = BATCH
     seed: int = field(default=SEED)
+    batches: Batches | None = None
+
+    @property
+    def batch_schedule(self) -> BatchSchedule | None:
+        if self.batches is None:
+            return None
+        changes = tuple(BatchChange(epoch, *size) for epoch, size in self.batches.sizes.items())
+        return BatchSchedule(self.batch_size, self.batches.rule, self.batches.warm_up, len(self.samples()), changes)
 
     def model(self) -> nn.Module:
         return self.network()
@@ -282,6 +306,9 @@ OPTIONS = [
     _option("accumulate two buckets", mlp, accumulate=2),
     _option("accumulate singly", mlp, accumulate=4, clip_norm=1.0),
     _option("accumulate detections", Detector, samples=lambda: scenes("parts"), criterion=detection_loss, accumulate=2),
+    _option("batches larger", mlp, batches=Batches({1: (8, 1)}, "linear", float), schedule="one cycle"),
+    _option("batches in parts", batches=Batches({0: (3, 1), 1: (9, 2)}, "square_root", math.sqrt), rule="adam"),
+    _option("batches warmed up", batches=Batches({1: (12, 1)}, "linear", float, 1.5), schedule="steps"),
     _option("compiled", compile=True),
     _option("compiled small", small, samples=lambda: images("small", channels=1), compile=True),
     _option("compiled in parts", mlp, compile=True, accumulate=2, rule="adam"),
@@ -310,4 +337,11 @@ TASKS = {task.name: task for task in (*MODELS, *OPTIONS, *UNEVEN)}
 
 def steps_of(task: str, virtual_workers: int) -> int:
     """Return one step more than two epochs."""
-    return 2 * BatchPlan(SAMPLES, virtual_workers, TASKS[task].batch_size).steps_per_epoch + 1
+    return sum(steps_of_epochs(task, virtual_workers, 2)) + 1
+
+
+def steps_of_epochs(task: str, virtual_workers: int, epochs: int) -> list[int]:
+    """Return the steps of the first epochs, each."""
+    batches = TASKS[task].batch_schedule
+    sizes = [TASKS[task].batch_size if batches is None else batches.at(epoch).size for epoch in range(epochs)]
+    return [BatchPlan(SAMPLES, virtual_workers, size).steps_per_epoch for size in sizes]
