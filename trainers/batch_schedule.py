@@ -83,10 +83,14 @@ class BatchSchedule:
 
         ValueError if this one, too, has changes until now, and they are others.
         """
+        known, went = self.until(epoch + (step > 0)).changes, self.standing(past, epoch, step)
+        if known and known != went.until(epoch + (step > 0)).changes:
+            raise ValueError(f"its batches were {list(past)}, and not {list(known)}")
+        return went
+
+    def standing(self, past: Sequence[BatchChange], epoch: int, step: int) -> BatchSchedule:
+        """Return the schedule with other changes until a step, and its own after it."""
         first_open = epoch + (step > 0)
-        known = self.until(first_open)
-        if known.changes and known.changes != tuple(change for change in past if change.epoch < first_open):
-            raise ValueError(f"its batches were {list(past)}, and not {list(known.changes)}")
         went = tuple(change for change in past if change.epoch < first_open)
         to_come = tuple(change for change in self.changes if change.epoch >= first_open)
         return replace(self, changes=went + to_come)

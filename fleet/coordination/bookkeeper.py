@@ -94,7 +94,10 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "batch_profile":
             ledger.rated_with(job, line["batch"], line["rate"])
         case "batch":
-            ledger.batch_fixed(job, line["batch"])
+            if line.get("epoch") is None:
+                ledger.batch_fixed(job, line["batch"])
+            else:
+                ledger.batch_changed(job, line["batch"], line["epoch"], line.get("parts", 1))
         case "admitted":
             deadline = line.get("deadline")
             ledger.admitted(job, math.inf if deadline is None else deadline)

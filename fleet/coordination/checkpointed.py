@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
+from trainers.batch_schedule import BatchChange, from_lists
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Standing:
         step: inside the epoch.
         path: path of its newest whole checkpoint; None: it begins anew.
         metrics: metrics of the last finished epoch.
+        batches: how its batch has changed until then.
         ended: why it is done, if it is; empty: it is not.
         rejected: newer checkpoints that are damaged, newest first.
     """
@@ -28,6 +30,7 @@ class Standing:
     metrics: Mapping[str, float] = field(default_factory=dict)
     ended: str = ""
     rejected: tuple[CheckpointError, ...] = ()
+    batches: tuple[BatchChange, ...] = ()
 
 
 def standing(folder: Path, stop: Stop) -> Standing:
@@ -36,5 +39,5 @@ def standing(folder: Path, stop: Stop) -> Standing:
     if saved is None:
         return Standing(rejected=tuple(rejected))
     metrics = dict(saved.history[-1]) if saved.history else {}
-    ended = converged(saved.history, stop) or ""
-    return Standing(saved.epoch, saved.step, str(folder / file_name(saved)), metrics, ended, tuple(rejected))
+    ended, changes = converged(saved.history, stop) or "", from_lists(saved.batches or ())
+    return Standing(saved.epoch, saved.step, str(folder / file_name(saved)), metrics, ended, tuple(rejected), changes)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter, thread_time
 
 from fleet.coordination.agenda import Agenda
+from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
@@ -71,7 +72,7 @@ class Coordinator:
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
         self._stopping = False  # altogether, as it was asked to
-        self._newcomers = NewcomerRates(executor, books)
+        self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
@@ -228,7 +229,7 @@ class Coordinator:
         """Begin a round."""
         allocation = {**self.ledger.running, **starting.devices}
         self._end_round()
-        self._fix_batches(starting)
+        self._batches.settle(starting.devices, starting.batches)
         paces = {job: self.ledger.pace(job, devices) for job, devices in allocation.items()}
         number = len(self.ledger.rounds)
         self.books.record("planned", round=number, allocation=allocation, paces=paces, **starting.keys)
@@ -243,16 +244,8 @@ class Coordinator:
             )  # fmt: skip
             self._heard[job.name] = self._now()
             self._agenda.started(job.name)
+            self._batches.started(job.name)
         self.outside.save()
-
-    def _fix_batches(self, starting: _Coming) -> None:
-        """Choose the batch of jobs that start for the first time: what a job computes does not change later on."""
-        for name in starting.devices:
-            job = self.ledger.jobs[name]
-            if job.batches is not None and job.batch is not None:
-                batch = job.batches.nearest(starting.batches.get(name, job.batch))
-                self.books.record("batch", job=name, batch=batch)
-                self.outside.set_batch(name, batch)
 
     def _start_of(self, name: str, starting: _Coming) -> Start:
         job, devices = self.ledger.jobs[name], starting.devices[name]
@@ -344,7 +337,10 @@ class Coordinator:
         self.books.record(name, **keys)
         self._tell_verdicts()
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
-        if not (self._coming.devices and event.reason == "policy"):  # it makes room for what is planned already
+        batches = self._batches.due(event)
+        if batches and not self._coming.devices:
+            self._coming = _Coming({event.job: event.devices}, batches=batches)
+        elif not (self._coming.devices and event.reason == "policy"):  # it makes room for what is planned already
             self._agenda.happened(self._now(), event.job)
         self.outside.save()
 

@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
 
-StopReason = Literal["policy", "signal"]
+StopReason = Literal["policy", "signal", "epoch"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Executor(Protocol):
         """Find out how fast a job trains there, which nobody holds: a `Measured` comes, or a GroupEnded if it fails."""
 
     def stop(self, job: str, why: StopReason) -> None:
-        """Ask a job's group to leave its devices at its next step boundary.
+        """Ask a job's group to leave its devices at its next step boundary; why "epoch": at the end of its epoch.
 
         A job that a policy stops may stay in its ranks' memory until the next `start`, which moves it to its new
         devices or has its checkpoint written.

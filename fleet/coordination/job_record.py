@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
+from trainers.batch_schedule import BatchSchedule
 
 Status = Literal["pending", "running", "done", "failed"]
 
@@ -50,8 +52,11 @@ class JobRecord:
         step: inside the epoch.
         metrics: metrics of its last epoch.
         checkpoint: path of its last one.
-        batches: batches among which a policy may choose, until the job first starts; None: its batch is fixed.
-        alone: batch -> samples/s on one device, for batches other than its own.
+        batches: batches among which a policy may choose: until the job first starts, or always if it has a schedule;
+            None: its batch is fixed.
+        schedule: which batch each epoch has, where that may change; None: it may not.
+        fits: most samples of a virtual worker that fit on a device; None: nobody has met the limit.
+        alone: batch -> samples/s on one device, for batches other than the one that it has.
         by_kind: its rates on each kind of device; None: all devices are alike, or nobody knows.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
@@ -68,6 +73,8 @@ class JobRecord:
     checkpoint: str | None = None
     error: str | None = None
     batches: BatchRange | None = None
+    schedule: BatchSchedule | None = None
+    fits: int | None = None
     alone: Mapping[int, float] = field(default_factory=dict)
     by_kind: KindCurves | None = None
     started: bool = False
@@ -76,9 +83,11 @@ class JobRecord:
     promise: Promise | None = None
 
     @classmethod
-    def of(cls, state: JobState, stream: str, batches: BatchRange | None = None) -> JobRecord:
+    def of(
+        cls, state: JobState, stream: str, batches: BatchRange | None = None, schedule: BatchSchedule | None = None
+    ) -> JobRecord:
         """The record of a job that has not begun; without elasticity it has a device for each virtual worker."""
-        record = cls(state.changed(gang=state.limit), stream, samples=state.remaining)
+        record = cls(state.changed(gang=state.limit), stream, samples=state.remaining, schedule=schedule)
         return record.with_batches(batches)
 
     @property
@@ -155,6 +164,21 @@ class JobRecord:
         known = replace(self, by_kind=by_kind, state=self.state.changed(rate=curve))
         return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
 
+    def taught(self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float]) -> JobRecord:
+        """The job once it was seen to train so fast on its devices, and how long each computed for that."""
+        if self.by_kind is None or "" in kinds:
+            assert self.curve is not None
+            return self.rated_anew(self.curve.observe(len(kinds), rate), self.by_kind, kinds)
+        by_kind = self.by_kind.worked(kinds, shares, seconds) if shares else self.by_kind
+        by_kind = by_kind.observed(kinds, rate)
+        return self.rated_anew(by_kind.curve, by_kind, kinds)
+
+    def rated_anew(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
+        """The job whose rates turn out to be others; those with other batches are so in proportion."""
+        factor = curve(1) / self.curve(1) if self.curve is not None else 1.0
+        alone = {batch: rate * factor for batch, rate in self.alone.items()}
+        return replace(self.rated(curve, by_kind, kinds), alone=alone)
+
     def seen(self, now: float, restart: float) -> JobState:
         """The job as policies see it now.
 
@@ -166,10 +190,36 @@ class JobRecord:
         return transitions.expected(self.state, now).changed(stream=stream, scaling=scaling, restart=restart)
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
-        """The job where it stands now: after so many epochs, and steps of the next."""
-        trained = epoch * self.state.epoch + step * (self.batch or 0)
-        state = transitions.reached(self.state, epoch, max(0.0, self.samples - trained), trained, now)
-        return replace(self, state=state, step=step)
+        """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""
+        record = self if self.schedule is None else self.following(self.schedule.until(epoch + 1))
+        trained = epoch * self.state.epoch + step * (record.batch or 0)
+        state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
+        return replace(record, state=state, step=step)
+
+    def following(self, schedule: BatchSchedule) -> JobRecord:
+        """The job with these batches, of which the last holds."""
+        if schedule == self.schedule:
+            return self
+        return replace(self.with_batch(schedule.at(sys.maxsize).size * self.limit), schedule=schedule)
+
+    def with_batch(self, batch: int) -> JobRecord:
+        """The job with so many samples in a step, and the rates that it has then."""
+        record, scaling = self, self.scaling
+        if scaling is not None and batch != self.batch:
+            curve, own = scaling.curve_of(batch), scaling.curve
+            by_kind = self.by_kind and self.by_kind.scaled(curve(1) / own(1))
+            record = self.rated(by_kind.curve if by_kind else curve, by_kind, ())
+            known = {**self.alone, scaling.own: own(1)}
+            record = replace(record, alone={each: rate for each, rate in known.items() if each != batch})
+        return replace(record, state=transitions.rebatched(record.state, batch))
+
+    def parts_of(self, batch: int) -> int:
+        """Into how many parts such a batch is cut, so that each fits on a device."""
+        return 1 if self.fits is None else -(-batch // (self.fits * self.limit))
+
+    def cut(self, batch: int) -> tuple[int, int]:
+        """Such a batch and its parts."""
+        return batch, self.parts_of(batch)
 
     def ended(self, now: float | None, deadline: float | None) -> JobRecord:
         """The job with what became of its promise, if it was promised this deadline: done now, or, None, not at all."""

@@ -15,6 +15,7 @@ from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed,
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
+from trainers.batch_schedule import BatchChange
 
 
 @dataclass
@@ -241,21 +242,30 @@ class Ledger:
         if batches is not None:
             self.jobs[job] = self.jobs[job].with_batches(batches.within(least, most))
 
+    def fits(self, job: str, samples: int) -> None:
+        """No device holds a batch of a virtual worker of more samples."""
+        self._change(job, fits=samples)
+
     def batch_fixed(self, job: str, batch: int) -> None:
         """A job that is about to start for the first time has this batch for good."""
+        self.jobs[job] = self.jobs[job].with_batch(batch).with_batches(None)
+
+    def batch_changed(self, job: str, batch: int, epoch: int, parts: int = 1) -> None:
+        """A job that is about to begin that epoch has another batch from then on, cut into parts."""
         record = self.jobs[job]
-        if record.scaling is not None and batch != record.batch:
-            curve, own = record.scaling.curve_of(batch), record.scaling.curve
-            by_kind = record.by_kind and record.by_kind.scaled(curve(1) / own(1))
-            self.jobs[job] = record.rated(by_kind.curve if by_kind else curve, by_kind, ())
-        self._change(job, state=transitions.rebatched(self.jobs[job].state, batch))
-        self.jobs[job] = self.jobs[job].with_batches(None)
+        if record.schedule is not None:
+            change = BatchChange(epoch, batch // record.limit, parts)
+            self.jobs[job] = record.following(record.schedule.changed(change))
 
     def stands_at(self, job: str, found: Standing, now: float = 0.0) -> None:
         """A job goes on from where its checkpoints say, whatever the journal had time to say."""
-        self.jobs[job] = self.jobs[job].at(found.epoch, found.step, now)
-        if found.epoch or found.step:
-            self.jobs[job] = self.jobs[job].with_batches(None)
+        record = self.jobs[job].at(found.epoch, found.step, now)
+        if record.schedule is not None:
+            schedule = record.schedule.standing(found.batches, found.epoch, found.step)
+            record = record.following(schedule).at(found.epoch, found.step, now)
+        elif found.epoch or found.step:
+            record = record.with_batches(None)
+        self.jobs[job] = record
         if found.ended:
             self._change(job, metrics=dict(found.metrics), checkpoint=found.path)
 
@@ -310,7 +320,9 @@ class Ledger:
         if "loss" in metrics:
             record = replace(record, state=transitions.evaluated(record.state, metrics["loss"]))
         if record.curve is not None and rate > 0 and record.state.held:
-            record = self._taught(record, rate, computed or {})
+            devices = self.running[job]
+            spent = [(computed or {}).get(device, 0.0) for device in devices]
+            record = record.taught(self.kinds_of(devices), self.shares.get(job, ()), rate, spent)
         self.jobs[job] = replace(record, metrics=dict(metrics))
 
     def slowed(self, job: str, rate: float) -> None:
@@ -320,7 +332,7 @@ class Ledger:
             factor = rate / record.state.pace
             by_kind = record.by_kind and record.by_kind.scaled(factor)
             curve = by_kind.curve if by_kind else record.curve.scaled(factor)
-            self.jobs[job] = record.rated(curve, by_kind, self.kinds_of(self.running.get(job, ())))
+            self.jobs[job] = record.rated_anew(curve, by_kind, self.kinds_of(self.running.get(job, ())))
 
     def was_deaf(self, job: str, seconds: float) -> None:
         """So long, in its last epoch, a job heard of no wish."""
@@ -372,18 +384,6 @@ class Ledger:
             if record.by_kind is not None and kind in record.by_kind.curves:
                 there = record.by_kind.at_home_on(kind)
                 self.jobs[job] = self.jobs[job].rated(there.curve, there, ())
-
-    def _taught(self, record: JobRecord, rate: float, computed: Mapping[int, float]) -> JobRecord:
-        """The job once it was seen to train so fast where it runs, and how long each device computed for that."""
-        devices, shares = self.running[record.name], self.shares.get(record.name, ())
-        kinds, by_kind = self.kinds_of(devices), record.by_kind
-        if by_kind is None or "" in kinds:
-            assert record.curve is not None
-            return record.rated(record.curve.observe(len(devices), rate), by_kind, kinds)
-        if shares:
-            by_kind = by_kind.worked(kinds, shares, [computed.get(device, 0.0) for device in devices])
-        by_kind = by_kind.observed(kinds, rate)
-        return record.rated(by_kind.curve, by_kind, kinds)
 
     def _released(self, job: str, now: float) -> None:
         devices = self.running.pop(job, None)

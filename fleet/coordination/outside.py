@@ -25,8 +25,8 @@ class Outside:
     def decided(self, job: str, promised: bool, why: str) -> None:
         """Tell whether the deadline of such a job is promised; if not, why."""
 
-    def set_batch(self, job: str, batch: int) -> None:
-        """Tell everybody the batch that a job has from now on, samples of a step."""
+    def tell_batch(self, job: str) -> None:
+        """Tell everybody the batch that a job has by the books, if they know another."""
 
     def stands(self, job: str) -> Standing:
         """Read where a job stands by its checkpoints; asked when ranks that trained it are lost."""

@@ -77,13 +77,14 @@ class KeepBusy:
 
 @dataclass(frozen=True)
 class StopGroup:
-    """To a group's master: leave the devices at the next step boundary.
+    """To a group's master: leave the devices at the next step boundary, or at the end of the epoch.
 
-    A job that a policy stops stays in memory, as it may go on elsewhere at once; else its checkpoint is written.
+    A job stays in memory that may go on at once, as a policy moves it or its batch changes; else its checkpoint is
+    written.
     """
 
     job: str
-    why: Literal["policy", "signal"]
+    why: Literal["policy", "signal", "epoch"]
 
 
 @dataclass(frozen=True)
@@ -95,10 +96,12 @@ class AddJob:
 
 @dataclass(frozen=True)
 class SetBatch:
-    """To trainers: from now on, each virtual worker of a job has so many samples in a step."""
+    """To trainers: each virtual worker of a job has so many samples in a step."""
 
     job: str
     batch_size: int
+    epoch: int | None = None  # from that one on, until the next change; None: always
+    parts: int = 1  # into which the batch is cut, so that it fits
 
 
 @dataclass(frozen=True)
@@ -274,7 +277,7 @@ class Left:
     job: str
     rank: int
     why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
-    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch
     epoch: int = 0
     step: int = 0  # inside the epoch
     error: str = ""

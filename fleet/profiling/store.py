@@ -54,6 +54,15 @@ class RateProfile:
         found = [fingerprint for fingerprint, name in self.names.items() if name == job]
         return self.measured(found[0]) if found else {}
 
+    def by_batch(self, job: str) -> dict[int, float]:
+        """Rates on one device by global batch, which such files name `JOB, batch N`."""
+        found, start = dict[int, float](), f"{job}, batch "
+        for fingerprint, name in self.names.items():
+            number = name.removeprefix(start) if name.startswith(start) else ""
+            if number.isdecimal() and 1 in (rates := self.measured(fingerprint)):
+                found[int(number)] = rates[1]
+        return found
+
     def write(self, path: Path) -> None:
         """Write the profile, whole or not at all.
 

@@ -67,6 +67,11 @@ def _stopped(event: JournalLine, progress: RunProgress) -> str:
     return f"{event.get('job')} stopped: {wording.WHY.get(why, why)}"
 
 
+def _batch(event: JournalLine, progress: RunProgress) -> str:
+    since = f" from epoch {int(event['epoch']) + 1} on" if event.get("epoch") else ""
+    return f"{event.get('job')} has batches of {event.get('batch')} samples{since}"
+
+
 def _done(event: JournalLine, progress: RunProgress) -> str:
     why = str(event.get("why", ""))
     network = progress.network(event)
@@ -114,6 +119,7 @@ _WRITERS = {
     "cluster": _cluster,
     "preprocessors": _preprocessors,
     "planned": _planned,
+    "batch": _batch,
     "epoch": _epoch,
     "stopped": _stopped,
     "stopping": _stopping,

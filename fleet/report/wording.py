@@ -13,6 +13,7 @@ WHY = {
     "patience": "no more improvement",
     "policy": "moved by the policy",
     "signal": "stopped by a signal",
+    "epoch": "left at its epoch's end, for another batch",
     "lost": "its rank was lost, it goes on from its last checkpoint",
 }
 

@@ -203,7 +203,7 @@ def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, cluster:
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)
         samples = runtime.data_of(job.name).samples
-        scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batch_range is not None else None
+        scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
         found[job.name] = _Expected(asked, scaling, by_kind, source)
     return found
@@ -229,12 +229,14 @@ def _curves(
 
 
 def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
-    assert job.batch_range is not None
-    least, most = job.batch_range
+    assert job.batches is not None
+    least, most = job.batches
     range_ = BatchRange(least, min(most, runtime.data_of(job.name).samples), job.virtual_workers)
     rates = {size: known.alone(runtime, job.name, size) for size in range_.sizes if size != job.batch_size}
     alone = {size * job.virtual_workers: rate for size, rate in rates.items() if rate is not None}
-    return BatchScaling(curve, job.global_batch, range_, alone)
+    listed = known.by_batch(job.name) or known.rehearsed_by_batch(job.name)
+    others = {batch: rate for batch, rate in listed.items() if batch != job.global_batch}
+    return BatchScaling(curve, job.global_batch, range_, others | alone)
 
 
 def _simulated(
@@ -247,6 +249,7 @@ def _simulated(
         {name: one.scaling for name, one in expected.items() if one.scaling is not None},
         [job.name for job in spec.jobs if job.guaranteed],
         {name: one.by_kind for name, one in expected.items() if one.by_kind is not None},
+        [job.name for job in spec.jobs if job.batch is not None and job.batch.change == "epochs"],
     )
     restart = spec.policy.restart
     machine = RunMachine(cluster.cluster, rates, Costs(restart, restart))

@@ -80,6 +80,23 @@ class KnownRates:
                 found.pop(event["job"], None)
         return found
 
+    def by_batch(self, job: str) -> dict[int, float]:
+        """Samples/s on one device by global batch: of a rehearsal's table, or what files name `JOB, batch N`."""
+        if self.runtime.rehearsal is not None and (rehearsed := self.rehearsed_by_batch(job)):
+            return rehearsed
+        found: dict[int, float] = {}
+        for profile in reversed(self._profiles):
+            found |= profile.by_batch(job)
+        return found
+
+    def rehearsed_by_batch(self, job: str) -> dict[int, float]:
+        """The same of a rehearsal's table, whether this is a rehearsal or not."""
+        rehearse = self.runtime.spec.rehearse
+        if rehearse is None:
+            return {}
+        speed = rehearse.speeds.get(self.named, 1.0)
+        return {batch: rate * speed for batch, rate in rehearse.batches.get(job, {}).items()}
+
     def alone(self, runtime: Runtime, job: str, batch_size: int) -> float | None:
         """Samples/s on one device with another batch size of each virtual worker, if a file has it."""
         fingerprint = runtime.with_batch(job, batch_size).fingerprint(job, self.device)

@@ -50,7 +50,7 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
 
 def largest_batch(job: Job) -> int:
     """Samples of the largest step that the job may have."""
-    return job.global_batch if job.batch_range is None else max(job.global_batch, job.batch_range[1])
+    return job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])
 
 
 class LaneBook:

@@ -87,7 +87,7 @@ def _rank(value: Any) -> bool:
 
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("t", "unix", "forming", "wall_seconds"), _finite),
-    **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank"), _whole),
+    **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank", "parts"), _whole),
     "members_per_device": _whole,
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
     **dict.fromkeys(("parameter_bytes", "virtual_workers", "batch_size"), _or_null(_whole)),

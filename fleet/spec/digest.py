@@ -22,7 +22,7 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     """What of a spec determines results: its jobs by name, and the data that they use.
 
     Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
-    weights are a function of its own keys and data. (``batch_range`` is kept: within it a policy chooses the batch.)
+    weights are a function of its own keys and data. (``batch_range`` and ``batch`` are kept: a policy chooses in them.)
     Nor does what is to become of corrupt samples: one that was skipped stays so in all sessions of a run. Determinism
     does; its defaults are left out, so that digests stay what they were.
     """
@@ -42,7 +42,7 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
 def _counts(key: str, value: Any) -> bool:
     """Whether a key of a job counts; what is not asked of a step was no key when the first runs were made."""
-    return key not in _NO_RESULT and not (key in STEP_OPTIONS and value is None)
+    return key not in _NO_RESULT and not (key in (*STEP_OPTIONS, "batch") and value is None)
 
 
 def spec_hash(spec: EnsembleSpec) -> str:

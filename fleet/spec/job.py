@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.values import (
     Compiled,
@@ -174,8 +175,14 @@ class Job(Section):
     batch_range: CountRange | None = Field(
         default=None,
         description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose, "
-        "once, when the job first starts; null: the batch is fixed.",
+        "once, when the job first starts; the learning rate stays. null: the batch is fixed.",
         examples=[[32, 512]],
+    )
+    batch: ChangingBatch | None = Field(
+        default=None,
+        description="Batches that a policy may choose, again and again, and what the learning rate does then; not "
+        "together with `batch_range`.",
+        examples=[{"range": [64, 1024], "change": "epochs", "learning_rate": "square_root", "warm_up": 1}],
     )
     arrival: NotNegative = Field(
         default=0.0, description="Seconds after the start of the run at which the job may begin.", examples=[60]
@@ -202,13 +209,29 @@ class Job(Section):
             )
         return self
 
+    @property
+    def batches(self) -> tuple[int, int] | None:
+        """The smallest and largest global batch that a policy may choose; None: the batch is fixed."""
+        return self.batch_range if self.batch is None else self.batch.range
+
     @model_validator(mode="after")
     def _batch_in_range(self) -> Job:
-        if self.batch_range and not self.batch_range[0] <= self.global_batch <= self.batch_range[1]:
+        name = "batch_range" if self.batch is None else "batch.range"
+        if self.batches and not self.batches[0] <= self.global_batch <= self.batches[1]:
             raise PydanticCustomError(
                 "batch_out_of_range",
-                "batch_range must hold virtual_workers x batch_size = {batch}",
-                {"batch": self.global_batch, "mend": "widen batch_range or change batch_size"},
+                "{name} must hold virtual_workers x batch_size = {batch}",
+                {"name": name, "batch": self.global_batch, "mend": f"widen {name} or change batch_size"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_range(self) -> Job:
+        if self.batch is not None and self.batch_range is not None:
+            raise PydanticCustomError(
+                "two_ranges",
+                "batch and batch_range exclude each other",
+                {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
             )
         return self
 

@@ -306,13 +306,20 @@ class Rehearse(Section):
         description="How fast each kind of `resources.kinds` is, in multiples of `rates`; 1 where nothing is said.",
         examples=[{"slow": 0.5}],
     )
+    batches: Mapping[Name, Mapping[Count, Positive]] = Field(
+        default_factory=dict,
+        description="Samples per second on one device by job, then global batch, for jobs whose batch the policy "
+        "chooses; a step of a batch between two of them takes as long as lies between, beyond them as long as its "
+        "samples. Without any, all batches are as fast.",
+        examples=[{"mlp-1": {32: 900.0, 512: 2600.0}}],
+    )
     time_scale: Positive = Field(
         default=1.0,
         description="Seconds that a rehearsal takes for one second of a real run: 0.1 is ten times as fast.",
         examples=[0.1],
     )
 
-    @field_validator("rates", mode="before")
+    @field_validator("rates", "batches", mode="before")
     @classmethod
     def _counts(cls, value: Any) -> Any:
         if not isinstance(value, Mapping):

@@ -81,12 +81,14 @@ def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 
 def _rate_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    rates = spec.rehearse.rates if spec.rehearse else None
     names = [job.name for job in spec.jobs]
-    for name in rates if isinstance(rates, Mapping) else ():
+    rehearse = spec.rehearse
+    listed = {"rates": rehearse.rates, "batches": rehearse.batches} if rehearse else {}
+    told = [(key, name) for key, rates in listed.items() if isinstance(rates, Mapping) for name in rates]
+    for key, name in told:
         if name not in names:
             yield spec.origins.problem(
-                ("rehearse", "rates", name),
+                ("rehearse", key, name),
                 ABSENT,
                 f"there is no job {name!r}",
                 nearest(name, names),

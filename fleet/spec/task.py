@@ -16,6 +16,7 @@ from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
+from trainers.batch_schedule import BatchSchedule
 from trainers.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
@@ -29,22 +30,27 @@ class SpecTask:
 
     Attributes:
         name: the job's name.
-        batch_size: samples of one virtual worker in a step.
+        batch_size: samples of one virtual worker in a step; where that changes, the job's own.
+        batch_schedule: which batch each epoch has, where that changes.
         seed: the job's seed.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
     """
 
-    def __init__(self, job: Job, data: Data | None = None) -> None:
+    def __init__(self, job: Job, data: Data | None = None, batches: BatchSchedule | None = None) -> None:
         """Look up all names of the job; nothing is built yet.
 
         Args:
             job: the job.
             data: its data set's section; None if the job's task class brings its own.
+            batches: which batch each epoch has; None: all have the job's.
 
         Raises:
             ReferenceProblem: a name leads nowhere. ``fleet.spec.check`` finds all of them beforehand.
         """
         self.name, self.batch_size, self.seed = job.name, job.batch_size, job.seed
+        self.batch_schedule = batches
+        if batches is not None:
+            self.batch_size = batches.own
         self._job, self._data = job, data
         self._prepare = InputPreparation(data.normalise if data else None)
         self._user: Any = resolve(job.task.name)(**job.task.arguments) if job.task else None

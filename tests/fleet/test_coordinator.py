@@ -24,6 +24,8 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from trainers.batch_schedule import BatchChange, BatchSchedule
 
 CURVE = RateCurve({1: 10.0}, per_node=2)
 
@@ -43,11 +45,12 @@ class Obedient:
         self.starts: list[tuple[float, str]] = []
         self.running: dict[str, tuple[float, Start]] = {}
         self.stopped: list[Event] = []
+        self.ends: dict[str, float] = {}  # job -> seconds after its start, if it is not one
 
     def start(self, batch: tuple[Start, ...], round_: int, share: bool) -> tuple[Started, ...]:
         for start in batch:
             self.starts.append((self.clock.now, start.job))
-            self.running[start.job] = self.clock.now + 1.0, start
+            self.running[start.job] = self.clock.now + self.ends.get(start.job, 1.0), start
         return tuple(Started(start.job, 0, "data/0") for start in batch)
 
     def stop(self, job: str, why: StopReason) -> None:
@@ -91,6 +94,69 @@ def coordinated(
     ledger, machine = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0), Obedient(clock)
     Coordinator(chosen, machine, Bookkeeper(ledger, journal), outside or Outside(), math.inf, math.inf).run()
     return machine, ledger, events
+
+
+class Told(Outside):
+    """Who was told of which batch."""
+
+    def __init__(self) -> None:
+        self.jobs: list[str] = []
+
+    def tell_batch(self, job: str) -> None:
+        self.jobs.append(job)
+
+
+class Patient(Obedient):
+    """Groups stop in the middle of an epoch as soon as they are told to, but for one that is to end its epoch."""
+
+    def stop(self, job: str, why: StopReason) -> None:
+        super().stop(job, why)
+        if why == "epoch":
+            group = self.stopped[-1]
+            assert isinstance(group, GroupEnded)
+            self.stopped[-1] = replace(group, epoch=group.epoch + 1, step=0)
+
+
+class Growing:
+    """Gives a job one device and 20 samples a step; once another has come and gone, two devices and 40."""
+
+    name, shares_streams, trigger = "growing", False, Trigger()
+
+    def plan(self, state: State) -> Plan:
+        if "short" in state.by_name:
+            return Plan({"long": (0,), "short": (1,)}, batches={"long": 20})
+        return Plan({"long": (0, 1)}, batches={"long": 40})
+
+
+def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None:
+    clock, events, outside = Clock(), list[Any](), Told()
+    journal, machine = Journal(None, clock), Patient(clock)
+    journal.listen(events.append)
+    long = JobState("long", RateCurve({1: 10.0, 2: 15.0}, per_node=2), 2, batch=10, remaining=300, epoch=100)
+    range_, schedule = BatchRange(10, 40, 2), BatchSchedule(5, "linear", 0.0, 100)
+    records = [
+        JobRecord.of(long, "data/0", range_, schedule),
+        JobRecord.of(JobState("short", CURVE, 1, batch=10), "data/1"),
+    ]
+    ledger = Ledger(Cluster((2,)), records, seed=0)
+    machine.ends["long"] = 2.0
+    Coordinator(Growing(), machine, Bookkeeper(ledger, journal), outside, math.inf, math.inf).run()  # type: ignore[arg-type]
+    told = [
+        (event["event"], event.get("batch", event.get("why")), event["epoch"], event.get("step"))
+        for event in events
+        if event.get("job") == "long" and event["event"] in ("batch", "started", "stopped")
+    ]
+    assert told == [
+        ("batch", 20, 0, None),
+        ("started", None, 0, 0),
+        ("stopped", "policy", 0, 1),
+        ("started", None, 0, 1),  # on two devices, with the old batch
+        ("stopped", "epoch", 1, 0),
+        ("batch", 40, 1, None),
+        ("started", None, 1, 0),
+    ]
+    assert ledger.jobs["long"].schedule == schedule.changed(BatchChange(0, 10)).changed(BatchChange(1, 20))
+    assert set(outside.jobs) == {"long"} and ledger.status == "done"
 
 
 def test_a_job_begins_when_it_arrives() -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
+
+import pytest
 
 from fleet.coordination.protocol import StopGroup
-from fleet.run.ranks.feed import StepBatches
+from fleet.run.ranks.feed import EpochEnd, StepBatches
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving
+from trainers import Stop
 
 READY, STEPS = 30, 200
 STEP_SECONDS, WAIT_SECONDS = 0.001, 0.4
@@ -56,3 +59,42 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
     assert (left.why, left.reason) == ("stopped", "signal")
     due = READY + int(20.0 / WAIT_SECONDS)
     assert due <= left.step <= due + 1, "not when the steps have passed that would be 0.1 s if nothing was waited for"
+
+
+@dataclass
+class Epochs(Slow):
+    """The same, whose epochs end."""
+
+    epoch: int = 0
+    rate_factor: float = 1.0
+
+    def next(self) -> Any:
+        return EpochEnd(self.epoch) if self.step_in_epoch == STEPS else StepBatches(0, self.step_in_epoch, ())
+
+    def evaluate(self, batches: Any) -> dict[int, Any]:
+        assert list(batches) == []
+        return {}
+
+    def reduce_sums(self, sums: Any) -> dict[str, float]:
+        return {}
+
+    def finish_epoch(self, metrics: dict[str, float]) -> dict[str, float]:
+        self.epoch, self.step_in_epoch = self.epoch + 1, 0
+        return {"test_loss": 1.0}
+
+
+@pytest.mark.parametrize("later", [None, "signal"])
+def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
+    tmp_path: Path, later: Literal["signal"] | None
+) -> None:
+    epochs = Epochs()
+    epochs.group = SimpleNamespace(is_master=True, agree=lambda word: word, gather_trees=lambda tree: [tree])
+    epochs.history, epochs.steps = [{"test_loss": 1.0}], 0  # type: ignore[attr-defined]
+    epochs.optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])  # type: ignore[attr-defined]
+    words: list[StopGroup] = [StopGroup("a", "epoch"), *([StopGroup("a", later)] if later else [])]
+    member: Any = epochs
+    course = Course(Stop(9), Saving(tmp_path, 100, 1), STEPS)
+    line = Line(lambda message: None, lambda: words.pop(0) if words else None)
+    left = JobRun("a", member, member, course, line, clock=lambda: epochs.now).run()
+    assert (left.why, left.reason, left.held) == ("stopped", later or "epoch", later is None)
+    assert (left.epoch, left.step) == (0 if later else 1, 0)

@@ -7,11 +7,14 @@ import math
 import pytest
 
 from fleet.coordination.bookkeeper import change, recall
+from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange
+from trainers.batch_schedule import BatchChange, BatchSchedule
 
 
 def ledger(**more: float) -> Ledger:
@@ -41,6 +44,68 @@ def test_what_is_left_falls_as_the_job_trains_and_each_epoch_counts_once() -> No
     assert (state.trained_at(17.0), state.losses, state.epoch) == (140, (1.0,), 100)
     end_epoch(books, 2, 20.0)
     assert seen(books, 21.0).remaining_at(21.0) == 100 - 20
+
+
+def changing() -> Ledger:
+    """The same job, whose batch of 10 to 40 changes at epochs' ends; on one device, larger ones are faster."""
+    curve, range_ = RateCurve({1: 10.0, 2: 18.0}, per_node=2), BatchRange(10, 40, 2)
+    job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
+    books = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0", range_, BatchSchedule(5, "linear", 0.0, 100))], seed=0)
+    books.rated_with("a", 40, 16.0)
+    return books
+
+
+def test_a_changed_batch_has_the_rates_of_that_batch_and_back_again() -> None:
+    books = changing()
+    before = books.jobs["a"]
+    wanted = before.scaling
+    assert wanted is not None
+    books.batch_changed("a", 40, epoch=1)
+    after = books.jobs["a"]
+    assert (after.batch, after.state.batches) == (40, (10, 40)), "it may change again"
+    for devices in (1, 2):
+        assert after.state.rate(devices) == pytest.approx(wanted.rate(devices, 40))
+        assert after.scaling is not None
+        assert after.scaling.rate(devices, 10) == pytest.approx(before.state.rate(devices))
+    books.batch_changed("a", 10, epoch=2)
+    assert books.jobs["a"].state.rate(2) == pytest.approx(18.0)
+    assert books.jobs["a"].schedule.changes == (BatchChange(1, 20), BatchChange(2, 5))  # type: ignore[union-attr]
+
+
+def test_a_job_that_is_set_back_has_the_batch_that_it_had_there() -> None:
+    books = changing()
+    books.batch_changed("a", 40, epoch=1, parts=2)
+    books.batch_changed("a", 20, epoch=2)
+    books.started("a", (0, 1), 0.0)
+    books.stopped("a", 1, 2, 5.0)
+    job = books.jobs["a"]
+    assert (job.batch, job.schedule.changes) == (40, (BatchChange(1, 20, 2),))  # type: ignore[union-attr]
+    assert job.state.trained == 100 + 2 * 40
+    books.goes_on_from("a", 0, 3, 6.0)
+    assert (books.jobs["a"].batch, books.jobs["a"].state.trained) == (10, 30)
+
+
+def test_checkpoints_know_best_which_batches_a_job_had() -> None:
+    books = changing()
+    books.stands_at("a", Standing(2, 1, batches=(BatchChange(1, 20),)))
+    assert (books.jobs["a"].batch, books.jobs["a"].state.trained) == (40, 200 + 40)
+    books.batch_changed("a", 20, epoch=3)
+    books.stands_at("a", Standing(3, 0, batches=(BatchChange(1, 20),)))
+    assert books.jobs["a"].batch == 20, "it was settled as the epoch ended"
+
+
+def test_rates_of_other_batches_turn_out_as_those_of_its_own_do() -> None:
+    books = changing()
+    books.started("a", (0,), 0.0)
+    books.slowed("a", 5.0)
+    assert books.jobs["a"].alone == {40: 8.0}
+
+
+def test_a_batch_that_does_not_fit_is_cut_into_parts() -> None:
+    books = changing()
+    assert books.jobs["a"].parts_of(40) == 1
+    books.fits("a", 8)
+    assert [books.jobs["a"].parts_of(batch) for batch in (10, 16, 18, 40)] == [1, 1, 2, 3]
 
 
 def test_a_job_that_is_late_still_has_a_step_to_do() -> None:

@@ -127,6 +127,29 @@ def test_a_policy_chooses_batches_in_a_plan_as_in_a_run(tmp_path: Path) -> None:
     assert make_plan(load(path), (2,)).seconds == pytest.approx(2 * SAMPLES / 100 * (100 / 48 / 2 + summing))
 
 
+def test_a_batch_changes_in_a_plan_at_the_end_of_an_epoch(tmp_path: Path) -> None:
+    """Alone on two devices it has 100 samples a step; with another beside it, on one, all batches are as fast."""
+    rates = {1: 48.0, 2: 60.0}
+    path = write_spec(tmp_path, [Arriving("a", 2, 4, 0.0, 1e6, 0, rates), Arriving("b", 1, 1, 2.0, 1e6, 0, {1: 48.0})])
+    values = yaml.safe_load(path.read_text())
+    values["policy"] = {"name": "throughput", "restart": 0.0}
+    values["jobs"][0]["batch"] = {"range": [10, 100], "learning_rate": "keep"}
+    values["rehearse"]["batches"] = {"a": {10: 48.0, 100: 40.0}}
+    path.write_text(yaml.safe_dump(values))
+    first, second = (job for job in make_plan(load(path), (2,)).jobs)
+    summing = 10 / 60 - 10 / 48 / 2
+    large, alone = 100 / (100 / 40 / 2 + summing), 40.0  # samples/s on two devices, and on one in the same epoch
+    trained = 2 * large  # before b comes
+    left_of_epoch = SAMPLES - trained % SAMPLES
+    assert second.begin == 2.0 and second.end == pytest.approx(2.0 + SAMPLES / 48)
+    assert left_of_epoch / alone < SAMPLES / 48, "the epoch ends while b trains"
+    small = SAMPLES / 48 - left_of_epoch / alone  # seconds with ten samples a step, at 48/s
+    done = trained + left_of_epoch + small * 48
+    rest = SAMPLES - done % SAMPLES  # of the epoch in which b ends, on two devices with ten samples a step
+    end = second.end + rest / 60 + (4 * SAMPLES - done - rest) / large
+    assert first.end == pytest.approx(end)
+
+
 def test_deadlines_that_are_times_of_day_are_told_in_seconds_after_the_start(tmp_path: Path) -> None:
     jobs = [Arriving(name, 1, 1, 0.0, 1.0, 0, {1: 48.0}) for name in ("before", "after", "seconds")]
     path = write_spec(tmp_path, jobs)

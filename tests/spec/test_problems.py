@@ -205,9 +205,9 @@ def test_the_report_can_be_read(text: str) -> None:
     assert str(caught.value) == (
         "the spec: 2 problems\n"
         "  1. line 16: jobs[0].metrix = ['accuracy']\n"
-        "      unknown key 'metrix'; the keys here are accumulate, arrival, autocast, batch_range, batch_size, clip_norm, "
-        "clip_value, compile, data, deadline, guaranteed, loss, metrics, model, name, optimizer, priority, schedule, "
-        "seed, soft, stop, task, user, virtual_workers\n"
+        "      unknown key 'metrix'; the keys here are accumulate, arrival, autocast, batch, batch_range, batch_size, "
+        "clip_norm, clip_value, compile, data, deadline, guaranteed, loss, metrics, model, name, optimizer, priority, "
+        "schedule, seed, soft, stop, task, user and 1 more\n"
         "      mend: rename it to metrics\n"
         "  2. line 29: resources.trainers = 0\n"
         "      must be at least 1\n"

@@ -108,6 +108,7 @@ class JobRun:
         self._watch = _Stopwatch(trainer, feed)
         self._why = ""  # of a wish to leave
         self._holds = False
+        self._until_epoch_end = False  # as the batch is to change then
         self._steps = 0  # since the group was formed
         self._training_seconds = 0.0
         self._training_steps = 0
@@ -122,7 +123,7 @@ class JobRun:
             metrics = self._evaluate()
             reason = converged(self._trainer.history, self._course.stop)
             self._report_epoch(metrics, self._clock() - begin)
-            leaving = self._agree() != GO_ON
+            leaving = self._agree(at_epoch_end=True) != GO_ON
             if reason or (leaving and not self._holds) or self._trainer.epoch % self._course.saving.every == 0:
                 self._save()
             if reason or leaving:
@@ -158,16 +159,24 @@ class JobRun:
             if self._course.evaluates:
                 yield item.index, item.batch
 
-    def _agree(self) -> int:
+    def _agree(self, at_epoch_end: bool = False) -> int:
         """Whether the group goes on."""
-        wish = GO_ON
-        if self._group.is_master:
-            while (message := self._line.asked()) is not None:
-                if isinstance(message, StopGroup) and message.job == self._job:
-                    wish, self._why = HOLD if message.why == "policy" else LEAVE, message.why
-        verdict = self._agreement.reach(self._steps, wish, wishes=3)
+        verdict = self._agreement.reach(self._steps, self._wish(at_epoch_end), wishes=3)
         self._holds = verdict == HOLD
         return verdict
+
+    def _wish(self, at_epoch_end: bool) -> int:
+        """What the coordinator wants, as the master has heard."""
+        wish = GO_ON
+        while self._group.is_master and (message := self._line.asked()) is not None:
+            if isinstance(message, StopGroup) and message.job == self._job:
+                if message.why == "epoch":
+                    self._until_epoch_end = True
+                else:
+                    wish, self._why = HOLD if message.why == "policy" else LEAVE, message.why
+        if wish == GO_ON and at_epoch_end and self._until_epoch_end:
+            wish, self._why = HOLD, "epoch"
+        return wish
 
     def _leave_inside_epoch(self) -> Left:
         if not self._holds:
@@ -187,7 +196,7 @@ class JobRun:
         data, peers, computed = zip(*spent)
         rate = self._rate()
         self._training_seconds, self._training_steps = 0.0, 0
-        learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"])
+        learning_rate = float(self._trainer.optimizer.param_groups[0]["lr"]) * self._trainer.rate_factor
         self._line.tell(
             EpochEnded(
                 self._job, self._trainer.epoch, self._trainer.steps, seconds, rate, metrics, learning_rate,

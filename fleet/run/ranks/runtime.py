@@ -6,15 +6,18 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
+from fleet.coordination.protocol import SetBatch
 from fleet.run.ranks.feed import Reading
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
 from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
 from trainers import BatchPlan, Stop, Task
+from trainers.batch_schedule import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Runtime:
 
     Attributes:
         facts: by data key, see `data_key`.
+        batches: job -> its batches by epoch, of jobs whose batch has changed.
         rehearsal: None for a real run.
         timeout: seconds that a wait for another rank may take.
     """
@@ -51,6 +55,7 @@ class Runtime:
     facts: Mapping[str, DataFacts] = field(default_factory=dict)
     rehearsal: Rehearsal | None = None
     timeout: float = 300.0
+    batches: Mapping[str, BatchSchedule] = field(default_factory=dict)
 
     def with_job(self, job: Job) -> Runtime:
         """The same with one job more, whose data is among those that are open."""
@@ -58,11 +63,36 @@ class Runtime:
 
     def with_batch(self, name: str, batch_size: int) -> Runtime:
         """The same with another batch size of each virtual worker of a job, which is then fixed."""
-        jobs = [
-            job.model_copy(update={"batch_size": batch_size, "batch_range": None}) if job.name == name else job
-            for job in self.spec.jobs
-        ]
+        return self._with_size(name, {"batch_size": batch_size, "batch_range": None, "batch": None})
+
+    def with_change(self, name: str, change: BatchChange) -> Runtime:
+        """The same with another batch of a job from an epoch on, which is the one that it is about to train."""
+        batches = self.batches_of(name)
+        assert batches is not None, "the batch of other jobs does not change"
+        known = {**self.batches, name: batches.changed(change)}
+        return replace(self._with_size(name, {"batch_size": change.size}), batches=known)
+
+    def for_measuring(self, name: str, batch_size: int = 0) -> Runtime:
+        """The same, in which a job begins with the batch that it has now, or with another batch size, if given."""
+        known = self.batches.get(name)
+        if batch_size:
+            return self.with_batch(name, batch_size)
+        if known is None or not known.changes:
+            return self
+        now = replace(known, changes=(replace(known.changes[-1], epoch=0),))
+        return replace(self, batches={**self.batches, name: now})
+
+    def _with_size(self, name: str, values: Mapping[str, Any]) -> Runtime:
+        jobs = [job.model_copy(update=values) if job.name == name else job for job in self.spec.jobs]
         return replace(self, spec=self.spec.with_jobs(tuple(jobs)))
+
+    def batches_of(self, name: str) -> BatchSchedule | None:
+        """Which batch each epoch of a job has; None where it does not change."""
+        job = self.job(name)
+        if job.batch is None or name in self.batches:
+            return None if job.batch is None else self.batches[name]
+        samples = self.data_of(name).samples
+        return BatchSchedule(job.batch_size, job.batch.learning_rate, job.batch.warm_up, samples)
 
     def job(self, name: str) -> Job:
         return self.spec.job(name)
@@ -70,7 +100,8 @@ class Runtime:
     def task(self, name: str) -> SpecTask:
         """A fresh task of the job."""
         job = self.job(name)
-        return SpecTask(job, self.spec.data[job.data] if job.data is not None else None)
+        data = self.spec.data[job.data] if job.data is not None else None
+        return SpecTask(job, data, self.batches_of(name))
 
     def reading(self, name: str, layout: SampleLayout, task: Task) -> Reading:
         """How the trainers of a job, whose task that is, read samples of a layout."""
@@ -114,6 +145,13 @@ class Runtime:
             everything.append(determinism.pinned_to)  # its kernels are slower
         everything += sorted(determinism.chosen_float32.items())
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def batch_set(runtime: Runtime, news: SetBatch) -> Runtime:
+    """The runtime once a job's batch is set."""
+    if news.epoch is None:
+        return runtime.with_batch(news.job, news.batch_size)
+    return runtime.with_change(news.job, BatchChange(news.epoch, news.batch_size, news.parts))
 
 
 def data_key(job: Job) -> str:

@@ -39,7 +39,7 @@ from fleet.run.ranks.feed import Feed, FeedTimeout, Share
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
-from fleet.run.ranks.runtime import Runtime
+from fleet.run.ranks.runtime import Runtime, batch_set
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
@@ -51,6 +51,7 @@ from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.compiled import forget_graphs
 from trainers.repeatable.no_exit import no_exit
 from trainers.resize import joining, resize
+from trainers.task import batch_size_of
 
 _IDLE_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
@@ -126,7 +127,7 @@ class TrainerRank:
     def _learn(self, news: AddJob | SetBatch) -> None:
         """Take in the news about the run's jobs."""
         if isinstance(news, SetBatch):
-            self._rank.runtime = self._runtime.with_batch(news.job, news.batch_size)
+            self._rank.runtime = batch_set(self._runtime, news)
             return
         importlib.invalidate_caches()  # its module may be younger than this process
         self._rank.runtime = self._runtime.with_job(Job.model_validate(news.job))
@@ -258,6 +259,7 @@ class TrainerRank:
             if held is None:
                 raise self._unmoved.pop(order.job)
             check_group(stack.enter_context(held.group), order.members, self._device)
+            held.follow(self._runtime.batches_of(order.job))
             return held, []
         group = Group.form(
             self._rank.world, order.members, order.tag, timeout=self._runtime.timeout, shares=order.shares
@@ -307,14 +309,15 @@ class TrainerRank:
         blocks = group.blocks(job.virtual_workers)
         owners = tuple(member for member, block in enumerate(blocks) for _ in block)
         evaluators = owners if group.shares else tuple(range(group.size))
-        return Share(plan, blocks[group.index], group.index, evaluators, job.global_batch)
+        evaluated = job.virtual_workers * batch_size_of(trainer.task)  # by its own batch, whatever it is now
+        return Share(plan, blocks[group.index], group.index, evaluators, evaluated)
 
     def _attach(self, lane: LaneSpec) -> LaneReader:
         assert self._ring is not None, "lanes are opened after rings are made"
         return self._ring.lanes[lane.lane].reader(self._rank.seat, lane.layout, lane.generation, self._runtime.timeout)
 
     def _profile(self, order: ProfileGroup) -> Left:
-        runtime = self._runtime.with_batch(order.job, order.batch_size) if order.batch_size else self._runtime
+        runtime = self._runtime.for_measuring(order.job, order.batch_size)
         begin = time.perf_counter()
         with Group.form(self._rank.world, order.members, order.tag, timeout=self._runtime.timeout) as group:
             trainer = self._trainer(order.job, group, runtime)
@@ -328,7 +331,7 @@ class TrainerRank:
 
     def _keep_busy(self, order: KeepBusy) -> None:
         """Train beside those that are measured on this device; if the job fails, its own measurement says so."""
-        runtime = self._runtime.with_batch(order.job, order.batch_size) if order.batch_size else self._runtime
+        runtime = self._runtime.for_measuring(order.job, order.batch_size)
         try:
             with no_exit(), self._note.of(order.job), Group.alone() as group:
                 trainer = self._trainer(order.job, group, runtime)

@@ -14,6 +14,7 @@ from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from preprocess import HELD_OUT, TRAIN
 from trainers import file_name, latest_good
+from trainers.batch_schedule import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,15 @@ class RecordedJob:
         directory: the run's.
         spec: the ensemble's, with the jobs that were added to it.
         name: the job's.
-        batch_size: samples of a virtual worker in a step, as the policy chose it.
+        batch_size: samples of a virtual worker in a step: the policy's choice at the start, or the job's own.
+        changes: of the batch, as the journal has them.
     """
 
     directory: RunDirectory
     spec: EnsembleSpec
     name: str
     batch_size: int
+    changes: tuple[BatchChange, ...] = ()
 
     @classmethod
     def read(cls, directory: Path, name: str) -> RecordedJob:
@@ -52,12 +55,22 @@ class RecordedJob:
             meant = get_close_matches(name, names, n=1)
             ask = f"; did you mean {meant[0]}?" if meant else f"; it has {', '.join(sorted(names)[:10])}"
             raise BadInput(f"the run in {directory} has no job {name}{ask}")
-        return cls(RunDirectory(directory), spec, name, _batch_size(directory, spec.job(name)))
+        return cls(RunDirectory(directory), spec, name, *_batches(directory, spec.job(name)))
 
     @property
     def job(self) -> Job:
-        """The job, with the batch that it trained with."""
+        """The job, with the batch that it began with."""
         return self.spec.job(self.name).model_copy(update={"batch_size": self.batch_size, "batch_range": None})
+
+    def batches(self, samples: int) -> BatchSchedule | None:
+        """Which batch each of its epochs had, of so many samples; None: it is a job whose batch does not change."""
+        asked = self.job.batch
+        if asked is None:
+            return None
+        schedule = BatchSchedule(self.batch_size, asked.learning_rate, asked.warm_up, samples)
+        for change in self.changes:
+            schedule = schedule.changed(change)
+        return schedule
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -73,14 +86,24 @@ class RecordedJob:
         return {kind: tuple(sorted(samples)) for kind, samples in found.items()}
 
 
-def _batch_size(directory: Path, job: Job) -> int:
-    """The batch of a virtual worker: what the journal says was chosen, else what the spec says."""
-    chosen = [
-        event["batch"] // job.virtual_workers
-        for event in read_journal(RunDirectory(directory).journal)
-        if event["event"] == "batch" and event["job"] == job.name
-    ]
-    return chosen[-1] if chosen else job.batch_size
+def _batches(directory: Path, job: Job) -> tuple[int, tuple[BatchChange, ...]]:
+    """The batch of a virtual worker as a job began, and how it changed, by what the journal says was chosen.
+
+    A job that began an epoch again, as its ranks were lost, has no changes after that.
+    """
+    size, changes = job.batch_size, list[BatchChange]()
+    for event in read_journal(RunDirectory(directory).journal):
+        if event["event"] not in ("batch", "started") or event["job"] != job.name:
+            continue
+        changes = [change for change in changes if change.epoch <= event.get("epoch", 0)]
+        if event["event"] == "batch":
+            chosen = event["batch"] // job.virtual_workers
+            if job.batch is None:
+                size = chosen
+            else:
+                change = BatchChange(event.get("epoch", 0), chosen, event.get("parts", 1))
+                changes = [*(each for each in changes if each.epoch < change.epoch), change]
+    return size, tuple(changes)
 
 
 def newest_checkpoint(recorded: RecordedJob) -> tuple[Path, int]:

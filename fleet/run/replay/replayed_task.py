@@ -38,16 +38,21 @@ class ReplayedTask(SpecTask):
         self._modules = ExitStack()
         self._modules.enter_context(importable(recorded.folders))
         data = recorded.spec.data[recorded.job.data] if recorded.job.data is not None else None
-        super().__init__(recorded.job, data)
         self._opened: Dataset | None = None
+        batches = None if recorded.job.batch is None else recorded.batches(self._dataset().length)
+        super().__init__(recorded.job, data, batches)
 
     def dataset(self, train: bool) -> ReplayedSamples | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""
+        opened = self._dataset()
+        if not train and not opened.held_out:
+            return None
+        return ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.seed, hasattr(self, "collate"))
+
+    def _dataset(self) -> Dataset:
         if self._opened is None:
             self._opened = self._open()
-        if not train and not self._opened.held_out:
-            return None
-        return ReplayedSamples(self._opened, TRAIN if train else HELD_OUT, self.seed, hasattr(self, "collate"))
+        return self._opened
 
     def _open(self) -> Dataset:
         key = data_key(self._recorded.job)

@@ -86,4 +86,6 @@ def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: 
         soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples,
     )  # fmt: skip
-    return JobRecord.of(state, f"{data_key(job)}/{job.seed}", batches.range_of(job, samples))
+    range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
+    schedule = runtime.batches_of(job.name) if changes else None
+    return JobRecord.of(state, f"{data_key(job)}/{job.seed}", range_, schedule)

@@ -66,6 +66,6 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
     lengths = {key: (facts.samples, facts.held_out or None) for key, facts in rank.runtime.facts.items()}
-    EnsembleFile(str(spec.folder), rank.runtime.spec.to_mapping(), lengths).write(output.directory.path)
+    EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(output.directory.path)
     walltime = Walltime(rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal)
     return Opened(ready, wire, output, chosen, books, walltime)

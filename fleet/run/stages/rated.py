@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,7 +37,7 @@ def rate(opened: Opened) -> Rated:
     profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
     files = {kind: each.of_all() for kind, each in known.items()}
     rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()})
-    ends = BatchEnds(profiler, keeper, partial(_alone, opened))
+    ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     with _silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
@@ -96,6 +96,11 @@ def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
         for key, rate in ends.measured.items()
     }
     return rating.profile(own).with_rates(others)
+
+
+def _by_batch(opened: Opened, job: str) -> Mapping[int, float]:
+    """Samples/s on one device of the job's home kind by global batch, as far as a table or a file lists them."""
+    return opened.ready.known[_home(opened, job)].by_batch(job)
 
 
 def _alone(opened: Opened, job: str, batch_size: int) -> float | None:

@@ -56,8 +56,8 @@ class Running(Outside):
     def decided(self, job: str, promised: bool, why: str) -> None:
         self._newcomers.decided(job, promised, why)
 
-    def set_batch(self, job: str, batch: int) -> None:
-        self._opened.books.batches.set(job, batch)
+    def tell_batch(self, job: str) -> None:
+        self._opened.books.batches.tell_of(self._opened.books.ledger.jobs[job])
 
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens

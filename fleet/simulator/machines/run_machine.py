@@ -16,6 +16,8 @@ from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.traces.job import TraceJob
 
+_ROUNDING = 1e-6
+
 
 @dataclass(frozen=True)
 class SpecRates:
@@ -26,16 +28,20 @@ class SpecRates:
         scalings: job -> its rates by batch, for jobs whose batch the policy chooses when they first start.
         guaranteed: jobs that take devices from others at once.
         by_kind: job -> its rates on each kind of device, where there are several.
+        changing: jobs whose batch the policy may change at the end of each epoch.
     """
 
     curves: Mapping[str, RateCurve]
     scalings: Mapping[str, BatchScaling] = field(default_factory=dict)
     guaranteed: Collection[str] = ()
     by_kind: Mapping[str, KindCurves] = field(default_factory=dict)
+    changing: Collection[str] = ()
 
 
 class RunMachine(MeasuredMachine):
-    """A `StagedMachine` of one stage, in which a job's batch stays once it has started, as in a run.
+    """A `StagedMachine` in which a job's batch stays once it has started, or changes at epochs' ends, as in a run.
+
+    A job has one stage, and another one from the end of an epoch at which its batch changes.
 
     Args:
         cluster: nodes and devices.
@@ -46,6 +52,7 @@ class RunMachine(MeasuredMachine):
     def __init__(self, cluster: Cluster, rates: SpecRates, costs: Costs) -> None:
         super().__init__(cluster, RunRates(rates.curves), costs)
         self._of_spec = rates
+        self._by_batch: dict[tuple[str, int], RateCurve] = {}  # by job and batch
 
     def arriving(self, job: TraceJob) -> JobState:
         """As `Machine.arriving`."""
@@ -59,12 +66,13 @@ class RunMachine(MeasuredMachine):
         """As `Machine.pace`; virtual workers are dealt over unlike devices by their speeds."""
         by_kind = self._of_spec.by_kind.get(job.name)
         if by_kind is None:
-            return super().pace(job, devices)
+            changes = job.name in self._of_spec.changing
+            return self._as_begun(job).rate(len(devices)) if changes else super().pace(job, devices)
         return by_kind.pace(tuple(map(self._cluster.kind_of, devices)))
 
     def lasts(self, job: JobState) -> float:
-        """As `StagedMachine.lasts`: the only stage has no end before the job's."""
-        return math.inf
+        """As `StagedMachine.lasts`: until the end of the epoch, if another batch is wanted than the job has."""
+        return self._left_in_epoch(job) if self._wants_change(job) else math.inf
 
     def begun(self, job: JobState, devices: tuple[int, ...]) -> JobState:
         """As `StagedMachine.begun`: its batch is fixed, and so is its kind of device if its bits hold for one alone."""
@@ -74,12 +82,36 @@ class RunMachine(MeasuredMachine):
             job = job.changed(kind=there.home, rate=there.curve, scaling=there)
         if scaling is None or job.scaling is None or job.batch is None:
             return job
+        if job.name in self._of_spec.changing:
+            return self._as_begun(job)
         batch = scaling.range.nearest(job.batch)
         return job.changed(rate=scaling.curve_of(batch), batch=batch, scaling=None, batches=None)
 
     def advanced(self, job: JobState) -> JobState:
-        """As `StagedMachine.advanced`; nothing changes."""
-        return job
+        """As `StagedMachine.advanced`: the job has the batch that is wanted."""
+        return job.changed(rate=self._curve_with(job))
+
+    def _as_begun(self, job: JobState) -> JobState:
+        """A job with the batch that it begins with: the one that is wanted, unless it is inside an epoch."""
+        is_between = self._left_in_epoch(job) >= (1 - _ROUNDING) * job.epoch
+        return self.advanced(job) if is_between and self._wants_change(job) else job
+
+    def _wants_change(self, job: JobState) -> bool:
+        return job.name in self._of_spec.changing and job.rate is not self._curve_with(job)
+
+    def _left_in_epoch(self, job: JobState) -> float:
+        """Samples from where the job stands to the end of its epoch."""
+        done = job.trained % job.epoch
+        return job.epoch - (0.0 if done > (1 - _ROUNDING) * job.epoch else done)
+
+    def _curve_with(self, job: JobState) -> RateCurve:
+        """The rates of a job with the batch that is wanted."""
+        scaling = self._of_spec.scalings[job.name]
+        batch = scaling.range.nearest(job.batch or scaling.own)
+        if (job.name, batch) not in self._by_batch:
+            own = batch == scaling.own
+            self._by_batch[job.name, batch] = self._of_spec.curves[job.name] if own else scaling.curve_of(batch)
+        return self._by_batch[job.name, batch]
 
     def _curve(self, job: TraceJob) -> RateCurve:
         return self._of_spec.curves[job.name]

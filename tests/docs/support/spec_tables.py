@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
@@ -32,6 +33,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Job,
     Named,
     Stop,
+    ChangingBatch,
     Grid,
     Sample,
     Distribution,
