@@ -73,8 +73,9 @@ faults: venv  ## networks, system calls and power that fail, and odd input for F
 	$(PYTEST) tests/faults
 	env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.fuzz --seconds $(FUZZ_SECONDS)
 
-chaos: venv  ## kill ranks two hundred times, a hundred other faults, see that nothing is lost (two hours; some need root)
+chaos: venv  ## kill ranks two hundred and forty times, a hundred other faults, see that nothing is lost (two hours; some need root)
 	$(BIN)/python -m benchmarks chaos
+	$(BIN)/python -m benchmarks chaos_live
 
 chain: venv  ## a run over a dozen two-minute jobs of a real Slurm, with the bits of one long run (half an hour, root)
 	$(BIN)/python -m benchmarks chain
