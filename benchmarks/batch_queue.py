@@ -1,0 +1,121 @@
+"""A queue of jobs with ranges of batches, rehearsed with variable and with fixed ones (Saxena et al., 2020, IV).
+
+Jobs, batches and arrivals are the paper's (see `benchmarks.simulated.published_profiles`), a hundred times as fast; a
+sample of the rehearsal stands for some of theirs, so that its steps are long enough to be waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.simulated.published_profiles import BatchProfile, published_profiles
+
+DEVICES, WORKERS, JOBS = 6, 6, 18
+FASTER, STANDS_FOR = 120.0, 60.0  # than theirs; samples of theirs
+SAMPLES = 1200
+"""Of an epoch."""
+MODES = ("variable", "random", "max", "min")
+POINTS = 9
+"""Batches of a range that are measured, evenly apart."""
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """One job: what it is, when it comes, and the batch that its user would have chosen (their Random-BS)."""
+
+    name: str
+    model: str
+    arrival: float
+    batch: int
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """Its batches; whole numbers of a worker's samples, none larger than an epoch."""
+        least, most = _profiles()[self.model].batches
+        return whole(least), whole(min(most, SAMPLES))
+
+    @property
+    def epochs(self) -> int:
+        """As many as its user's job has work for."""
+        profile = _profiles()[self.model]
+        return max(1, round(profile.seconds * profile.scaling.single / STANDS_FOR / SAMPLES))
+
+    def rates(self, batch: int) -> dict[int, float]:
+        """r(k), samples/s, with that batch."""
+        scaling = _profiles()[self.model].scaling
+        size, summing = batch / WORKERS, scaling.reducing.seconds(scaling.weights)
+        known = np.interp(min(size, scaling.fits), list(scaling.processing), list(scaling.processing.values()))
+        turn = float(known) * max(1.0, size / scaling.fits)  # what does not fit is cut into parts
+        seconds = {count: -(-WORKERS // count) * turn + float(summing[count - 1]) for count in range(1, WORKERS + 1)}
+        return {count: batch / seconds[count] * FASTER / STANDS_FOR for count in seconds}
+
+
+def draw_queue(seed: int) -> list[QueuedJob]:
+    """As much work comes as all devices do at the jobs' best rate on one device; seed path ("batch-queue", seed)."""
+    draw = random.Random(f"batch-queue/{seed}")
+    models = [model for model, profile in _profiles().items() if profile.limit > 1]
+    mean = sum(_profiles()[model].seconds for model in models) / len(models) / FASTER
+    jobs, arrival = [], 0.0
+    for number in range(JOBS):
+        model = draw.choice(models)
+        job = QueuedJob(f"job-{number:02}", model, round(arrival, 3), 0)
+        jobs.append(replace(job, batch=whole(draw.randint(*job.range))))
+        arrival += draw.expovariate(DEVICES / mean)
+    return jobs
+
+
+def write_queue(folder: Path, jobs: list[QueuedJob], mode: str) -> Path:
+    """Write the spec of a rehearsal; return its path."""
+    spec: dict[str, Any] = {
+        "name": f"queue-{mode}",
+        "data": {"clouds": {"train": {"source": "benchmarks.clouds:Clouds", "arguments": {"count": SAMPLES}}}},
+        "defaults": {
+            "data": "clouds",
+            "model": {"name": "trainers.zoo:MLP", "arguments": {"inputs": 16, "widths": [8], "classes": 3}},
+            "optimizer": {"name": "SGD", "arguments": {"lr": 0.01}},
+            "virtual_workers": WORKERS,
+        },
+        "policy": {"name": "throughput", "restart": 0.0},
+        "checkpoints": {"every": 1000},
+        "jobs": [_entry(job, mode) for job in jobs],
+        "rehearse": {
+            "rates": {job.name: job.rates(_own(job, mode)) for job in jobs},
+            "batches": {job.name: _listed(job) for job in jobs} if mode == "variable" else {},
+        },
+    }
+    path = folder / f"{spec['name']}.yaml"
+    path.write_text(json.dumps(spec))
+    return path
+
+
+def whole(batch: float) -> int:
+    """The nearest batch of which each worker has as many samples."""
+    return max(1, round(batch / WORKERS)) * WORKERS
+
+
+@cache
+def _profiles() -> Mapping[str, BatchProfile]:
+    return published_profiles()
+
+
+def _own(job: QueuedJob, mode: str) -> int:
+    return {"max": job.range[1], "min": job.range[0]}.get(mode, job.batch)
+
+
+def _entry(job: QueuedJob, mode: str) -> dict[str, Any]:
+    stop = {"epochs": job.epochs}
+    entry = {"name": job.name, "arrival": job.arrival, "batch_size": _own(job, mode) // WORKERS, "stop": stop}
+    return {**entry, "batch": {"range": list(job.range), "learning_rate": "keep"}} if mode == "variable" else entry
+
+
+def _listed(job: QueuedJob) -> dict[int, float]:
+    batches = {whole(batch) for batch in np.linspace(*job.range, POINTS)}
+    return {batch: job.rates(batch)[1] for batch in sorted(batches)}
