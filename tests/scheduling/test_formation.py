@@ -33,6 +33,24 @@ def test_a_job_of_another_stream_fills_a_device() -> None:
     assert form_flotilla([A, B, other, D], 4, 20) == {"A": 1, "B": 2, "C": 1}
 
 
+def test_a_job_of_other_data_has_its_own_pace() -> None:
+    # C is the fastest with its data, and comes right after A.
+    other = job("C", 30, 58, 84, 108, stream="t", data="t")
+    assert form_flotilla([A, B, other, D], 4, 20) == {"A": 1, "C": 1, "B": 2}
+
+
+def test_jobs_of_unlike_data_do_not_wait_for_each_other() -> None:
+    # With one pace for all, 1000 samples/s, none of the others comes near, and three of the four devices would be
+    # given to the first that is far from it.
+    rates = {"tiny": 1000.0, "images": 20.0, "texts": 5.0, "sound": 1.0}
+    unlike = [
+        job(name, rate, 1.9 * rate, 2.7 * rate, 3.4 * rate, stream=name, data=name) for name, rate in rates.items()
+    ]
+    assert form_flotilla(unlike, 4, "12%") == dict.fromkeys(rates, 1)
+    assert form_flotilla(unlike, 8, "12%") == dict.fromkeys(rates, 2)
+    assert form_flotilla(unlike, 2, "12%") == {"tiny": 1, "images": 1}
+
+
 @pytest.mark.parametrize("literal", [True, False])
 def test_new_jobs_keep_the_pace_of_those_that_train_already(literal: bool) -> None:
     # By themselves r_fast is B's 50, and C's 58 on 2 devices is near. Beside A it is 100: B's 95 on 2 devices is
@@ -96,6 +114,8 @@ def test_what_every_flotilla_keeps(candidates: tuple[JobState, ...], devices: in
     assert all(1 <= count <= by_name[name].limit for name, count in counts.items())
     if candidates:
         assert max(candidate.rate(1) for candidate in candidates) == by_name[next(iter(counts))].rate(1)
+        data = {candidate.data for candidate in candidates}
+        assert literal or {by_name[name].data for name in counts} == data or len(counts) == devices
     if not literal:
         assert all(count <= by_name[name].rate.peak(by_name[name].limit) for name, count in counts.items())
     elif counts and sum(counts.values()) < devices:

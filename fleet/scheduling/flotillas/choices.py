@@ -34,13 +34,13 @@ class Choices:
         row = slice(self._starts[job], self._starts[job] + self._lengths[job])
         return self._counts[row], self._rates[row]
 
-    def closest(self, pace: float, most: int) -> tuple[Floats, Counts, Floats]:
-        """For every candidate the count up to `most` whose rate is closest to `pace`; the smaller count on ties.
+    def closest(self, paces: Floats, most: int) -> tuple[Floats, Counts, Floats]:
+        """For every candidate the count up to `most` whose rate is closest to its pace; the smaller count on ties.
 
         Returns:
-            The gaps |r(m) - pace|, the counts m, and the rates r(m), each of shape (candidates,).
+            The gaps |r(m) - pace|, the counts m, and the rates r(m), each of shape (candidates,), as `paces` are.
         """
-        gaps = np.where(self._counts <= most, np.abs(self._rates - pace), np.inf)
+        gaps = np.where(self._counts <= most, np.abs(self._rates - np.repeat(paces, self._lengths)), np.inf)
         smallest = np.minimum.reduceat(gaps, self._starts)
         hits = np.flatnonzero(gaps == np.repeat(smallest, self._lengths))
         first: npt.NDArray[np.int64] = hits[np.searchsorted(hits, self._starts)]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fleet.scheduling.flotillas.choices import Choices
+from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.state import JobState
 
 FILLING_KEEPS = (
@@ -33,7 +35,9 @@ def form_flotilla(
       * only useful counts are chosen (`RateCurve.useful`): none past the peak, none on a plateau but the first;
       * devices that remain first admit further jobs in the same order, though these do not keep the pace: they do more
         there than where scaling is below linear (Principle 2);
-      * then they go to the slowest member that gains from them, and stay idle if none does.
+      * then they go to the slowest member that gains from them, and stay idle if none does;
+      * each data set has a pace of its own, as samples of unlike data say nothing about each other's. Where there are
+        several, gaps and slowness are counted in parts of the pace, and the fastest of each data set comes first.
 
     Ties go to the smaller count, then to the higher rate, then to spec order.
 
@@ -50,10 +54,43 @@ def form_flotilla(
     if not candidates or devices < 1:
         return {}
     choices = Choices(candidates, devices, literal)
-    pace = max([float(choices.single.max()), *(job.rate(1) for job in others)])
-    counts = _members(candidates, choices, devices, pace, closeness(delta, pace), literal)
-    _top_up(counts, choices, devices - sum(counts.values()))
+    paces = _Paces.of(candidates, choices, others, literal)
+    allowed = [closeness(delta, pace) for pace in paces.samples.tolist()]
+    counts = _members(candidates, choices, devices, paces, allowed, literal)
+    _top_up(counts, choices, paces.units, devices - sum(counts.values()))
     return {candidates[job].name: count for job, count in counts.items()}
+
+
+@dataclass(frozen=True)
+class _Paces:
+    """What candidates should keep up with.
+
+    Attributes:
+        samples: the pace of the jobs with each candidate's data, samples/s.
+        units: what its gaps and rates are counted in: that pace, or samples/s where there is one pace for all.
+        fastest: candidates that have their data's pace, one of each.
+    """
+
+    samples: Floats
+    units: Floats
+    fastest: tuple[int, ...]
+
+    @classmethod
+    def of(cls, candidates: Sequence[JobState], choices: Choices, others: Sequence[JobState], literal: bool) -> _Paces:
+        """One for each data set; for all jobs together if they have one, or the algorithm is as printed."""
+        data = ["" if literal else job.data for job in candidates]
+        paces: dict[str, float] = {}
+        for job in others:
+            own = "" if literal else job.data
+            paces[own] = max(paces.get(own, 0.0), job.rate(1))
+        fastest: dict[str, int] = {}
+        for index in np.argsort(-choices.single, kind="stable").tolist():
+            single, own = float(choices.single[index]), data[index]
+            if own not in fastest and single >= paces.get(own, 0.0):
+                fastest[own], paces[own] = index, single
+        samples = np.array([paces[own] for own in data])
+        units = samples if len(paces) > 1 else np.ones(len(samples))
+        return cls(samples, units, tuple(fastest.values()))
 
 
 def check_delta(delta: float | str) -> None:
@@ -80,8 +117,9 @@ def closeness(delta: float | str, fastest: float) -> float:
 
 
 def _members(
-    candidates: Sequence[JobState], choices: Choices, devices: int, pace: float, allowed: float, literal: bool
-) -> dict[int, int]:
+    candidates: Sequence[JobState], choices: Choices, devices: int, paces: _Paces, allowed: Sequence[float],
+    literal: bool,
+) -> dict[int, int]:  # fmt: skip
     """Lines 1-11: candidate (its index) -> count of devices, in the order of joining.
 
     The best count of a candidate can only get worse while devices are given away. So a heap of the best known counts,
@@ -89,15 +127,16 @@ def _members(
     """
     members: dict[int, int] = {}
     left, work = devices, _UsefulWork()
-    heap = _closest(choices, pace, left)
+    heap = _closest(choices, paces, left)
     while left and heap:
         gap, minus_rate, job, count = heapq.heappop(heap)
+        unit = float(paces.units[job])
         if count > left:
-            gap, count, rate = choices.closest_of(job, pace, left)
-            heapq.heappush(heap, (gap, -rate, job, count))
+            gap, count, rate = choices.closest_of(job, float(paces.samples[job]), left)
+            heapq.heappush(heap, (gap / unit, -rate, job, count))
             continue
         single, stream = float(choices.single[job]), candidates[job].stream
-        if members and gap > allowed and (literal or not work.bears(stream, -minus_rate, single)):
+        if members and gap > allowed[job] / unit and (literal or not work.bears(stream, -minus_rate, single)):
             continue
         members[job] = count
         left -= count
@@ -105,12 +144,12 @@ def _members(
     return members
 
 
-def _closest(choices: Choices, pace: float, left: int) -> list[tuple[float, float, int, int]]:
-    """A heap of (gap, minus the rate, candidate, count); D_fast comes before all, if it is a candidate."""
-    gaps, counts, rates = choices.closest(pace, left)
-    fastest = int(np.argmax(choices.single))
-    if choices.single[fastest] >= pace:
-        gaps[fastest], counts[fastest], rates[fastest] = -1.0, 1, pace
+def _closest(choices: Choices, paces: _Paces, left: int) -> list[tuple[float, float, int, int]]:
+    """A heap of (gap, minus the rate, candidate, count); D_fast of each data set comes first, if it is a candidate."""
+    gaps, counts, rates = choices.closest(paces.samples, left)
+    gaps /= paces.units
+    for fastest in paces.fastest:
+        gaps[fastest], counts[fastest], rates[fastest] = -1.0, 1, paces.samples[fastest]
     entries = list(zip(gaps.tolist(), (-rates).tolist(), range(len(gaps)), counts.tolist()))
     heapq.heapify(entries)
     return entries
@@ -135,11 +174,11 @@ class _UsefulWork:
         self._streams[stream] = (min(pace, rate), weight + 1 / single)
 
 
-def _top_up(members: dict[int, int], choices: Choices, left: int) -> None:
+def _top_up(members: dict[int, int], choices: Choices, units: Floats, left: int) -> None:
     """Lines 12-16: the next choice of the slowest member, again and again, as far as the devices go."""
     rows = {job: choices.of(job) for job in members} if left else {}
     steps = {job: int(np.searchsorted(counts, members[job])) for job, (counts, _) in rows.items()}
-    heap = [(float(rates[steps[job]]), job) for job, (_, rates) in rows.items()]
+    heap = [(float(rates[steps[job]] / units[job]), job) for job, (_, rates) in rows.items()]
     heapq.heapify(heap)
     while left and heap:
         _, slowest = heapq.heappop(heap)
@@ -150,4 +189,4 @@ def _top_up(members: dict[int, int], choices: Choices, left: int) -> None:
         left -= int(counts[step]) - members[slowest]
         members[slowest] = int(counts[step])
         steps[slowest] = step
-        heapq.heappush(heap, (float(rates[step]), slowest))
+        heapq.heappush(heap, (float(rates[step] / units[slowest]), slowest))

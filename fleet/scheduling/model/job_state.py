@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleet.scheduling.model.rates import RateCurve
@@ -31,6 +31,7 @@ class JobState:
         limit: most devices that it can use: its virtual workers.
         epochs: epochs finished so far.
         stream: sharing class; jobs with the same one read the same samples next, and pace each other.
+        data: its data set; samples/s of jobs with others say nothing about each other.
         mixed_kinds: whether its devices may be of different kinds.
         arrival: seconds since the run began.
         deadline: seconds since the run began by which it should be done; infinite: any time will do.
@@ -68,6 +69,7 @@ class JobState:
     limit: int
     epochs: int = 0
     stream: str = ""
+    data: str = field(default="", kw_only=True)
     mixed_kinds: bool = False
     arrival: float = 0.0
     deadline: float = math.inf

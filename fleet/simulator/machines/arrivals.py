@@ -66,6 +66,7 @@ def arrived(
     """
     fields: dict[str, Any] = {
         "stream": job.stream,
+        "data": job.stream.rpartition("/")[0] or job.stream,
         "mixed_kinds": job.mixed,
         "soft": job.soft,
         "arrival": job.arrival,

@@ -21,33 +21,43 @@ def counts_of(job: JobState, literal: bool) -> list[int]:
 
 
 def create_flotilla(cands: Sequence[JobState], devices: int, delta: float, literal: bool) -> dict[str, int]:
-    """Algorithm 2; `delta` in samples/s. Unless literal, one that cannot keep the pace may join if it does no harm."""
+    """Algorithm 2; `delta` in samples/s. Unless literal, each data set has its own r_fast, in parts of which gaps count
+    where there are several; and one that cannot keep the pace may join if it does no harm.
+    """
     order = {job.name: index for index, job in enumerate(cands)}
     jobs = {job.name: job for job in cands}
-    fast = max(cands, key=lambda job: (job.rate(1), -order[job.name]))
-    r_fast = fast.rate(1)
-    flotilla, refused = {fast.name: 1}, set()
-    joined_at = {fast.name: r_fast}
+    data = {job.name: "" if literal else job.data for job in cands}
+    fast = {
+        own: max((job for job in cands if data[job.name] == own), key=lambda job: (job.rate(1), -order[job.name]))
+        for own in data.values()
+    }
+    r_fast = {name: fast[own].rate(1) for name, own in data.items()}
+    unit = r_fast if len(fast) > 1 else dict.fromkeys(r_fast, 1.0)
+    flotilla: dict[str, int] = {}
+    refused, joined_at = set[str](), dict[str, float]()
     while True:
         left = devices - sum(flotilla.values())
         open_ = [job for job in cands if job.name not in flotilla and job.name not in refused]
         found = [
-            (abs(job.rate(m) - r_fast), -job.rate(m), order[job.name], m)
+            (
+                -1.0 if job in fast.values() else abs(job.rate(m) - r_fast[job.name]) / unit[job.name],
+                -job.rate(m), order[job.name], m,
+            )
             for job in open_
-            for m in counts_of(job, literal)
+            for m in counts_of(job, literal)[: 1 if job in fast.values() else None]
             if m <= left
-        ]
+        ]  # fmt: skip
         if not found:
             break
         # Of one job the smaller count wins a tie of gaps, whatever the rates.
         best_of = {o: min((gap, m, minus) for gap, minus, o_, m in found if o_ == o) for _, _, o, _ in found}
         gap, minus, o, m = min((gap, minus, o, m) for o, (gap, m, minus) in best_of.items())
         best = cands[o]
-        if gap > delta and (literal or not harmless(best, -minus, joined_at, jobs)):
+        if flotilla and gap > delta / unit[best.name] and (literal or not harmless(best, -minus, joined_at, jobs)):
             refused.add(best.name)
             continue
         flotilla[best.name], joined_at[best.name] = m, -minus
-    return assign_rest(flotilla, jobs, order, devices, literal)
+    return assign_rest(flotilla, jobs, order, devices, literal, unit)
 
 
 def harmless(new: JobState, rate: float, joined_at: dict[str, float], jobs: dict[str, JobState]) -> bool:
@@ -61,7 +71,12 @@ def harmless(new: JobState, rate: float, joined_at: dict[str, float], jobs: dict
 
 
 def assign_rest(
-    flotilla: dict[str, int], jobs: dict[str, JobState], order: dict[str, int], devices: int, literal: bool
+    flotilla: dict[str, int],
+    jobs: dict[str, JobState],
+    order: dict[str, int],
+    devices: int,
+    literal: bool,
+    unit: dict[str, float],
 ) -> dict[str, int]:
     """Lines 12-16."""
     while True:
@@ -73,7 +88,7 @@ def assign_rest(
                 steps[name] = larger[0]
         if not steps:
             return flotilla
-        slow = min(steps, key=lambda name: (jobs[name].rate(flotilla[name]), order[name]))
+        slow = min(steps, key=lambda name: (jobs[name].rate(flotilla[name]) / unit[name], order[name]))
         flotilla[slow] = steps[slow]
 
 
@@ -119,8 +134,8 @@ def curve(*rates: float) -> RateCurve:
     return RateCurve(dict(enumerate(rates, 1)), per_node=4, limit=len(rates))
 
 
-def job(name: str, *rates: float, stream: str = "s") -> JobState:
-    return JobState(name, curve(*rates), len(rates), 0, stream)
+def job(name: str, *rates: float, stream: str = "s", data: str = "s") -> JobState:
+    return JobState(name, curve(*rates), len(rates), 0, stream, data=data)
 
 
 def cluster_of(*nodes: int) -> Cluster:

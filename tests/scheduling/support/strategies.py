@@ -44,7 +44,9 @@ def jobs(draw: st.DrawFn, most: int = 12) -> tuple[JobState, ...]:
     for index in range(draw(st.integers(0, most))):
         limit = draw(st.integers(1, 12))
         stream = draw(st.sampled_from(["a/0", "a/1", "b/0"]))
-        made.append(JobState(f"job-{index}", draw(curves(limit)), limit, draw(st.integers(0, 3)), stream))
+        made.append(
+            JobState(f"job-{index}", draw(curves(limit)), limit, draw(st.integers(0, 3)), stream, data=stream[0])
+        )
     return tuple(made)
 
 
