@@ -1,0 +1,54 @@
+"""Networks that compute for some seconds, and one that turns slow while it trains."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import TensorDataset
+
+CLASSES, SIDE = 10, 16
+
+
+class Steady:
+    """Convolutions on images of noise; the job's own `seed` and `batch_size` count.
+
+    Args:
+        samples: of an epoch.
+        flag: a file; while it is there, each step sleeps for `seconds`. "": it never does.
+    """
+
+    batch_size: ClassVar[int] = 16
+
+    def __init__(self, samples: int = 640, flag: str = "", seconds: float = 0.0) -> None:
+        self._samples, self._flag, self._seconds = samples, Path(flag) if flag else None, seconds
+
+    def model(self) -> nn.Module:
+        """Return the network."""
+        return nn.Sequential(
+            nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(24 * (SIDE // 4) ** 2, CLASSES),
+        )  # fmt: skip
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return SGD with momentum."""
+        return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+
+    def dataset(self, train: bool) -> TensorDataset | None:
+        """Return images of noise, the same for all."""
+        if not train:
+            return None
+        generator = torch.Generator().manual_seed(5)
+        images = torch.randn(self._samples, 3, SIDE, SIDE, generator=generator)
+        return TensorDataset(images, torch.randint(0, CLASSES, (self._samples,), generator=generator))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        """Return the cross entropy, after a sleep if this network is slow now."""
+        if self._flag is not None and self._flag.exists():
+            time.sleep(self._seconds)
+        return functional.cross_entropy(model(batch[0]), batch[1])
