@@ -1,8 +1,8 @@
 """Promises under real compute: twelve networks with deadlines on three trainers, at rates that the run measures.
 
 Four things are held: no promised network is late; where one turns slow in its middle, the others keep their promises
-and its own is told to be broken within an epoch; likewise where a rank is lost; and `fleet add` promises what can be kept,
-and nothing else, as far as somebody knows who has seen such a network train.
+and its own is told to be broken within an epoch; likewise where a rank is lost; and `fleet add` promises what can be
+kept, and nothing else, as far as somebody knows who has seen such a network train.
 """
 
 from __future__ import annotations
@@ -226,11 +226,13 @@ def _added(folder: Path, count: int) -> list[tuple[float, float, bool, bool]]:
 
 
 def _earliest(run: _Run, folder: Path, task: dict[str, Any], epochs: int) -> float:
-    """From when such a network is offered to its end, s, where nothing is in its way."""
-    name, begin = f"free-{epochs}", run.now
+    """From when such a network is taken in to its end, s, where nothing is in its way."""
+    name = f"free-{epochs}"
     if not _add(run, folder, _job(name, task, 1, epochs, 0.0, PATIENCE)):
         raise RuntimeError(f"{name} was not promised {PATIENCE} s")
-    return float(run.wait_for(partial(_ends, job=name))[0]) - begin
+    (end_,) = run.wait_for(partial(_ends, job=name))
+    came = next(event["t"] for event in run.events() if event["event"] == "job" and event["job"] == name)
+    return float(end_ - came)
 
 
 def _ends(events: list[JournalLine], job: str) -> list[float]:
