@@ -192,15 +192,28 @@ class JobRecord:
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
         """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""
         record = self if self.schedule is None else self.following(self.schedule.until(epoch + 1))
-        trained = epoch * self.state.epoch + step * (record.batch or 0)
+        trained = epoch * self.state.epoch + step * record.step_samples
         state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
         return replace(record, state=state, step=step)
+
+    @property
+    def step_samples(self) -> int:
+        """Samples of a step in the epoch that it stands in."""
+        return (self.batch or 0) if self.schedule is None else self.schedule.at(sys.maxsize).size * self.limit
+
+    def with_own_batch(self) -> JobRecord:
+        """The job as it is rated: with the batch that its spec gives it, whatever it is now."""
+        return self if self.schedule is None else self.with_batch(self.schedule.own * self.limit)
+
+    def with_its_batch(self) -> JobRecord:
+        """The job once it is rated: with the batch that it has now."""
+        return self.with_batch(self.step_samples) if self.schedule is not None else self
 
     def following(self, schedule: BatchSchedule) -> JobRecord:
         """The job with these batches, of which the last holds."""
         if schedule == self.schedule:
             return self
-        return replace(self.with_batch(schedule.at(sys.maxsize).size * self.limit), schedule=schedule)
+        return replace(self, schedule=schedule).with_its_batch()
 
     def with_batch(self, batch: int) -> JobRecord:
         """The job with so many samples in a step, and the rates that it has then."""

@@ -27,6 +27,11 @@ class Round:
     start: float
     end: float | None = None
 
+    def to_json(self, now: float) -> dict[str, Any]:
+        """As it stands in run.json; one that has not ended ends now."""
+        allocation = {job: list(devices) for job, devices in self.allocation.items()}
+        return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
+
 
 class Ledger:
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
@@ -49,9 +54,8 @@ class Ledger:
         self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
         self.rounds: list[Round] = []
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
-        self.sessions = 0  # earlier ones
         self.promises: dict[str, Any] = {}  # the policy's, by job
-        self.is_over = False  # the session ended in good order
+        self.sessions, self.is_over = 0, False  # earlier ones; whether the last one ended in good order
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self._stop_time = StopTime()
@@ -102,7 +106,7 @@ class Ledger:
         )
 
     def share(self, job: str) -> float:
-        """The part of the machine that a job holds: what a second of its overhead costs, in seconds of the run."""
+        """The part of the machine that it holds."""
         return len(self.running.get(job, ())) / self.cluster.size
 
     def pace(self, job: str, devices: tuple[int, ...]) -> float:
@@ -148,22 +152,13 @@ class Ledger:
 
     def run_json(self, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
         """The content of run.json."""
-        rounds = [
-            {
-                "allocation": {j: list(d) for j, d in r.allocation.items()},
-                "start": r.start,
-                "end": wall if r.end is None else r.end,
-            }
-            for r in self.rounds
-        ]
-        jobs = {job.name: job.result() for job in self.jobs.values()}
         return {
             "status": status,
             "policy": policy,
             "wall_seconds": wall,
             "overhead_seconds": dict(self.overhead),
-            "rounds": rounds,
-            "jobs": jobs,
+            "rounds": [round_.to_json(wall) for round_ in self.rounds],
+            "jobs": {job.name: job.result() for job in self.jobs.values()},
             **more,
         }
 
@@ -231,6 +226,11 @@ class Ledger:
         covered = home and curves.keys() >= self.cluster.counts().keys()  # else they are of an earlier session
         by_kind = KindCurves(curves, home, record.limit, samples) if covered else None
         self.jobs[job] = record.rated(curves[home], by_kind, self.kinds_of(self.running.get(job, ())))
+
+    def rating(self, begins: bool) -> None:
+        """Jobs are about to be rated, with the batches of their spec; or they are, and have those of now."""
+        for job in self.unfinished:
+            self.jobs[job.name] = job.with_own_batch() if begins else job.with_its_batch()
 
     def rated_with(self, job: str, batch: int, rate: float) -> None:
         """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""

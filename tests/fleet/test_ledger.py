@@ -101,6 +101,22 @@ def test_rates_of_other_batches_turn_out_as_those_of_its_own_do() -> None:
     assert books.jobs["a"].alone == {40: 8.0}
 
 
+def test_a_new_session_rates_its_own_batch_and_goes_on_with_the_one_that_it_has() -> None:
+    books = changing()
+    books.batch_changed("a", 40, epoch=1)
+    wanted = books.jobs["a"].state.rate(2)
+    books.reopened()
+    books.stands_at("a", Standing(1, 1, batches=(BatchChange(1, 20),)))
+    assert (books.jobs["a"].batch, books.jobs["a"].curve) == (40, None)
+    books.rating(True)
+    books.rated("a", {"": RateCurve({1: 10.0, 2: 18.0}, per_node=2)})
+    books.rated_with("a", 40, 16.0)
+    assert (books.jobs["a"].batch, books.jobs["a"].state.rate(2)) == (10, 18.0)
+    books.rating(False)
+    assert (books.jobs["a"].batch, books.jobs["a"].state.rate(2)) == (40, pytest.approx(wanted))
+    assert books.jobs["a"].state.trained == 100 + 40
+
+
 def test_a_batch_that_does_not_fit_is_cut_into_parts() -> None:
     books = changing()
     assert books.jobs["a"].parts_of(40) == 1

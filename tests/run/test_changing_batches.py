@@ -14,7 +14,7 @@ from tests.run.support.processes import FLEET, Ended, run, started
 
 STOPPED = 75
 RANGE = [4, 24]
-LATE = {"late": 1.0, "later": 2.0}  # when they come, s
+LATE = {"late": 4.0, "later": 6.0}  # when they come, s: the first one trains alone by then
 JOBS = ("long", *LATE)
 
 
@@ -22,7 +22,7 @@ def jobs() -> list[dict[str, Any]]:
     """One that is alone at first, and two that come later and take a device from it."""
     batch = {"range": RANGE, "learning_rate": "square_root", "warm_up": 0.5}
     late = [mlp(name, batch=batch, stop={"epochs": 5}, arrival=arrival) for name, arrival in LATE.items()]
-    return [cnn("long", batch=batch, stop={"epochs": 120}), *late]
+    return [cnn("long", batch=batch, stop={"epochs": 300}), *late]
 
 
 def write_rates(folder: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_history_of_other_batches_has_other_bits(changed: RunFolder) -> None:
     kept = [line for line in lines if line["event"] != "batch"]
     journal.write_text("".join(json.dumps(line) + "\n" for line in kept))
     try:
-        ended = replay(changed, "long", "--trainers", "1")
+        ended = replay(changed, "late", "--trainers", "1")
     finally:
         journal.write_bytes(before)
     assert ended.code == 1 and "Traceback" not in ended.output, ended.output

@@ -73,14 +73,10 @@ class Runtime:
         return replace(self._with_size(name, {"batch_size": change.size}), batches=known)
 
     def for_measuring(self, name: str, batch_size: int = 0) -> Runtime:
-        """The same, in which a job begins with the batch that it has now, or with another batch size, if given."""
+        """The same, in which a job has its own batch, or another batch size, if given, in all epochs."""
         known = self.batches.get(name)
-        if batch_size:
-            return self.with_batch(name, batch_size)
-        if known is None or not known.changes:
-            return self
-        now = replace(known, changes=(replace(known.changes[-1], epoch=0),))
-        return replace(self, batches={**self.batches, name: now})
+        size = batch_size or (known.own if known is not None else 0)
+        return self.with_batch(name, size) if size else self
 
     def _with_size(self, name: str, values: Mapping[str, Any]) -> Runtime:
         jobs = [job.model_copy(update=values) if job.name == name else job for job in self.spec.jobs]
@@ -132,7 +128,7 @@ class Runtime:
         Args:
             device: its model, or its kind as torch names it.
         """
-        job = self.job(name)
+        job = self.for_measuring(name).job(name)
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )

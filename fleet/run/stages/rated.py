@@ -38,9 +38,11 @@ def rate(opened: Opened) -> Rated:
     files = {kind: each.of_all() for kind, each in known.items()}
     rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()})
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
+    keeper.ledger.rating(True)
     with _silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
+    keeper.ledger.rating(False)
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
