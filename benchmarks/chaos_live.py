@@ -23,7 +23,8 @@ from fleet.run_directory.journal import read_journal
 
 MOST_KILLS = 40
 GOOD_CODES = (DONE, STOPPED)
-ARRIVALS = {"early": 0.0, "middle": 0.3, "late": 0.6}
+ARRIVALS = {"early": 0.0, "middle": 1.0, "late": 2.0}
+"""Seconds: the first one has all devices for a while."""
 EPOCHS = {"early": 40, "middle": 24, "late": 16}
 WORKERS, BATCH = 6, 2
 RANGE = (6, 48)
@@ -131,17 +132,19 @@ def _judged(runs: list[Left], wanted: int) -> dict[str, Any]:
     }
 
 
+def _jobs() -> list[dict[str, Any]]:
+    return [{"name": name, "arrival": ARRIVALS[name], "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()]
+
+
 def _batches() -> dict[str, Any]:
     """On one device small batches are best; on more a large one makes up for the time of summing."""
-    jobs = [{"name": name, "arrival": ARRIVALS[name], "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()]
     batch = {"range": list(RANGE), "learning_rate": "square_root", "warm_up": 0.5}
-    return {"jobs": [{**job, "batch": batch} for job in jobs], "policy": {"name": "throughput"}}
+    return {"jobs": [{**job, "batch": batch} for job in _jobs()], "policy": {"name": "throughput"}}
 
 
 def _kinds() -> dict[str, Any]:
-    jobs = [{"name": name, "stop": {"epochs": epochs}} for name, epochs in EPOCHS.items()]
     kinds = {"one": "0", "other": "1-2"}
-    return {"jobs": jobs, "policy": {"name": "easyscale"}, "determinism": "D2", "resources": {"kinds": kinds}}
+    return {"jobs": _jobs(), "policy": {"name": "easyscale"}, "determinism": "D2", "resources": {"kinds": kinds}}
 
 
 SPECS: Mapping[str, Any] = {"batches": _batches, "kinds": _kinds}
