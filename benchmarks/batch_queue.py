@@ -23,6 +23,8 @@ FASTER, STANDS_FOR = 120.0, 60.0  # than theirs; samples of theirs
 SAMPLES = 1200
 """Of an epoch."""
 MODES = ("variable", "random", "max", "min")
+STEP_SECONDS = 0.01
+"""What each step takes besides, however few its samples."""
 POINTS = 9
 """Batches of a range that are measured, evenly apart."""
 
@@ -55,7 +57,8 @@ class QueuedJob:
         known = np.interp(min(size, scaling.fits), list(scaling.processing), list(scaling.processing.values()))
         turn = float(known) * max(1.0, size / scaling.fits)  # what does not fit is cut into parts
         seconds = {count: -(-WORKERS // count) * turn + float(summing[count - 1]) for count in range(1, WORKERS + 1)}
-        return {count: batch / seconds[count] * FASTER / STANDS_FOR for count in seconds}
+        waits = {count: each * STANDS_FOR / FASTER + STEP_SECONDS for count, each in seconds.items()}
+        return {count: batch / waits[count] for count in waits}
 
 
 def draw_queue(seed: int) -> list[QueuedJob]:

@@ -153,7 +153,8 @@ class Coordinator:
             job: tuple(devices)
             for job, devices in allocation.items()
             if running.get(job) != tuple(devices) or job in plan.lanes or self.ledger.is_dealt_badly(job)
-        }
+            or job in self._leaving  # it was told to go, and cannot be called back: it begins again there
+        }  # fmt: skip
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")

@@ -159,6 +159,43 @@ def test_a_batch_changes_at_the_end_of_the_epoch_in_which_it_is_wanted() -> None
     assert set(outside.jobs) == {"long"} and ledger.status == "done"
 
 
+class Wavering:
+    """Moves `b` to the first device as `c` comes; then, as `d` comes, lets it stay where it was."""
+
+    name, shares_streams, trigger = "wavering", False, Trigger()
+
+    def plan(self, state: State) -> Plan:
+        wanted = {"a": (0,), "b": (1,)}
+        if "d" in state.by_name:
+            wanted = {"b": (1,), "d": (0,), "c": (0,), "a": (0,)}
+        elif "c" in state.by_name:
+            wanted = {"b": (0,), "c": (1,)}
+        free, chosen = set(range(2)), dict[str, tuple[int, ...]]()
+        for name, devices in wanted.items():
+            if name in state.by_name and free.issuperset(devices):
+                chosen[name] = devices
+                free.difference_update(devices)
+        return Plan(chosen)
+
+
+def test_a_job_that_leaves_while_a_new_plan_keeps_it_begins_again_where_it_was() -> None:
+    class Late(Outside):
+        """`d` comes when `a` has left, and `b` has not."""
+
+        def take_in(self) -> None:
+            came = "c" in ledger.jobs and "d" not in ledger.jobs
+            if came and "a" not in ledger.running and "b" in ledger.running and clock.now >= 0.5:
+                ledger.added(JobRecord.of(JobState("d", CURVE, 1), "data/0"))
+
+    clock = Clock()
+    journal, machine = Journal(None, clock), Obedient(clock)
+    jobs = [JobState("a", CURVE, 1), JobState("b", CURVE, 1), JobState("c", CURVE, 1, arrival=0.5)]
+    ledger = Ledger(Cluster((2,)), [JobRecord.of(job, "data/0") for job in jobs], seed=0)
+    Coordinator(Wavering(), machine, Bookkeeper(ledger, journal), Late(), math.inf, math.inf).run()
+    assert machine.starts[:4] == [(0.0, "a"), (0.0, "b"), (0.5, "b"), (0.5, "d")]
+    assert ledger.status == "done" and sorted(ledger.jobs) == ["a", "b", "c", "d"]
+
+
 def test_a_job_begins_when_it_arrives() -> None:
     jobs = [JobState("a", CURVE, 1), JobState("late", CURVE, 1, arrival=40.0)]
     machine, ledger, _ = coordinated(jobs, policy("baseline"))
