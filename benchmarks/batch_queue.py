@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks.simulated.published_profiles import BatchProfile, published_profiles
 
-DEVICES, WORKERS, JOBS = 6, 6, 18
+DEVICES, WORKERS, JOBS = 6, 6, 12
 FASTER, STANDS_FOR = 120.0, 60.0  # than theirs; samples of theirs
 SAMPLES = 1200
 """Of an epoch."""
 MODES = ("variable", "random", "max", "min")
-STEP_SECONDS = 0.01
+STEP_SECONDS = 0.004
 """What each step takes besides, however few its samples."""
 POINTS = 9
 """Batches of a range that are measured, evenly apart."""
