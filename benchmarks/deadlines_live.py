@@ -205,7 +205,7 @@ def _added(folder: Path, count: int) -> list[tuple[float, float, bool, bool]]:
     """
     folder.mkdir()
     task = {"name": "benchmarks.timed_tasks:Steady", "arguments": {"samples": 640}}
-    others = [_job(f"other-{number}", task, 1, 5000, 0.0, None) for number in range(2)]
+    others = [_job(f"other-{number}", task, 2, 5000, 0.0, None) for number in range(2)]
     run, draw, found = _started(folder, others), random.Random("deadlines-live/added"), []
     try:
         run.wait_for(lambda events: [event for event in events if event["event"] == "epoch"])
