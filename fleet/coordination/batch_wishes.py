@@ -39,9 +39,9 @@ class BatchWishes:
             batch = job.batches.nearest(wanted.get(name, job.batch))
             if job.schedule is None:
                 self._books.record("batch", job=name, batch=batch)
-            elif job.step and job.cut(batch) != job.cut(job.batch):
+            elif job.step and not job.is_as_it_has(batch):
                 self._wanted[name] = batch
-            elif not job.step and job.cut(batch) != job.cut(job.batch):
+            elif not job.is_as_it_has(batch):
                 self._books.record("batch", job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch))
             self._outside.tell_batch(name)
 

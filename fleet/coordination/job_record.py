@@ -227,12 +227,16 @@ class JobRecord:
         return replace(record, state=transitions.rebatched(record.state, batch))
 
     def parts_of(self, batch: int) -> int:
-        """Into how many parts such a batch is cut, so that each fits on a device."""
-        return 1 if self.fits is None else -(-batch // (self.fits * self.limit))
+        """Into how many parts such a batch is cut, so that each fits on a device, as far as anybody knows."""
+        changes = () if self.schedule is None else self.schedule.changes
+        cut = [-(-change.size // change.parts) for change in changes if change.parts > 1]  # by an earlier session
+        fits = self.fits or min(cut, default=None)
+        return 1 if fits is None else -(-batch // (fits * self.limit))
 
-    def cut(self, batch: int) -> tuple[int, int]:
-        """Such a batch and its parts."""
-        return batch, self.parts_of(batch)
+    def is_as_it_has(self, batch: int) -> bool:
+        """Whether that is the batch that it has, in the parts that it has."""
+        parts = 1 if self.schedule is None else self.schedule.at(sys.maxsize).parts
+        return (batch, self.parts_of(batch)) == (self.batch, parts)
 
     def ended(self, now: float | None, deadline: float | None) -> JobRecord:
         """The job with what became of its promise, if it was promised this deadline: done now, or, None, not at all."""

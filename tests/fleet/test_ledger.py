@@ -122,6 +122,19 @@ def test_a_batch_that_does_not_fit_is_cut_into_parts() -> None:
     assert books.jobs["a"].parts_of(40) == 1
     books.fits("a", 8)
     assert [books.jobs["a"].parts_of(batch) for batch in (10, 16, 18, 40)] == [1, 1, 2, 3]
+    assert books.jobs["a"].is_as_it_has(10) and not books.jobs["a"].is_as_it_has(40)
+
+
+def test_the_same_batch_is_cut_anew_where_devices_hold_less_and_stays_cut_where_nobody_looks() -> None:
+    books = changing()
+    books.batch_changed("a", 40, epoch=1)
+    assert books.jobs["a"].is_as_it_has(40)
+    books.fits("a", 8)
+    assert not books.jobs["a"].is_as_it_has(40), "a session on smaller devices"
+    books = changing()
+    books.batch_changed("a", 40, epoch=1, parts=3)
+    assert books.jobs["a"].fits is None and books.jobs["a"].is_as_it_has(40)
+    assert [books.jobs["a"].parts_of(batch) for batch in (10, 20, 40)] == [1, 2, 3]
 
 
 def test_a_job_that_is_late_still_has_a_step_to_do() -> None:

@@ -92,6 +92,8 @@ def test_a_measurement_is_of_the_jobs_own_batch(runtime: Callable[..., Runtime])
     assert later.job("a").batch_size == 32
     assert later.for_measuring("a").task("a").batch_size == 4
     assert later.fingerprint("a", "cpu") == first.fingerprint("a", "cpu")
+    chosen = runtime(changing("start")).with_change("a", BatchChange(0, 32))
+    assert chosen.for_measuring("a").task("a").batch_size == 32, "that stays"
     assert later.for_measuring("a", 5).task("a").batch_size == 5
 
 

@@ -73,10 +73,10 @@ class Runtime:
         return replace(self._with_size(name, {"batch_size": change.size}), batches=known)
 
     def for_measuring(self, name: str, batch_size: int = 0) -> Runtime:
-        """The same, in which a job has its own batch, or another batch size, if given, in all epochs."""
-        known = self.batches.get(name)
-        size = batch_size or (known.own if known is not None else 0)
-        return self.with_batch(name, size) if size else self
+        """The same, in which a job has another batch size in all epochs; 0: its spec's, if its batch changes."""
+        job, known = self.job(name), self.batches_of(name)
+        changes = job.batch is not None and job.batch.change == "epochs"
+        return self.with_batch(name, batch_size or (known.own if known and changes else job.batch_size))
 
     def _with_size(self, name: str, values: Mapping[str, Any]) -> Runtime:
         jobs = [job.model_copy(update=values) if job.name == name else job for job in self.spec.jobs]
