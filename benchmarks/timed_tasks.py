@@ -6,15 +6,15 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import TensorDataset
 
-CLASSES, SIDE = 10, 16
+from benchmarks.noise_task import CLASSES, NoiseTask
+
+SIDE = 16
 
 
-class Steady:
+class Steady(NoiseTask):
     """Convolutions on images of noise; the job's own `seed` and `batch_size` count.
 
     Args:
@@ -25,7 +25,8 @@ class Steady:
     batch_size: ClassVar[int] = 16
 
     def __init__(self, samples: int = 640, flag: str = "", seconds: float = 0.0) -> None:
-        self._samples, self._flag, self._seconds = samples, Path(flag) if flag else None, seconds
+        self.samples, self.side = samples, SIDE
+        self._flag, self._seconds = Path(flag) if flag else None, seconds
 
     def model(self) -> nn.Module:
         """Return the network."""
@@ -34,18 +35,6 @@ class Steady:
             nn.Conv2d(24, 24, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(24 * (SIDE // 4) ** 2, CLASSES),
         )  # fmt: skip
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return SGD with momentum."""
-        return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-
-    def dataset(self, train: bool) -> TensorDataset | None:
-        """Return images of noise, the same for all."""
-        if not train:
-            return None
-        generator = torch.Generator().manual_seed(5)
-        images = torch.randn(self._samples, 3, SIDE, SIDE, generator=generator)
-        return TensorDataset(images, torch.randint(0, CLASSES, (self._samples,), generator=generator))
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         """Return the cross entropy, after a sleep if this network is slow now."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 
-CLASSES, SIDE = 10, 24
+from benchmarks.noise_task import CLASSES, NoiseTask
+
+SIDE = 24
 
 
-class Large:
+class Large(NoiseTask):
     """Two wide convolutions on images of noise."""
 
     batch_size: ClassVar[int] = 48
     seed: ClassVar[int] = 7
     width: int = 48
-    samples: ClassVar[int] = 1920
+    samples: int = 1920
+    side: int = SIDE
     dropout: ClassVar[float] = 0.0
 
     def model(self) -> nn.Module:
@@ -27,18 +28,6 @@ class Large:
             nn.Conv2d(self.width, self.width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(self.dropout),
             nn.Flatten(), nn.Linear(self.width * (SIDE // 4) ** 2, CLASSES),
         )  # fmt: skip
-
-    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        """Return SGD with momentum."""
-        return torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
-
-    def dataset(self, train: bool) -> TensorDataset | None:
-        """Return images of noise, the same for all."""
-        if not train:
-            return None
-        generator = torch.Generator().manual_seed(5)
-        images = torch.randn(self.samples, 3, SIDE, SIDE, generator=generator)
-        return TensorDataset(images, torch.randint(0, CLASSES, (self.samples,), generator=generator))
 
 
 class Small(Large):
