@@ -75,7 +75,7 @@ def _measure(name: str, path: Path, given: Given) -> None:
         traceback.print_exc()
         part.keep("failed", in_a_line(error))
     else:
-        part.keep("done", "")
+        part.keep("out of time" if part.late else "done", part.late)
 
 
 if __name__ == "__main__":

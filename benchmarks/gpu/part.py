@@ -72,6 +72,8 @@ class GpuPart(Part):
 
     path: Path = Path()
     given: Given = field(default_factory=lambda: Given("cpu", 0, 0, True, 0.0, 0.0))
+    late: str = ""
+    """Which cases no time was left for."""
 
     def bar(self, name: str, value: float, wanted: str, ok: bool) -> None:
         super().bar(name, value, wanted, ok)
@@ -102,7 +104,8 @@ class GpuPart(Part):
         for number, case in enumerate(cases):
             if self.left() < 1.0:
                 late = [" ".join(map(str, each)) if isinstance(each, tuple) else each for each in cases[number:]]
-                self.note(f"no time was left for {', '.join(map(str, late))}")
+                self.late = f"no time was left for {', '.join(map(str, late))}"
+                self.note(self.late)
                 return
             yield case, self.left() / (len(cases) - number)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 
 from benchmarks.gpu import kept
 from benchmarks.gpu.found_device import FoundDevice
-from benchmarks.gpu.measuring import MODULES
+from benchmarks.gpu.measuring import MODULES, measured
+from benchmarks.gpu.part import Given
 from benchmarks.gpu_check import WEIGHTS
 from tests.device.rig import ROOT, Rig
 from tests.docs.support.pages import Page, keys
@@ -71,6 +73,13 @@ def test_a_part_ends_in_its_time(rig: Rig, tmp_path: Path) -> None:
     assert {name: each["status"] for name, each in told(ended)["parts"].items()} == {
         "doctor": "out of time", "steps": "out of time",
     }  # fmt: skip
+
+
+def test_a_part_that_leaves_cases_out_is_out_of_time(tmp_path: Path) -> None:
+    """It has a minute to end by itself, and none to measure in."""
+    given = Given("cpu", 1, 0, small=True, seconds=60.0, until=time.monotonic())
+    found = measured("figure-13", given, tmp_path / "log")
+    assert (found["status"], found["words"]) == ("out of time", "no time was left for small BERT")
 
 
 @pytest.mark.parametrize(
