@@ -59,6 +59,7 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
     """The file's jobs, all keys written out, with this deadline if there is one; SpecError with all that is wrong."""
     from fleet.run.ranks.runtime import data_key
     from fleet.spec import SpecError, check, load_jobs
+    from fleet.spec.values import AUTO
 
     spec = load_jobs(path, known.spec, Path(known.folder))
     if deadline is not None:
@@ -74,6 +75,9 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
                     ("jobs", position, "name"), entry.name, "the run has a job of this name", mend="choose another"
                 )
             )
+        if entry.auto_workers:
+            rule, mend = "is chosen when a run first starts, and this one has", "give the job a number"
+            problems.append(spec.origins.problem(("jobs", position, "virtual_workers"), AUTO, rule, mend=mend))
         if data_key(entry) not in known.lengths:
             open_now = ", ".join(known.lengths)
             rule = f"none of the data sets that the run has open: {open_now}"

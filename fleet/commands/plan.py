@@ -68,6 +68,11 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
     parts.append(_flotillas_table(plan))
     parts.append(f"predicted: {plan.seconds:.0f} s at most, if every job trains all its epochs")
     parts += _bound(plan)
+    if plan.chosen_workers:
+        chosen = ", ".join(f"{job}: {count}" for job, count in plan.chosen_workers.items())
+        parts.append(f"virtual_workers: auto stands for {chosen}")
+    if plan.more_workers is not None:
+        parts.append(plan.more_workers.told(plan.seconds))
     parts += [f"dropped: {name}: {why}" for name, why in plan.dropped.items()]
     parts += [f"late: {job.name} ends at {job.end:.0f} s, its deadline is {job.deadline:.0f} s" for job in plan.late]
     if any(job.source == "assumed" for job in plan.jobs):

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import math
-import socket
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.machine.devices import local_trainers, model_of
+from fleet.machine.cluster_map import ClusterMap
+from fleet.machine.devices import local_trainers
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, Size, assumed_rate, memory_problem, readable, refused_on, size_of
-from fleet.run.input_checks import check_against_data
-from fleet.run.known_rates import KnownRates
-from fleet.run.lanes import RingPlan, ring_plan
-from fleet.run.mixed_kinds import mixes_kinds
-from fleet.run.ranks.runtime import Runtime, data_key, facts_of, open_datasets
-from fleet.run_directory.directory import RunDirectory
-from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
-from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, policy
-from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
-from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.run_machine import RunMachine, SpecRates
+from fleet.profiling.sizing import Room, Size, memory_problem, readable, refused_on
+from fleet.run.chosen_workers import with_chosen_workers
+from fleet.run.expected_jobs import ExpectedJob
+from fleet.run.more_workers import MoreWorkers, more_workers
+from fleet.run.prediction import Prepared, device_of, prepare
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.rounds import PlannedRound, Rounds
-from fleet.simulator.simulation import Premises, Simulation
-from fleet.simulator.traces.spec_trace import KnownJob, spec_trace
-from fleet.spec import EnsembleSpec, Job, importable
+from fleet.simulator.rounds import PlannedRound
+from fleet.spec import EnsembleSpec, Job
 from preprocess import shared_memory_available
 
 
@@ -76,6 +63,7 @@ class PlannedJob:
             "host_memory_bytes": self.host_memory,
             "operations_per_sample": self.size.operations,
             "samples": self.samples,
+            "virtual_workers": self.spec.virtual_workers,
             "max_epochs": self.spec.stop.epochs,
             "rates": list(self.rates),
             "rates_from": self.source,
@@ -94,6 +82,8 @@ class DryRun:
         rounds: by start.
         dropped: job -> why the policy would never run it.
         shared_memory: node -> bytes.
+        chosen_workers: job -> virtual workers, of the jobs that leave them to fleet.
+        more_workers: what more virtual workers would bring; None: nothing worth telling.
         problems: this machine's problems, which another one may not have.
     """
 
@@ -103,6 +93,8 @@ class DryRun:
     rounds: tuple[PlannedRound, ...]
     dropped: Mapping[str, str]
     shared_memory: Mapping[int, int]
+    chosen_workers: Mapping[str, int]
+    more_workers: MoreWorkers | None
     problems: tuple[str, ...]
 
     @property
@@ -137,6 +129,7 @@ class DryRun:
             "missed_deadlines": [job.name for job in self.late],
             "rates": sorted({job.source for job in self.jobs}),
             "shared_memory_bytes": {str(node): size for node, size in self.shared_memory.items()},
+            "more_workers": None if self.more_workers is None else self.more_workers.to_json(),
             "problems": list(self.problems),
         }
 
@@ -152,114 +145,23 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
-    device = _device(spec)
-    with importable([spec.folder, Path.cwd()]):
-        runtime = Runtime(spec, facts_of(open_datasets(spec)))
-        check_against_data(runtime)
-        asked, members = spec.resources, 1 if device == "cpu" else spec.resources.members_per_device
-        here = (asked.trainers or local_trainers(asked.device, members),)
-        shape = tuple(devices * members for devices in shape) if shape else here
-        cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
-        sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
-        expected = _expected(runtime, sizes, device, cluster)
-    ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
-    outcome, rounds, dropped = _simulated(spec, cluster, expected, ring, time.time() if start is None else start)
+    asked, members = spec.resources, 1 if device_of(spec) == "cpu" else spec.resources.members_per_device
+    here = (asked.trainers or local_trainers(asked.device, members),)
+    shape = tuple(devices * members for devices in shape) if shape else here
+    open_ = [job.name for job in spec.jobs if job.auto_workers]
+    spec = with_chosen_workers(spec, Path("runs") / spec.name, shape)
+    ready = prepare(spec, shape, start)
+    expected, sizes, ring, cluster = ready.expected, ready.sizes, ready.ring, ready.prediction.cluster
+    told = ready.prediction.of(expected)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
-    jobs = tuple(_planned(expected[job.name], sizes[job.name], device, outcome) for job in spec.jobs)
-    return DryRun(spec, cluster, jobs, rounds, dropped, shared, _shortages(runtime, sizes, shape, shared))
+    jobs = tuple(_planned(expected[job.name], sizes[job.name], ready.device, told.outcome) for job in spec.jobs)
+    chosen = {name: spec.job(name).virtual_workers for name in open_}
+    wider = more_workers(ready.prediction, expected, told)
+    shortages = _shortages(ready, shared)
+    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, wider, shortages)
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """How fast a job is expected to train, and where that comes from; by_kind: None where all devices are alike."""
-
-    known: KnownJob
-    scaling: BatchScaling | None
-    by_kind: KindCurves | None
-    source: str
-
-
-def _device(spec: EnsembleSpec) -> str:
-    if spec.resources.device != "auto":
-        return spec.resources.device
-    import torch
-
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return "cpu" if kind is None else kind.type
-
-
-def _expected(runtime: Runtime, sizes: Mapping[str, Size], device: str, cluster: ClusterMap) -> dict[str, _Expected]:
-    """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
-    spec, directory, model = runtime.spec, RunDirectory(Path("runs") / runtime.spec.name), model_of(device)
-    known = {
-        kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
-        for kind, rated in cluster.rated.items()
-    }
-    batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
-    found = {}
-    for job in spec.jobs:
-        curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
-        home = strongest(curves, cluster.cluster, job.virtual_workers)
-        by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
-        mixed, _ = mixes_kinds(runtime, device)
-        samples = runtime.data_of(job.name).samples
-        scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
-        asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
-        found[job.name] = _Expected(asked, scaling, by_kind, source)
-    return found
-
-
-def _curves(
-    runtime: Runtime, known: Mapping[str, KnownRates], job: Job, assumed: float, cluster: Cluster
-) -> tuple[dict[str, RateCurve], str]:
-    """A job's rate curve on each kind of device, and where they come from: the least sure of all."""
-    spec, curves, sources = runtime.spec, dict[str, RateCurve](), set[str]()
-    table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
-    speeds = spec.rehearse.speeds if spec.rehearse else {}
-    for kind, each in known.items():
-        measured, source = each.of(runtime, job.name), "profile"
-        if not measured:
-            speed = speeds.get(kind, 1.0)
-            measured, source = {count: rate * speed for count, rate in table.get(job.name, {}).items()}, "table"
-        if not measured:
-            measured, source = {1: assumed}, "assumed"
-        curves[kind] = RateCurve(measured, cluster.per_node(kind), workers=job.virtual_workers)
-        sources.add(source)
-    return curves, next(source for source in ("assumed", "table", "profile") if source in sources)
-
-
-def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
-    assert job.batches is not None
-    least, most = job.batches
-    range_ = BatchRange(least, min(most, runtime.data_of(job.name).samples), job.virtual_workers)
-    rates = {size: known.alone(runtime, job.name, size) for size in range_.sizes if size != job.batch_size}
-    alone = {size * job.virtual_workers: rate for size, rate in rates.items() if rate is not None}
-    listed = known.by_batch(job.name) or known.rehearsed_by_batch(job.name)
-    others = {batch: rate for batch, rate in listed.items() if batch != job.global_batch}
-    return BatchScaling(curve, job.global_batch, range_, others | alone)
-
-
-def _simulated(
-    spec: EnsembleSpec, cluster: ClusterMap, expected: Mapping[str, _Expected], ring: RingPlan, start: float
-) -> tuple[Outcome, tuple[PlannedRound, ...], Mapping[str, str]]:
-    """The run in the simulator: each getting of devices takes `policy.restart` seconds."""
-    trace = spec_trace({name: one.known for name, one in expected.items()}, start)
-    rates = SpecRates(
-        trace.curves,
-        {name: one.scaling for name, one in expected.items() if one.scaling is not None},
-        [job.name for job in spec.jobs if job.guaranteed],
-        {name: one.by_kind for name, one in expected.items() if one.by_kind is not None},
-        [job.name for job in spec.jobs if job.batch is not None and job.batch.change == "epochs"],
-    )
-    restart = spec.policy.restart
-    machine = RunMachine(cluster.cluster, rates, Costs(restart, restart))
-    chosen, watch = policy(spec.policy.name, **spec.policy.parameters), Rounds()
-    premises = Premises(spec.seed, ring.samples, spec.policy.margin)
-    outcome = Simulation(trace, machine, chosen, premises=premises, watch=watch).run()
-    return outcome, watch.until(dict(zip(outcome.names, outcome.end.tolist()))), watch.dropped
-
-
-def _planned(expected: _Expected, size: Size, device: str, outcome: Outcome) -> PlannedJob:
+def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Outcome) -> PlannedJob:
     job, row = expected.known.job, outcome.names.index(expected.known.job.name)
     rates = tuple(float(expected.known.curve(m)) for m in range(1, job.virtual_workers + 1))
     workers = job.virtual_workers
@@ -271,17 +173,15 @@ def _planned(expected: _Expected, size: Size, device: str, outcome: Outcome) -> 
     )  # fmt: skip
 
 
-def _shortages(
-    runtime: Runtime, sizes: Mapping[str, Size], shape: Sequence[int], shared: Mapping[int, int]
-) -> tuple[str, ...]:
+def _shortages(ready: Prepared, shared: Mapping[int, int]) -> tuple[str, ...]:
     """What of this machine would not do; another machine may."""
-    spec, texts = runtime.spec, []
+    spec, sizes, texts = ready.prediction.spec, ready.sizes, []
     limit = spec.resources.memory_gib
     host = node_memory() if limit is None else int(limit * 2**30)
-    room = Room(max(shape), host, None if _device(spec) == "cpu" else math.inf)
+    room = Room(max(ready.shape), host, None if ready.device == "cpu" else math.inf)
     found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
     texts += [found.text] if found is not None else []
-    texts += [text for job, size in sizes.items() for text in refused_on(_device(spec), job, size)]
+    texts += [text for job, size in sizes.items() for text in refused_on(ready.device, job, size)]
     free, place = shared_memory_available()
     texts += [
         f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"

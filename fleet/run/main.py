@@ -76,7 +76,7 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
         leave("pid", os.getpid())
     folder = options.spec.absolute().parent
     with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
-        spec = agree(world, lambda: whole_spec(options), partial(EnsembleSpec.from_mapping, folder=folder))
+        spec = agree(world, lambda: whole_spec(options, world.size), partial(EnsembleSpec.from_mapping, folder=folder))
     with importable([folder, Path.cwd()]):
         return _take_part(options, world, spec, stop)
 

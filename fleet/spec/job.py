@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, field_serializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.values import (
+    AUTO,
     Compiled,
     Count,
     CountRange,
@@ -23,7 +24,7 @@ from fleet.spec.values import (
     Section,
     Seed,
     Text,
-    Workers,
+    WorkersOrAuto,
 )
 
 NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
@@ -110,9 +111,11 @@ class Job(Section):
     seed: Seed = Field(
         default=0, description="Seeds weights, order and augmentation. Not given: the ensemble's `seed`.", examples=[0]
     )
-    virtual_workers: Workers = Field(
+    virtual_workers: WorkersOrAuto = Field(
         default=1,
-        description="Logical data-parallel workers, fixed for the job; it can use at most as many devices.",
+        description="Logical data-parallel workers, fixed for the job; it can use at most as many devices. `auto`: "
+        "chosen when the run first starts, as few as make it hardly longer than more would, and fixed from then on; "
+        "not together with `batch` or `batch_range`.",
         examples=[2],
     )
     batch_size: Count = Field(default=32, description="Samples of one virtual worker in a step.", examples=[32])
@@ -187,6 +190,38 @@ class Job(Section):
     arrival: NotNegative = Field(
         default=0.0, description="Seconds after the start of the run at which the job may begin.", examples=[60]
     )
+
+    _auto: bool = PrivateAttr(default=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _take_auto(cls, values: Any, handler: ModelWrapValidatorHandler[Job]) -> Job:
+        if not (isinstance(values, Mapping) and values.get("virtual_workers") == AUTO):
+            return handler(values)
+        if any(values.get(key) is not None for key in ("batch", "batch_range")):
+            raise PydanticCustomError(
+                "auto_with_batches",
+                "virtual_workers: auto and a batch that the policy chooses exclude each other",
+                {"mend": "give virtual_workers a number; `fleet plan` without the range says which would do"},
+            )
+        job = handler({**values, "virtual_workers": 1})
+        job._auto = True
+        return job
+
+    @field_serializer("virtual_workers")
+    def _write_auto(self, count: int) -> int | str:
+        return AUTO if self._auto else count
+
+    @property
+    def auto_workers(self) -> bool:
+        """Whether `virtual_workers` are yet to be chosen; 1 stands in for them."""
+        return self._auto
+
+    def with_workers(self, count: int) -> Job:
+        """The same job with so many virtual workers."""
+        job = self.model_copy(update={"virtual_workers": count})
+        job._auto = False
+        return job
 
     @property
     def global_batch(self) -> int:

@@ -7,7 +7,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, Strict, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    Strict,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._+=-]*$"
@@ -20,6 +30,7 @@ MOST_DEVICES = 1_000_000
 MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
+AUTO = "auto"
 
 
 def _finite(value: Any) -> Any:
@@ -76,6 +87,13 @@ Integer = Annotated[int, Strict(), Field(ge=-(2**53), le=2**53)]
 Count = Annotated[int, Strict(), Field(ge=1, le=LARGEST_COUNT)]
 Device = Annotated[int, Strict(), Field(ge=0, lt=MOST_DEVICES)]
 Workers = Annotated[int, Strict(), Field(ge=1, le=65_536)]
+WorkersOrAuto = Annotated[
+    Workers,
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": 65_536}, {"const": AUTO, "type": "string"}]}
+    ),
+]
+"""A job keeps `auto` until a number is chosen; see `Job.auto_workers`."""
 Jobs = Annotated[int, Strict(), Field(ge=1, le=MOST_JOBS)]
 Trained = Annotated[int, Strict(), Field(ge=1, le=MOST_PROFILED)]
 Timed = Annotated[int, Strict(), Field(ge=1, le=MOST_TIMED)]

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from fleet.coordination.errors import storage
+from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
+from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.ranks.options import RunOptions
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
@@ -14,15 +16,24 @@ from fleet.run_directory.journal import last_second
 from fleet.spec import Job, load
 
 
-def whole_spec(options: RunOptions) -> dict[str, Any]:
+def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     """The spec's values, with the jobs that were added to the run or are on offer.
 
+    Args:
+        ranks: of the run, of which `virtual_workers: auto` makes use; 0: as `resources.trainers` says.
+
     Raises:
-        SpecError, BadInput: the text names the mistakes.
+        SpecError, BadInput, SourceError, TransformError: the text names the mistakes.
         StorageError: the run directory cannot be read.
     """
-    spec = load(options.spec, options.overrides)
-    directory = RunDirectory(options.directory(spec))
+    asked = load(options.spec, options.overrides)
+    directory = RunDirectory(options.directory(asked))
+    trainers = max(1, ranks - asked.resources.preprocessors) if ranks else asked.resources.trainers or 1
+    with storage():
+        spec = with_chosen_workers(asked, directory.path, options.pretend or (trainers,))
+    chosen = [f"{mine.name}: {mine.virtual_workers}" for mine in spec.jobs if asked.job(mine.name).auto_workers]
+    if chosen:
+        tell(f"virtual_workers: auto stands for {', '.join(chosen)}, as long as the run lives")
     values, own = spec.to_mapping(), {job.name for job in spec.jobs}
     with storage():
         added = AddedJobs(directory.path).at_start(last_second(directory.journal), lambda job: _can_begin(job, own))

@@ -104,6 +104,8 @@ def kind(entry: Mapping[str, Any], shared: Mapping[str, Any]) -> str:
         return " or ".join(dict.fromkeys(kind(option, shared) for option in options))
     if "$ref" in entry:
         return _referenced(entry["$ref"].rpartition("/")[2])
+    if "const" in entry:
+        return f"`{entry['const']}`"
     form = entry.get("type")
     if form in ("integer", "number"):
         return ("whole number" if form == "integer" else "number") + _bounds(entry)

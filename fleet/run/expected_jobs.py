@@ -1,0 +1,91 @@
+"""How fast the jobs of a spec are expected to train, before any of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.machine.cluster_map import ClusterMap
+from fleet.machine.devices import model_of
+from fleet.profiling.sizing import Size, assumed_rate
+from fleet.run.known_rates import KnownRates
+from fleet.run.mixed_kinds import mixes_kinds
+from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run_directory.directory import RunDirectory
+from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.policies import chooses_batches, policy
+from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
+from fleet.simulator.traces.spec_trace import KnownJob
+from fleet.spec import Job
+
+
+@dataclass(frozen=True)
+class ExpectedJob:
+    """How fast a job is expected to train, and where that comes from.
+
+    Attributes:
+        scaling: None where the policy chooses no batch for it.
+        by_kind: None where all devices are alike.
+        source: "profile", "table" or "assumed".
+    """
+
+    known: KnownJob
+    scaling: BatchScaling | None
+    by_kind: KindCurves | None
+    source: str
+
+
+def expected_jobs(
+    runtime: Runtime, sizes: Mapping[str, Size], device: str, cluster: ClusterMap
+) -> dict[str, ExpectedJob]:
+    """What a run would start with: each job's rate curve, and its rates by batch where the policy chooses one."""
+    spec, directory, model = runtime.spec, RunDirectory(Path("runs") / runtime.spec.name), model_of(device)
+    known = {
+        kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
+        for kind, rated in cluster.rated.items()
+    }
+    batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    found = {}
+    for job in spec.jobs:
+        curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
+        home = strongest(curves, cluster.cluster, job.virtual_workers)
+        by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
+        mixed, _ = mixes_kinds(runtime, device)
+        samples = runtime.data_of(job.name).samples
+        scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
+        asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
+        found[job.name] = ExpectedJob(asked, scaling, by_kind, source)
+    return found
+
+
+def _curves(
+    runtime: Runtime, known: Mapping[str, KnownRates], job: Job, assumed: float, cluster: Cluster
+) -> tuple[dict[str, RateCurve], str]:
+    """A job's rate curve on each kind of device, and where they come from: the least sure of all."""
+    spec, curves, sources = runtime.spec, dict[str, RateCurve](), set[str]()
+    table = spec.rehearse.rates if spec.rehearse and isinstance(spec.rehearse.rates, Mapping) else {}
+    speeds = spec.rehearse.speeds if spec.rehearse else {}
+    for kind, each in known.items():
+        measured, source = each.of(runtime, job.name), "profile"
+        if not measured:
+            speed = speeds.get(kind, 1.0)
+            measured, source = {count: rate * speed for count, rate in table.get(job.name, {}).items()}, "table"
+        if not measured:
+            measured, source = {1: assumed}, "assumed"
+        curves[kind] = RateCurve(measured, cluster.per_node(kind), workers=job.virtual_workers)
+        sources.add(source)
+    return curves, next(source for source in ("assumed", "table", "profile") if source in sources)
+
+
+def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
+    assert job.batches is not None
+    least, most = job.batches
+    range_ = BatchRange(least, min(most, runtime.data_of(job.name).samples), job.virtual_workers)
+    rates = {size: known.alone(runtime, job.name, size) for size in range_.sizes if size != job.batch_size}
+    alone = {size * job.virtual_workers: rate for size, rate in rates.items() if rate is not None}
+    listed = known.by_batch(job.name) or known.rehearsed_by_batch(job.name)
+    others = {batch: rate for batch, rate in listed.items() if batch != job.global_batch}
+    return BatchScaling(curve, job.global_batch, range_, others | alone)

@@ -1,0 +1,123 @@
+"""A run in the simulator: who would train where and when, by the rates that are known before it begins."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.machine.cluster_map import ClusterMap, pretended
+from fleet.profiling.sizing import Size, size_of
+from fleet.run.expected_jobs import ExpectedJob, expected_jobs
+from fleet.run.input_checks import check_against_data
+from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.scheduling.policies import policy
+from fleet.simulator.machines.arrivals import Costs
+from fleet.simulator.machines.run_machine import RunMachine, SpecRates
+from fleet.simulator.outcome import Outcome
+from fleet.simulator.rounds import PlannedRound, Rounds
+from fleet.simulator.simulation import Premises, Simulation
+from fleet.simulator.traces.spec_trace import spec_trace
+from fleet.spec import EnsembleSpec, importable
+
+
+@dataclass(frozen=True)
+class PredictedRun:
+    """What the simulator tells; dropped: job -> why the policy would never run it."""
+
+    outcome: Outcome
+    rounds: tuple[PlannedRound, ...]
+    dropped: Mapping[str, str]
+
+    @property
+    def seconds(self) -> float:
+        """From the begin until the last job is done; infinite if one never is."""
+        ends = self.outcome.end.tolist()
+        return math.inf if self.dropped or any(map(math.isnan, ends)) else max(ends)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicts runs of a spec; each getting of devices takes `policy.restart` seconds.
+
+    Attributes:
+        start: when the run begins, seconds since 1970: deadlines may be times of day.
+    """
+
+    spec: EnsembleSpec
+    cluster: ClusterMap
+    premises: Premises
+    start: float
+
+    def of(self, expected: Mapping[str, ExpectedJob]) -> PredictedRun:
+        """The run of these jobs, by name."""
+        trace = spec_trace({name: one.known for name, one in expected.items()}, self.start)
+        jobs = [one.known.job for one in expected.values()]
+        rates = SpecRates(
+            trace.curves,
+            {name: one.scaling for name, one in expected.items() if one.scaling is not None},
+            [job.name for job in jobs if job.guaranteed],
+            {name: one.by_kind for name, one in expected.items() if one.by_kind is not None},
+            [job.name for job in jobs if job.batch is not None and job.batch.change == "epochs"],
+        )
+        asked, watch = self.spec.policy, Rounds()
+        machine = RunMachine(self.cluster.cluster, rates, Costs(asked.restart, asked.restart))
+        chosen = policy(asked.name, **asked.parameters)
+        outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
+        ends = dict(zip(outcome.names, outcome.end.tolist()))
+        return PredictedRun(outcome, watch.until(ends), watch.dropped)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """All that the prediction of a run needs, and what was found on the way.
+
+    Attributes:
+        shape: trainers of each node.
+        device: the kind of the devices, such as "cpu".
+    """
+
+    prediction: Prediction
+    expected: Mapping[str, ExpectedJob]
+    sizes: Mapping[str, Size]
+    ring: RingPlan
+    shape: tuple[int, ...]
+    device: str
+
+
+def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = None) -> Prepared:
+    """Check the spec against its data, size its jobs, and find the rates that are known.
+
+    Args:
+        shape: trainers of each node.
+        start: when the run would begin, seconds since 1970; None: now.
+
+    Raises:
+        SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
+    """
+    asked, device = spec.resources, device_of(spec)
+    with importable([spec.folder, Path.cwd()]):
+        runtime = Runtime(spec, facts_of(open_datasets(spec)))
+        check_against_data(runtime)
+        members = 1 if device == "cpu" else asked.members_per_device
+        cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
+        sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
+        expected = expected_jobs(runtime, sizes, device, cluster)
+    ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
+    premises = Premises(spec.seed, ring.samples, spec.policy.margin)
+    prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
+    return Prepared(prediction, expected, sizes, ring, shape, device)
+
+
+def device_of(spec: EnsembleSpec) -> str:
+    """The kind of this machine's devices that the spec asks for."""
+    if spec.resources.device != "auto":
+        return spec.resources.device
+    import torch
+
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return "cpu" if kind is None else kind.type
