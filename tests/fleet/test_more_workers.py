@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from fleet.commands.plan import plan_tables
+from fleet.profiling.store import RateProfile
 from fleet.run.dry_run import DryRun, make_plan
 from fleet.spec import Job, SpecError, load
 from tests.fleet.support.arriving import Arriving, write_spec
@@ -93,6 +94,19 @@ def test_a_run_that_has_begun_keeps_its_number(tmp_path: Path, monkeypatch: pyte
     assert planned(tmp_path, {**same(1), "long": "auto"}).chosen_workers["long"] != 5, "none has begun"
     (directory / "journal.jsonl").write_text("")
     assert planned(tmp_path, {**same(1), "long": "auto"}).chosen_workers == {"long": 5}
+
+
+def test_measured_rates_count_whatever_they_were_measured_with(tmp_path: Path) -> None:
+    """They say that more devices make the job slower, where guesses say that they help."""
+    planned(tmp_path, {**same(1), "long": "auto"})
+    path = tmp_path / "arriving.yaml"
+    values = {**yaml.safe_load(path.read_text()), "rehearse": None}
+    values["jobs"][0]["stop"] = {"epochs": 1_000_000}  # a tiny network is guessed to be fast
+    path.write_text(yaml.safe_dump(values))
+    assert make_plan(load(path), (2,)).chosen_workers == {"long": 2}
+    RateProfile(rates={"of 2": {1: 100.0, 2: 60.0}}, names={"of 2": "long"}).write(tmp_path / "rates.json")
+    path.write_text(yaml.safe_dump({**values, "profile": {"file": str(tmp_path / "rates.json")}}))
+    assert make_plan(load(path), (2,)).chosen_workers == {"long": 1}
 
 
 def test_it_is_written_as_it_was_until_it_is_chosen() -> None:
