@@ -96,7 +96,7 @@ class RateProfile:
             return cls._of(content)
         except OSError as error:
             raise ProfileError(f"{path}: {error.strerror}; `fleet profile SPEC --out {path}` makes one") from error
-        except (LookupError, ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError, OverflowError) as error:
             raise ProfileError(
                 f"{path} is not a profile ({error}); `fleet profile SPEC --out FILE` makes one"
             ) from error

@@ -46,7 +46,7 @@ def write_report(run_dir: Path) -> Path:
 def render(history: RunHistory, name: str) -> str:
     """The page as text; `name` is the run's, unless the journal says another."""
     figures = _figures(history)
-    return (
+    page = (
         page_environment()
         .get_template("report.html.j2")
         .render(
@@ -56,6 +56,7 @@ def render(history: RunHistory, name: str) -> str:
             plotly=plotly() if figures else "",
         )
     )
+    return str(page).encode(errors="replace").decode()  # what is no character shows as a question mark
 
 
 def _facts(history: RunHistory, name: str) -> dict[str, Any]:

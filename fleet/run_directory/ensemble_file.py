@@ -38,5 +38,5 @@ class EnsembleFile:
             content = json.loads((directory / NAME).read_text())
             lengths = {key: (train, held_out) for key, (train, held_out) in content["lengths"].items()}
             return cls(content["folder"], content["spec"], lengths)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -33,6 +33,10 @@ def _whole(value: Any) -> bool:
     return type(value) is int and 0 <= value <= _MOST
 
 
+def _positive(value: Any) -> bool:
+    return _whole(value) and value > 0
+
+
 def _number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) <= _MOST)
 
@@ -90,7 +94,8 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank", "parts"), _whole),
     "members_per_device": _whole,
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
-    **dict.fromkeys(("parameter_bytes", "virtual_workers", "batch_size"), _or_null(_whole)),
+    "parameter_bytes": _or_null(_whole),
+    **dict.fromkeys(("virtual_workers", "batch_size"), _or_null(_positive)),
     **dict.fromkeys(("seconds", "rate", "deaf", "start"), _number),
     **dict.fromkeys(
         ("demand", "arrival", "learning_rate", "bound_seconds", "end", "due", "end_seconds"), _or_null(_number)
@@ -104,7 +109,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
-    "batch": lambda value: _whole(value) and value > 0,
+    "batch": _positive,
     "allocation": _named(_list(_whole)),
     "measured": _measured,
     "kinds": _named(_measured),
@@ -116,6 +121,8 @@ _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
     **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
     "late.deadline": _number,
+    "job.seed": _or_null(_whole),
+    "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
 }
 

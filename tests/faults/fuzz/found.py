@@ -13,6 +13,8 @@ FOUND: list[tuple[str, bytes]] = [
     ("offered jobs", b'{"name": "late", "arrival": "soon"}'),
     ("offered jobs", b"[" * 100_000),
     ("checkpoint fields", b'{"tree": {"dict": [["job", "x"]]}, "arrays": {}, "format": 2}'),
+    ("profile", b'{"rates": {"f": {"1": 1%s}}, "names": {}}' % (b"0" * 400)),
+    ("ensemble file", b'{"lengths": "/x", "spec": {}, "folder": "/x"}'),
 ]
 """Whole examples."""
 
@@ -25,6 +27,10 @@ CHANGED: list[tuple[str, int, bytes, bytes]] = [
     ("checkpoint fields", 0, b'["epoch", ', b'["epoch", -'),
     ("checkpoint fields", 0, b'["used", [true', b'["used", [3'),
     ("journal to report", 0, b'"devices_per_node":[', b'"devices_per_node":[null,'),
+    ("journal to report", 0, b'"versions":{', b'"versions":{"\\ud800":"",'),
+    ("journal to report", 0, b'"seed":', b'"seed":"model","was":'),
+    ("journal as trace", 0, b'"devices":[', b'"devices":[],"were":['),
+    ("journal as trace", 0, b'"virtual_workers":', b'"virtual_workers":0,"were":'),
     ("journal to next session", 0, b'"allocation":{', b'"allocation":{"x":3,'),
     ("journal to next session", 0, b'"measured":{', b'"measured":{"x":3,'),
 ]
