@@ -173,7 +173,8 @@ def _read_index(path: str, group: Any, split: str) -> SplitIndex:
     if start is None:
         raise DamageError(path, f"the samples of its split {split!r} do not lie in one piece", _MEND)
     offsets = arrays["offsets"] if encoded else np.arange(len(labels) + 1, dtype=np.int64) * _item_bytes(data)
-    if len(offsets) != len(labels) + 1 or offsets[-1] != data.size * data.dtype.itemsize:
+    whole = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) == len(labels) + 1
+    if not whole or offsets[-1] != data.size * data.dtype.itemsize or (offsets[:-1] > offsets[1:]).any() or offsets[0]:
         raise DamageError(path, f"the sizes of its split {split!r} contradict each other", _MEND)
     if encoded:
         shape, dtype = (*attributes["image_shape"], attributes["channels"]), "uint8"

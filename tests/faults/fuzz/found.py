@@ -14,6 +14,14 @@ FOUND: list[tuple[str, bytes]] = [
     ("offered jobs", b"[" * 100_000),
     ("checkpoint fields", b'{"tree": {"dict": [["job", "x"]]}, "arrays": {}, "format": 2}'),
     ("profile", b'{"rates": {"f": {"1": 1%s}}, "names": {}}' % (b"0" * 400)),
+    *[
+        (
+            "hdf5 index",
+            b'{"labels": [0, 1], "crc32": [1, 2], "bytes": [1, 2, 3, 4], "offsets": %s, "attributes": '
+            b'{"image_shape": [2, 3], "channels": 3}}' % offsets,
+        )
+        for offsets in (b"[-1e999, 1, 4]", b"[3, 1, 4]", b"[-1, 1, 4]", b"[[0], [1], [4]]")
+    ],
     ("ensemble file", b'{"lengths": "/x", "spec": {}, "folder": "/x"}'),
 ]
 """Whole examples."""
