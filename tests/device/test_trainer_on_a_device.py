@@ -32,9 +32,10 @@ def test_a_loss_that_is_not_finite_is_told_after_the_next_step_or_before_a_snaps
     assert before == ["", ""] and "the loss of virtual worker 1 is nan at step 1 of epoch 0" in last
 
 
-def test_gradients_leave_a_device_that_has_no_room_for_them(rig: Rig) -> None:
+@pytest.mark.parametrize("schedule", ALL)
+def test_gradients_leave_a_device_that_has_no_room_for_them(rig: Rig, schedule: str) -> None:
     """Its MiB takes the model and its momenta, but not twelve workers' gradients of 67 KiB beside them."""
-    asked = rig.call("counting.of_trainer", "perceptron", 12, RIG_MEGABYTES="1")
+    asked = rig.call("counting.of_trainer", "perceptron", 12, schedule, RIG_MEGABYTES="1")
     assert asked["d2h bytes"] >= 12 * asked["bytes of a gradient"]
 
 

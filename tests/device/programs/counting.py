@@ -57,9 +57,9 @@ def _batches(count: int) -> list[tuple[Tensor, Tensor]]:
     return [(pictures.to(device), labels.to(device)) for pictures, labels in drawn]
 
 
-def of_trainer(model: str, workers: int) -> dict[str, int]:
+def of_trainer(model: str, workers: int, schedule: str = "prompt") -> dict[str, int]:
     """Counts of a step of one trainer for so many virtual workers, whose batches lie on the device."""
-    torch_rig.schedule("prompt")
+    torch_rig.schedule(schedule)
     trainer, batches = Trainer(Task(model), workers, Group.alone(), "rig"), _batches(workers)
     for _ in range(WARM):
         trainer.step(batches)

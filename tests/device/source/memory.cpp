@@ -39,10 +39,11 @@ class Memory {
   char* opened(const void* address) const { return open_ + (static_cast<const char*>(address) - closed_); }
 
   char* allocate(size_t bytes, Stream& home) {
-    std::lock_guard<std::mutex> guard(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     free_what_is_reached();
     size_t size = size_class(bytes);
     auto& free = free_[{&home, size}];
+    if (free.empty() && top_ + size > bytes_) wait_for_users(lock);
     char* block;
     if (free.empty()) block = fresh(size);
     else {
@@ -100,6 +101,14 @@ class Memory {
   void free(char* address, const Block& block) {
     poison(address, block.size, *block.home);
     free_[{block.home, block.size}].push_back(address);
+  }
+  void wait_for_users(std::unique_lock<std::mutex>& lock) {  // as CUDA's allocator does before it says that memory is out
+    std::vector<std::pair<Stream*, Ticket>> pending;
+    for (auto& [address, block] : deferred_) pending.insert(pending.end(), block.pending.begin(), block.pending.end());
+    lock.unlock();
+    for (auto& [user, ticket] : pending) user->wait(ticket);
+    lock.lock();
+    free_what_is_reached();
   }
   void free_what_is_reached() {
     std::vector<std::pair<char*, Block>> still;
