@@ -7,6 +7,7 @@ from typing import Any
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import ArraySource, existing
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
+from preprocess.sources.hdf5_trial import bounded, try_in_time
 
 WHOLE = "a converted file holds all of its data: convert it anew"
 
@@ -28,7 +29,24 @@ def open_hdf5(
         targets: in any other file, the name of the data set of targets, (n, ...); it is read into memory.
         verify: check each sample's checksum as it is read, in a converted file.
         other_files: in any other file, whether its data sets may lie in further files, to which it points.
+
+    Raises:
+        SourceError: the file is missing, damaged or of another layout, or an argument does not fit it.
     """
+    try_in_time(
+        str(existing(path)), split=split, inputs=inputs, targets=targets, verify=verify, other_files=other_files
+    )
+    return _opened(path, split, inputs, targets, verify, other_files)
+
+
+def try_as_told(told: str) -> None:
+    """In a process of its own: open a file with `open_hdf5`'s arguments, as JSON, and read a little of it."""
+    bounded(_opened, told)
+
+
+def _opened(
+    path: str, split: str, inputs: str, targets: str, verify: bool, other_files: bool
+) -> ArraySource | EncodedSplit | ArraySplit:
     file = open_file(path)
     with damage_named(str(path), "it"):
         if file.attrs.get("format") == FORMAT:

@@ -14,6 +14,7 @@ from fleet.spec.problem import nearest
 
 SITES = "sites.yaml"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+MOST_GPUS, MOST_CORES = 1024, 65_536  # of one node; far beyond any that is built
 
 
 class SiteError(ValueError):
@@ -56,8 +57,8 @@ class Site(BaseModel):
 
     scheduler: Literal["slurm", "lsf", "pbs", "flux"]
     title: _Line = ""
-    gpus: int | None = Field(default=None, ge=0)
-    cores: int | None = Field(default=None, ge=1)
+    gpus: int | None = Field(default=None, ge=0, le=MOST_GPUS)
+    cores: int | None = Field(default=None, ge=1, le=MOST_CORES)
     launch: tuple[_Line, ...] = ()
     directives: tuple[_Line, ...] = ()
     setup: tuple[str, ...] = ()

@@ -23,7 +23,9 @@ from tests.faults.fuzz.targets import all_targets
 
 HOUR = 3600.0
 START_SECONDS = 120.0  # until a process has its modules, and Atheris has marked them
-GRACE_SECONDS = 4 * SECONDS  # for an example of that computing on a machine that is shared
+GRACE_SECONDS = (
+    12 * SECONDS
+)  # for an example of that computing, or of twice that in another process, on a machine that is shared
 
 
 def main() -> int:

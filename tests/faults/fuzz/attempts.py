@@ -78,7 +78,9 @@ class Attempts:
     def _read(self, content: bytes, work: Path) -> Any:
         try:
             with _timed():
-                return self._target.read(content, work)
+                outcome = self._target.read(content, work)
+                repr(outcome)  # what was taken can be told to people
+                return outcome
         except self._target.refusals as error:
             self.tally.refused += 1
             if str(error):

@@ -112,12 +112,17 @@ def _checkpoint_of_fields(content: bytes, folder: Path) -> Any:
             for name, (dtype, shape) in said["arrays"].items():
                 array = arrays.get(name)
                 same = array is not None and [array.dtype.str, list(array.shape)] == [dtype, shape]
-                kept = {"data": array} if same else {"shape": tuple(shape), "dtype": dtype, "chunks": True}
+                # h5py's own guess of chunks computes for long where a shape is odd, and no reader guesses.
+                kept = {"data": array} if same else {"shape": tuple(shape), "dtype": dtype, "chunks": _chunks(shape)}
                 file.create_dataset(f"state/{name.lstrip('/')}", **kept)
     except Exception as error:  # no such file can be written
         raise CheckpointError(path, f"not made: {error!r}", "") from error
     path.write_bytes(sealed(path.read_bytes()))
     return _restored(path)
+
+
+def _chunks(shape: Sequence[int]) -> tuple[int, ...] | None:
+    return tuple(max(1, min(length, 16)) for length in shape) or None
 
 
 def _hdf5_files(folder: Path) -> Sequence[bytes]:

@@ -7,6 +7,7 @@ FOUND: list[tuple[str, bytes]] = [
     ("site", b"a: !!bool x"),
     ("site", b"[" * 100_000),
     ("site", b"gpus: " + b"9" * 5000),
+    ("site", b"scheduler: slurm\ngpus: 0" + b"7" * 6000),
     ("rate table", b"global_batch_size,1" + b"0" * 5000 + b"\n64,10\n"),
     ("rate table", b"global_batch_size,1000000000000\n64,10\n"),
     ("offered jobs", b'{"name": "late"}'),
