@@ -42,9 +42,10 @@ _KINDS: dict[str, Any] = {  # of a checkpoint's fields
     "workers history": list,
     "batches": (list, type(None)),
     "schedule parts": (dict, type(None)),
+    "order_seed": (int, type(None)),
     "job": str,
 }
-_OPTIONAL = frozenset({"parts", "task_state", "batches"})
+_OPTIONAL = frozenset({"parts", "task_state", "batches", "order_seed"})
 
 
 class CheckpointError(RuntimeError):
@@ -68,6 +69,7 @@ class Checkpoint:
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
     batches: where the batch changed (see `trainers.batch_schedule`): [epoch, size, parts] each; None: it never did.
         `batch_size` is the task's own.
+    order_seed: that of the samples' order where it is not `seed`.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.
     """
 
@@ -88,6 +90,7 @@ class Checkpoint:
     parts: dict[str, dict[str, Any]] | None = None
     task_state: Any = None
     batches: list[list[int]] | None = None
+    order_seed: int | None = None
 
     @property
     def updates(self) -> list[dict[str, Any]]:

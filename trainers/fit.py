@@ -24,6 +24,7 @@ class BuiltJob:
 
     name: str
     seed: int
+    order_seed: int
     virtual_workers: int
     batch_size: int
     model: nn.Module
@@ -60,6 +61,7 @@ def _of_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     laid_out = sorted(index for bucket in checkpoint.layout["buckets"] for index in bucket)
     return {
         "seed": checkpoint.seed,
+        "order's seed": checkpoint.seed if checkpoint.order_seed is None else checkpoint.order_seed,
         "virtual_workers": checkpoint.virtual_workers,
         "batch_size": checkpoint.batch_size,
         "parameters": {name: tuple(value.shape) for name, value in checkpoint.parameters.items()},
@@ -79,6 +81,7 @@ def _of_job(job: BuiltJob) -> dict[str, Any]:
     first, *others = job.updates
     return {
         "seed": job.seed,
+        "order's seed": job.order_seed,
         "virtual_workers": job.virtual_workers,
         "batch_size": job.batch_size,
         "parameters": {name: tuple(parameter.shape) for name, parameter in parameters.items()},

@@ -17,7 +17,7 @@ import torch
 from trainers.convergence.stop_agreement import StopAgreement
 from trainers.plan import BatchPlan
 from trainers.repeatable.random_state import seed_everything
-from trainers.task import Batch, Task, batch_size_of, collate_of, name_of, seed_of
+from trainers.task import Batch, Task, batch_size_of, collate_of, name_of, order_seed_of
 from trainers.trainer import Trainer
 
 _SECONDS_BETWEEN_NEWS = 1.0
@@ -62,11 +62,12 @@ class TaskDatasets:
     """
 
     def __init__(self, task: Task) -> None:
-        """Build both under the job's seed, so that what they draw is the same in every process. NoSamples if empty."""
-        seed_everything(seed_of(task))
+        """Build both under the order's seed, so what they draw is the same in every process. NoSamples if empty."""
+        self._seed = order_seed_of(task)
+        seed_everything(self._seed)
         self.train = task.dataset(True)
         self.held_out = task.dataset(False)
-        self._seed, self._batch_size, self._collate = seed_of(task), batch_size_of(task), collate_of(task)
+        self._batch_size, self._collate = batch_size_of(task), collate_of(task)
         if not len(self.train):
             raise NoSamples(f"task {name_of(task)}: dataset(True) has no samples; give it at least one")
 
@@ -83,7 +84,7 @@ class TaskDatasets:
         return self._collate(_samples(self.train, indices))
 
     def held_out_batches(self, first: int = 0, every: int = 1) -> Iterator[tuple[int, Batch]]:
-        """Yield (index, batch) of every `every`-th held-out batch from `first` on; each drawn under the job's seed."""
+        """Yield (index, batch) of every `every`-th held-out batch from `first` on, each under the order's seed."""
         samples = 0 if self.held_out is None else len(self.held_out)
         starts = range(0, samples, self._batch_size)
         for index in range(first, len(starts), every):

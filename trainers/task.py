@@ -30,7 +30,8 @@ class Task(Protocol):
     loss(model, batch) -> scalar tensor, the mean over the batch (cross entropy of model(input) and target);
     scheduler(optimizer) -> learning-rate schedule that is stepped once a step, or None (None);
     metrics(model, batch) -> {name: (sum, count)} (accuracy);
-    batch_size = samples a step of one virtual worker (32); seed (0); name (the class's name);
+    batch_size = samples a step of one virtual worker (32); seed (0); order_seed = of the samples' order and of
+    what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
     gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`);
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
@@ -163,6 +164,16 @@ def batch_schedule_of(task: Task) -> BatchSchedule | None:
 def seed_of(task: Task) -> int:
     """Return the job's seed."""
     return int(getattr(task, "seed", 0))
+
+
+def order_seed_of(task: Task) -> int:
+    """Return the seed of the samples' order, which members of a deep ensemble share: the job's, if it says no other."""
+    return int(getattr(task, "order_seed", seed_of(task)))
+
+
+def own_order_seed(task: Task) -> int | None:
+    """Return the seed of the samples' order where it is not the job's, as checkpoints have it; else None."""
+    return None if order_seed_of(task) == seed_of(task) else order_seed_of(task)
 
 
 def name_of(task: Task) -> str:

@@ -198,6 +198,7 @@ class Trainer(Progress):
         return Checkpoint(
             job=self.name,
             seed=self.seed,
+            order_seed=tasks.own_order_seed(self.task),
             virtual_workers=self.virtual_workers,
             batch_size=tasks.batch_size_of(self.task),
             epoch=self.epoch,
@@ -372,6 +373,7 @@ class Trainer(Progress):
         built = BuiltJob(
             self.name,
             self.seed,
+            tasks.order_seed_of(self.task),
             self.virtual_workers,
             tasks.batch_size_of(self.task),
             self.model,

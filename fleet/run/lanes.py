@@ -69,7 +69,7 @@ class LaneBook:
         """Where the samples of the job's next step lie."""
         spec, plan = self._rank.runtime.job(job), self._rank.runtime.plan(job)
         place = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
-        return StreamPlace(StreamKey(data_key(spec), spec.seed, epoch), place)
+        return StreamPlace(StreamKey(data_key(spec), spec.order_seed, epoch), place)
 
     def lane(self, number: int, first: StreamPlace, jobs: Iterable[str], readers: tuple[int, ...]) -> LaneSpec:
         """The opening of lane `number` that begins at `first`."""

@@ -121,7 +121,7 @@ _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
     **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
     "late.deadline": _number,
-    "job.seed": _or_null(_whole),
+    **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
 }

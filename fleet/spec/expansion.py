@@ -88,7 +88,7 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
             rule = f"the spec has more than {MOST_JOBS:,} jobs"
             return Expansion(problems=[*result.problems, origins.problem(path, ABSENT, rule, mend=_SPLIT)])
         elif isinstance(entry, Mapping):
-            result.jobs.append(merged({"seed": seed, **defaults}, entry))
+            result.jobs.append(_laid_over({"seed": seed, **defaults}, entry))
             result.origins.append(JobOrigin(path))
         else:
             mend = "write a job as `- name: ...` with its keys below, or a grid or sample"
@@ -115,7 +115,9 @@ def _expand_many(
         if isinstance(body, Mapping):
             result.unfinished.append((base, _own_keys(body, header)))
         return
-    fixed = merged(defaults, _own_keys(body, header))
+    fixed = _laid_over(defaults, _own_keys(body, header))
+    if any(path in ("seed.weights", "seed.order") for path in made.over):
+        fixed["seed"] = _apart(fixed["seed"])
     problems = [
         *_over_problems(made, base, fixed, origins),
         *_size_problems(made, base, origins, result),
@@ -275,6 +277,17 @@ def _set(job: dict[str, Any], parts: list[str], value: Any) -> None:
         at[part] = {"name": child} if isinstance(child, str) else {} if child is None else child
         at = at[part]
     at[parts[-1]] = value
+
+
+def _laid_over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's keys over the defaults; a seed that it leaves out of two is the one that stands for both there."""
+    if isinstance(own.get("seed"), Mapping):
+        defaults = {**defaults, "seed": _apart(defaults["seed"])}
+    return merged(defaults, own)
+
+
+def _apart(seed: Any) -> Any:
+    return {"weights": seed, "order": seed} if type(seed) is int else seed
 
 
 def merged(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from fleet.spec.values import (
     Positive,
     Real,
     Section,
-    Seed,
+    SeedOrSeeds,
+    Seeds,
     Text,
     WorkersOrAuto,
 )
@@ -108,8 +109,11 @@ class Job(Section):
         "that gives (sum, count). `loss` and `test_loss` are always measured.",
         examples=[["accuracy"]],
     )
-    seed: Seed = Field(
-        default=0, description="Seeds weights, order and augmentation. Not given: the ensemble's `seed`.", examples=[0]
+    seed: SeedOrSeeds = Field(
+        default=0,
+        description="Seeds weights, order and augmentation; or one seed for `weights` and another one for `order` and "
+        "augmentation. Not given: the ensemble's `seed`, in the place of either too.",
+        examples=[{"weights": 7, "order": 0}],
     )
     virtual_workers: WorkersOrAuto = Field(
         default=1,
@@ -222,6 +226,16 @@ class Job(Section):
         job = self.model_copy(update={"virtual_workers": count})
         job._auto = False
         return job
+
+    @property
+    def weights_seed(self) -> int:
+        """What seeds the network's weights, and what it draws as it trains."""
+        return self.seed.weights if isinstance(self.seed, Seeds) else self.seed
+
+    @property
+    def order_seed(self) -> int:
+        """What seeds the order of its samples and their augmentation."""
+        return self.seed.order if isinstance(self.seed, Seeds) else self.seed
 
     @property
     def global_batch(self) -> int:

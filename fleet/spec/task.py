@@ -32,7 +32,7 @@ class SpecTask:
         name: the job's name.
         batch_size: samples of one virtual worker in a step; where that changes, the job's own.
         batch_schedule: which batch each epoch has, where that changes.
-        seed: the job's seed.
+        seed, order_seed: the job's, of its weights and of the order of its samples.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
     """
 
@@ -47,7 +47,8 @@ class SpecTask:
         Raises:
             ReferenceProblem: a name leads nowhere. ``fleet.spec.check`` finds all of them beforehand.
         """
-        self.name, self.batch_size, self.seed = job.name, job.batch_size, job.seed
+        self.name, self.batch_size = job.name, job.batch_size
+        self.seed, self.order_seed = job.weights_seed, job.order_seed
         self.batch_schedule = batches
         if batches is not None:
             self.batch_size = batches.own

@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from fleet.spec.origins import Origins
 from fleet.spec.problem import ABSENT, Path, Problem, listed, nearest
+from fleet.spec.values import MARKS
 
 REPORTED_ELSEWHERE = frozenset({"duplicate_job", "incomplete_job"})  # found in the mappings already, with both places
 
@@ -145,9 +146,9 @@ def _bad_name(path: Path, value: str, pattern: str, origins: Origins) -> Problem
 def _inside(location: tuple[str | int, ...], model: type[BaseModel]) -> Path:
     """The path without pydantic's own marks.
 
-    They are those of keys, of the kind of a plain value, and of the forms that `rehearse.rates` takes.
+    They are those of keys, of the kind of a plain value, and of the forms that `seed` and `rehearse.rates` take.
     """
-    path = tuple(part for part in location if part != "[key]")
+    path = tuple(part for part in location if part not in ("[key]", *MARKS))
     if path[:2] == ("rehearse", "rates"):
         return path[:2] + path[3:]
     options: list[Any] = [model]

@@ -12,9 +12,11 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     JsonValue,
     Strict,
+    Tag,
     WithJsonSchema,
     model_validator,
 )
@@ -31,6 +33,7 @@ MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
 AUTO = "auto"
+ONE_SEED, SEEDS_APART = MARKS = ("[number]", "[apart]")  # pydantic's marks of the forms that a seed takes
 
 
 def _finite(value: Any) -> Any:
@@ -121,6 +124,24 @@ class Section(BaseModel):
 def alone(key: str) -> Callable[[Any], Any]:
     """What lets a text stand for a section of which it is the value of `key`."""
     return lambda value: {key: value} if isinstance(value, str) else value
+
+
+class Seeds(Section):
+    """Seeds apart: networks with the same order share their samples, and differ in their weights."""
+
+    weights: Seed = Field(
+        description="Seeds the network's weights, and what it draws as it trains, such as dropout.", examples=[7]
+    )
+    order: Seed = Field(description="Seeds the order of the samples and their augmentation.", examples=[0])
+
+
+def _form_of_seed(value: Any) -> str:
+    return SEEDS_APART if isinstance(value, (Mapping, Seeds)) else ONE_SEED
+
+
+SeedOrSeeds = Annotated[
+    Annotated[Seed, Tag(ONE_SEED)] | Annotated[Seeds, Tag(SEEDS_APART)], Discriminator(_form_of_seed)
+]
 
 
 class Named(Section):

@@ -57,6 +57,37 @@ def test_templates_of_names(template: str, name: str) -> None:
     assert job.name == name
 
 
+def test_seeds_apart() -> None:
+    over = {"seed.weights": [1, 2]}
+    grid, single, same = {"name": "g-{weights}", "over": over}, {"weights": 3}, {"weights": 4, "order": 9}
+    jobs = jobs_of({"grid": grid}, {"name": "a", "seed": single}, {"name": "b", "seed": same}, {"name": "c"}, seed=5)
+    assert [(job.weights_seed, job.order_seed) for job in jobs] == [(1, 5), (2, 5), (3, 5), (4, 9), (5, 5)]
+    assert EnsembleSpec.from_mapping(jobs_spec(jobs)).jobs == jobs
+    (job,) = jobs_of({"name": "d", "seed": 6}, defaults={"task": "m:T", "stop": {"epochs": 1}, "seed": same})
+    assert (job.weights_seed, job.order_seed) == (6, 6)
+
+
+def jobs_spec(jobs: tuple[Any, ...]) -> dict[str, Any]:
+    return {"name": "x", "jobs": [job.model_dump(mode="json") for job in jobs]}
+
+
+@pytest.mark.parametrize(
+    ("seed", "told"),
+    [
+        (-1, "seed = -1\n      must be at least 0"),
+        ("x", "seed = 'x'\n      must be a whole number"),
+        ({"weights": -1}, "seed.weights = -1\n      must be at least 0"),
+        ({"weight": 1}, "unknown key 'weight'"),
+        ({"weights": 1.5}, "seed.weights = 1.5\n      must be a whole number"),
+    ],
+)
+def test_seeds_that_are_none(seed: Any, told: str) -> None:
+    with pytest.raises(SpecError) as raised:
+        jobs_of({"name": "a", "seed": seed})
+    assert told in str(raised.value)
+    assert len(raised.value.problems) == 1
+
+
 def test_a_placeholder_of_two_paths_must_be_written_out() -> None:
     over = {"task.arguments.lr": [1], "task.arguments.deep.lr": [2]}
     with pytest.raises(SpecError, match="could be several paths"):

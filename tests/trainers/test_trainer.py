@@ -253,6 +253,7 @@ def test_a_loss_that_is_not_finite_names_job_step_and_epoch() -> None:
     ("changed", "message"),
     [
         ({"seed": 4}, "its seed is 0, that of Other is 4"),
+        ({"order_seed": 4}, "its order's seed is 0, that of Other is 4"),
         ({"batch_size": 8}, "its batch_size is 32, that of Other is 8"),
         ({"model": lambda self: nn.Linear(4, 3)}, "its parameters is"),
         ({"scheduler": lambda self, o: torch.optim.lr_scheduler.ConstantLR(o)}, "its schedule is False"),

@@ -150,10 +150,15 @@ def _by_section(checkpoint: Checkpoint) -> dict[str, dict[str, Any]]:
         "optimizer": {**checkpoint.optimizer, **{name: part["optimizer"] for name, part in parts.items()}},
         "schedule": {**(checkpoint.schedule or {}), **{name: part["schedule"] for name, part in parts.items()}},
         "random": {name: context["random"] for name, context in workers.items()},
-        "progress": {**{name: getattr(checkpoint, name) for name in _PROGRESS}, **own},
+        "progress": {**_progress(checkpoint), **own},
         "layout": {**checkpoint.layout, **{name: part["layout"] for name, part in parts.items()}},
         "task": {} if checkpoint.task_state is None else {"state": checkpoint.task_state},
     }
+
+
+def _progress(checkpoint: Checkpoint) -> dict[str, int]:
+    order = {} if checkpoint.order_seed is None else {"order_seed": checkpoint.order_seed}
+    return {name: getattr(checkpoint, name) for name in _PROGRESS} | order
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -56,7 +56,9 @@ class DdpRank:
         self._attributes = PlainAttributes(self.model, frozenset(tasks.scratch_of(task)))
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
-        self._sampler: DistributedSampler[Any] = DistributedSampler(self._data.train, ranks, rank, seed=self._seed)
+        self._sampler: DistributedSampler[Any] = DistributedSampler(
+            self._data.train, ranks, rank, seed=tasks.order_seed_of(task)
+        )
         self._loader = self._loading(self._batch_size)
         self._layout: Layout | None = None
         self._pace = Pace()
@@ -211,6 +213,7 @@ class DdpRank:
         return {
             "job": tasks.name_of(self._task),
             "seed": self._seed,
+            "order_seed": tasks.own_order_seed(self._task),
             "virtual_workers": self._ranks,
             "batch_size": self._batch_size,
             "epoch": self.epoch,

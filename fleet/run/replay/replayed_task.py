@@ -47,7 +47,7 @@ class ReplayedTask(SpecTask):
         opened = self._dataset()
         if not train and not opened.held_out:
             return None
-        return ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.seed, hasattr(self, "collate"))
+        return ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, hasattr(self, "collate"))
 
     def _dataset(self) -> Dataset:
         if self._opened is None:
@@ -68,7 +68,7 @@ class ReplayedSamples:
     Args:
         data: makes them.
         kind: those to train on, or those held out.
-        seed: the job's.
+        seed: of the samples' order and augmentation.
         packed: whether each sample is packed in bytes, for a task that collates them itself.
     """
 

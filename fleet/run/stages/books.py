@@ -88,4 +88,4 @@ def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: 
     )  # fmt: skip
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
     schedule = runtime.batches_of(job.name) if changes else None
-    return JobRecord.of(state, f"{data_key(job)}/{job.seed}", range_, schedule)
+    return JobRecord.of(state, f"{data_key(job)}/{job.order_seed}", range_, schedule)

@@ -51,7 +51,8 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
     journal.write(
         "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
         parameter_bytes=size.parameter_bytes,
-        virtual_workers=job.virtual_workers, batch_size=job.batch_size, seed=job.seed, data=data_key(job),
+        virtual_workers=job.virtual_workers, batch_size=job.batch_size,
+        seed=job.weights_seed, order_seed=job.order_seed, data=data_key(job),
         samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed,

@@ -139,7 +139,7 @@ class _Run:
                 batch=int(event["batch_size"]),
                 workers=int(event["virtual_workers"]),
                 allowed=None if allowed is None else int(allowed),
-                stream=f"{event['data']}/{event.get('seed', 0)}" if event.get("data") else "",
+                stream=_stream(event) if event.get("data") else "",
                 due=_due(event, arrival),
                 priority=int(event.get("priority") or 0),
             )
@@ -156,6 +156,11 @@ class _Run:
             job.losses[int(event["epoch"])] = float(event.get("metrics", {}).get("loss", math.nan))
         else:
             job.outcome = kind
+
+
+def _stream(event: JournalLine) -> str:
+    """Whose samples a job reads; journals of before seeds could be apart tell one seed."""
+    return f"{event['data']}/{event.get('order_seed', event.get('seed', 0))}"
 
 
 def _due(event: JournalLine, arrival: float) -> float | None:

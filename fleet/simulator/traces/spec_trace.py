@@ -64,7 +64,7 @@ def _trace_job(known: KnownJob, start: float) -> TraceJob:
         mixed=known.mixed_kinds,
         soft=job.soft,
         tenant=job.user or "",
-        stream=f"{known.data}/{job.seed}",
+        stream=f"{known.data}/{job.order_seed}",
     )
 
 

@@ -22,7 +22,7 @@ from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job, Stop
 from fleet.spec.resources import Resources
 from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
-from fleet.spec.values import Named
+from fleet.spec.values import Named, Seeds
 
 MODELS: tuple[type[BaseModel], ...] = (
     EnsembleSpec,
@@ -32,6 +32,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Normalise,
     Job,
     Named,
+    Seeds,
     Stop,
     ChangingBatch,
     Grid,

@@ -19,6 +19,7 @@ QUICK = {
     "momentum encoder",
     "attributes",
     "own state",
+    "seeds apart",
     "clip norm of two buckets",
     "accumulate 3",
     "batches in parts",

@@ -97,7 +97,7 @@ def train(task: EqualityTask, rank: int, steps: int) -> dict[str, State]:
         compile_each_shape(model)
     parallel = DistributedDataParallel(model)
     seed(task.seed + 1 + rank)
-    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset(True), seed=task.seed)  # type: ignore[arg-type]
+    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset(True), seed=task.order_seed)  # type: ignore[arg-type]
     loader = DataLoader(task.dataset(True), task.batch_size, sampler=sampler)  # type: ignore[arg-type]
     states: dict[str, State] = {}
     epoch = 0

@@ -32,6 +32,7 @@ from tests.trainers.support.equality_states import States, merged, state
 from tests.trainers.support.equality_tasks import TASKS, EqualityTask
 from trainers import Checkpoint, Group, Trainer, file_name, latest_good, prune, write
 from trainers.resize import joining, resize
+from trainers.task import order_seed_of
 
 WORLD = MPI.COMM_WORLD
 ORDER, READY, FINISHED = 1, 2, 3  # tags of the service's own messages
@@ -95,10 +96,10 @@ class History:
             self.trainer.restore(saved)
 
     def train(self, trainer: Trainer, until: int) -> None:
-        count = len(self.data)  # type: ignore[arg-type]
+        count, seed = len(self.data), order_seed_of(self.task)  # type: ignore[arg-type]
         while trainer.steps < until:
             plan = trainer.plan(count)
-            order = torch.randperm(count, generator=torch.Generator().manual_seed(trainer.seed + trainer.epoch))
+            order = torch.randperm(count, generator=torch.Generator().manual_seed(seed + trainer.epoch))
             kill = self.request["kill"] == [trainer.steps, trainer.group.index]
             places = [order[plan.positions(worker.rank, trainer.step_in_epoch)].tolist() for worker in trainer.workers]
             calls: list[Callable[[], Any]] = [partial(self.batch, indices, kill) for indices in places]

@@ -151,6 +151,7 @@ class EqualityTask:
     needs: str | None = None
     batch_size: int = BATCH
     seed: int = field(default=SEED)
+    order_seed: int = field(default=SEED)
     batches: Batches | None = None
 
     @property
@@ -300,6 +301,7 @@ OPTIONS = [
     _option("before step", between=clip_by_hand),
     _option("momentum encoder", MomentumEncoder, after=follow, rule="adam"),
     _option("attributes", Counting, after=anneal),
+    _option("seeds apart", Counting, order_seed=SEED + 9),
     Remembering("own state", mlp, lambda: images("own state", channels=1), rule="adam"),
     _option("accumulate 2", accumulate=2),
     _option("accumulate 3", accumulate=3, batch_size=6, rule="adam"),
