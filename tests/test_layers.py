@@ -24,7 +24,7 @@ ROOMS = {
         "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",
         "placing", "model",
     ),
-    "preprocess": ("sharing", "making", "conversion", "ring", "sources", "transforms", "samples"),
+    "preprocess": ("sharing", "making", "store", "conversion", "ring", "sources", "transforms", "samples"),
 }  # fmt: skip
 MOST_ROOMS = 11
 
