@@ -35,6 +35,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
         problems = [
             *_resource_problems(spec),
             *_policy_problems(spec),
+            *_minimum_problems(spec),
             *_file_problems(spec),
             *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
@@ -66,6 +67,24 @@ def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     except (ValueError, TypeError) as error:
         mend = "correct policy.name or policy.parameters"
         yield spec.origins.problem(("policy",), spec.policy.model_dump(mode="json"), str(error), mend=mend)
+
+
+def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """Jobs whose `minimum_devices` the policy does not keep to, or the trainers that are asked for are too few for."""
+    from fleet.scheduling.policies import POLICIES, breaks_minimum
+
+    known = spec.policy.name in [each.name for each in POLICIES]
+    broken, trainers = breaks_minimum(spec.policy.name) if known else None, spec.resources.trainers
+    for position, job in enumerate(spec.jobs):
+        path, least = ("jobs", position, "minimum_devices"), job.minimum_devices
+        if least > 1 and broken is not None:
+            mend = "name one of these as policy.name, or take minimum_devices away"
+            yield spec.origins.problem(path, least, broken, mend=mend)
+        elif trainers is not None and least > trainers:
+            rule = f"more than the {trainers} of resources.trainers"
+            yield spec.origins.problem(
+                path, least, rule, str(trainers), f"set it to at most {trainers}, or trainers to more"
+            )
 
 
 def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:

@@ -76,8 +76,13 @@ class Companions:
         Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
         """
         if self._by_curve(job) and len(held) == 1:
-            return (job.rate.peak(held[0]),)
+            return (min(held[0], max(job.rate.peak(held[0]), self.least(job))),)
         return self.of(job).fall_back(held, self.seen(job.name))
+
+    def least(self, job: JobState) -> int:
+        """minP: a job has so many devices or none, and a guaranteed one its gang."""
+        share = 1.0 if job.guaranteed else self._rules.min_share
+        return max(job.minimum_devices, math.ceil(share * job.gang))
 
     def of(self, job: JobState) -> PlanDatabase:
         """The configurations of that job."""
@@ -103,7 +108,7 @@ class Companions:
                 Capability(speed, executors.get(kind, 1), rules.interference) for kind, speed in zip(self.kinds, speeds)
             ),
             workers,
-            least=max(1, math.ceil(rules.min_share * job.gang)),
+            least=self.least(job),
             most=min(workers, job.limit),
             there=self._usable(job, speeds),
             max_waste=rules.waste,
@@ -116,11 +121,14 @@ class Companions:
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
     def _usable(self, job: JobState, speeds: list[float]) -> KindCounts:
-        """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest."""
+        """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest
+        of those with enough devices.
+        """
         there = tuple(self._there.values())
         if self._rules.heterogeneous and job.mixed_kinds:
             return there
-        strength = [speed * count for speed, count in zip(speeds, there)]
+        enough = [count >= self.least(job) for count in there]
+        strength = [(fits, speed * count) for fits, speed, count in zip(enough, speeds, there)]
         home = self.kinds.index(job.kind) if job.kind in self.kinds else strength.index(max(strength))
         return tuple(count if i == home else 0 for i, count in enumerate(there))
 

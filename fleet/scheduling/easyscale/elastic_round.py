@@ -29,11 +29,13 @@ class ElasticRound:
         self.dropped: dict[str, str] = {}
         self._kinds = self.companions.kinds
         self._all = list(state.cluster.counts().values())
+        self._there = self.companions.counts(state.available)  # devices of each kind that work
         self._free = state.free_devices()
         self._barred: set[int] = set()  # kinds that a job waits for
+        self._uprooted: set[str] = set()  # jobs that leave what is left of their devices
         self._held: dict[str, list[int]] = {}
         for name in sorted(state.running, key=self._first_placed):
-            self._held[name] = [device for device in state.running[name] if device not in state.unavailable]
+            self._held[name] = self._kept(name)
 
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
         """Who gets other devices than it has, and who stops."""
@@ -44,8 +46,7 @@ class ElasticRound:
 
     def place_guaranteed(self) -> None:
         """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least."""
-        waiting = [job for job in self._state.waiting if job.guaranteed]
-        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+        for job in self._waiting(guaranteed=True):
             choices = self._choices(job)
             if not any(job.gang <= sum(self._all[i] for i in kinds) for kinds in choices):
                 self.dropped[job.name] = f"it asks for {job.gang} devices{self._of(job)}; there are fewer"
@@ -63,16 +64,18 @@ class ElasticRound:
                 self._shrink(name, self.companions.fall_back(job, self._counts(name)))
 
     def start(self) -> None:
-        """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind."""
-        waiting = [job for job in self._state.waiting if not job.guaranteed]
-        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+        """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind.
+
+        One for which too few devices work holds nobody up.
+        """
+        for job in self._waiting(guaranteed=False):
             database = self.companions.of(job)
             kinds = [i for i in self._fastest_first(database) if i not in self._barred]
             if database.least > min(sum(database.there), database.most):
                 self.dropped[job.name] = f"it asks for {database.least} devices or more{self._of(job)}; there are fewer"
             elif sum(self._free_of(i) for i in kinds) >= database.least:
                 self._held[job.name] = self._taken(database.least, kinds)
-            else:
+            elif sum(self._there[i] for i, there in enumerate(database.there) if there) >= database.least:
                 self._barred.update(kinds)
 
     def grow(self) -> None:
@@ -83,6 +86,22 @@ class ElasticRound:
                 self._accept(proposal)
             if self._rules.growth:
                 return
+
+    def _waiting(self, guaranteed: bool) -> list[JobState]:
+        """The jobs that hold nothing, or too little since they lost some of it, the first of the line first."""
+        names = [*(job.name for job in self._state.waiting), *self._uprooted]
+        jobs = [job for job in map(self._state.by_name.__getitem__, names) if job.guaranteed == guaranteed]
+        return sorted(jobs, key=lambda job: (-job.priority, job.arrival, job.name))
+
+    def _kept(self, name: str) -> list[int]:
+        """What a running job has left of its devices; none where too few work to go on with them."""
+        devices = self._state.running[name]
+        left = [device for device in devices if device not in self._state.unavailable]
+        if len(left) == len(devices) or len(left) >= self.companions.least(self._state.by_name[name]):
+            return left
+        self._free.give(left)
+        self._uprooted.add(name)
+        return []
 
     def _proposals(self, begun: set[str]) -> list[Proposal]:
         left, growth = self._left(), self._rules.growth or math.inf

@@ -45,6 +45,7 @@ class EasyScale(Rules, UsualPolicy):
 
     name: ClassVar[str] = "easyscale"
     knows_kinds: ClassVar[bool] = True
+    keeps_minimum: ClassVar[bool] = True
 
     interval: float = 0.0
 
