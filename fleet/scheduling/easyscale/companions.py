@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fleet.scheduling.easyscale.claims import Claim
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
@@ -26,6 +27,14 @@ class Rules:
     growth: float = 0.0
     executors: Mapping[str, int] | None = None
     interference: float = 1.0
+    patience: float = 300.0
+
+
+class Promise(NamedTuple):
+    """What the driver keeps of a job from plan to plan: devices -> samples/s that were seen there, and its claim."""
+
+    seen: Mapping[KindCounts, float]
+    claim: Claim | None = None
 
 
 class _Kept(NamedTuple):
@@ -66,9 +75,22 @@ class Companions:
         return tuple(kinds.count(kind) for kind in self.kinds)
 
     def seen(self, name: str) -> Mapping[KindCounts, float]:
-        """Devices -> samples/s that were seen on them; the driver keeps it as the job's promise."""
-        found: Mapping[KindCounts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
-        return found
+        """Devices -> samples/s that were seen on them."""
+        return self.seen_anew.get(name) or self._kept(name).seen
+
+    def claims(self) -> dict[str, Claim]:
+        """The claims of the jobs, as the last plan left them."""
+        kept = {name: self._kept(name).claim for name in self._state.promises}
+        return {name: claim for name, claim in kept.items() if claim is not None}
+
+    def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, Promise]:
+        """What the driver is to keep from now on, of the jobs of which that is new.
+
+        Args:
+            claims: job -> its claim, where that is new.
+        """
+        names = dict.fromkeys((*self.seen_anew, *claims))
+        return {name: Promise(self.seen(name), claims.get(name, self._kept(name).claim)) for name in names}
 
     def fall_back(self, job: JobState, held: KindCounts) -> KindCounts:
         """The devices on which the job was faster than on all that it holds; all if there are none.
@@ -93,6 +115,10 @@ class Companions:
             kept.database.learn(self._measured(job))
             self.memo[job.name] = kept
         return self.memo[job.name].database
+
+    def _kept(self, name: str) -> Promise:
+        found: Promise = self._state.promises.get(name) or Promise({})
+        return found
 
     def _look(self, job: JobState, held: KindCounts) -> None:
         before = self.seen(job.name)

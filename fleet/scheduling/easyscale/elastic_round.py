@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
+from fleet.scheduling.easyscale.claims import Claims, Paces, is_worth_returning, is_worth_waiting
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
 from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
@@ -20,12 +22,14 @@ class ElasticRound:
 
     Attributes:
         companions: the companions of the jobs.
+        claims: who may have back what guaranteed jobs have taken from it.
         dropped: job -> why it can never run.
     """
 
     def __init__(self, state: State, rules: Rules) -> None:
         self._state, self._rules = state, rules
         self.companions = Companions(state, rules)
+        self.claims = Claims(state, self.companions.claims(), rules.patience)
         self.dropped: dict[str, str] = {}
         self._kinds = self.companions.kinds
         self._all = list(state.cluster.counts().values())
@@ -33,6 +37,8 @@ class ElasticRound:
         self._free = state.free_devices()
         self._barred: set[int] = set()  # kinds that a job waits for
         self._uprooted: set[str] = set()  # jobs that leave what is left of their devices
+        self._shrunk: set[str] = set()  # jobs that lose devices to guaranteed ones
+        self._patient: set[str] = set()  # jobs that wait for their own devices, with none meanwhile
         self._held: dict[str, list[int]] = {}
         for name in sorted(state.running, key=self._first_placed):
             self._held[name] = self._kept(name)
@@ -52,8 +58,10 @@ class ElasticRound:
                 self.dropped[job.name] = f"it asks for {job.gang} devices{self._of(job)}; there are fewer"
                 continue
             for kinds in choices:
+                before = {name: set(devices) for name, devices in self._held.items()}
                 if self._make_room(job.gang, kinds):
                     self._held[job.name] = self._taken(job.gang, kinds)
+                    self._note_losses(before)
                     break
 
     def fall_back(self) -> None:
@@ -63,12 +71,31 @@ class ElasticRound:
             if not job.guaranteed and self._held[name]:
                 self._shrink(name, self.companions.fall_back(job, self._counts(name)))
 
+    def give_back(self) -> None:
+        """Let jobs have what guaranteed jobs took from them, or wait for it where that costs them least."""
+        for name in sorted(self.claims.of, key=self._first_placed):
+            back = [device for device in self.claims.of[name].devices if device in self._free]
+            if self._held.get(name):
+                self._widen(name, back)
+            elif len(self.claims.of[name].devices) < self.companions.least(self._state.by_name[name]):
+                continue
+            elif len(back) == len(self.claims.of[name].devices):
+                self._free.remove(back)
+                self._held[name] = back
+                self._uprooted.discard(name)
+                self.claims.returned(name, back)
+            elif self._waits_for_all(name):
+                self._free.remove(back)
+                self._patient.add(name)
+
     def start(self) -> None:
         """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind.
 
         One for which too few devices work holds nobody up.
         """
         for job in self._waiting(guaranteed=False):
+            if job.name in self._patient:
+                continue
             database = self.companions.of(job)
             kinds = [i for i in self._fastest_first(database) if i not in self._barred]
             if database.least > min(sum(database.there), database.most):
@@ -90,7 +117,8 @@ class ElasticRound:
     def _waiting(self, guaranteed: bool) -> list[JobState]:
         """The jobs that hold nothing, or too little since they lost some of it, the first of the line first."""
         names = [*(job.name for job in self._state.waiting), *self._uprooted]
-        jobs = [job for job in map(self._state.by_name.__getitem__, names) if job.guaranteed == guaranteed]
+        jobs = [self._state.by_name[name] for name in names if not self._held.get(name)]
+        jobs = [job for job in jobs if job.guaranteed == guaranteed]
         return sorted(jobs, key=lambda job: (-job.priority, job.arrival, job.name))
 
     def _kept(self, name: str) -> list[int]:
@@ -111,8 +139,58 @@ class ElasticRound:
             if devices and not job.guaranteed and not (growth < math.inf and name in begun):
                 database = self.companions.of(job)
                 held = self._counts(name)
-                found += database.proposals(name, held, left, self._rules.top_k, growth)
+                proposals = database.proposals(name, held, left, self._rules.top_k, growth)
+                found += [one for one in proposals if not self._waits(name, one.nums)]
         return found
+
+    def _waits(self, name: str, other: KindCounts) -> bool:
+        """Whether the job should rather wait for what it claims than have these devices instead."""
+        if name not in self.claims.of:
+            return False
+        perf, held = self.companions.of(self._state.by_name[name]).perf, self._held.get(name, [])
+        paces = Paces(perf(self._counts(name)), perf(other), perf(self.companions.counts(self._whole(name))))
+        leaves = name in self._shrunk or not held
+        return is_worth_waiting(paces, self._seconds(name), self._state.by_name[name].restart, leaves)
+
+    def _waits_for_all(self, name: str) -> bool:
+        """Whether a job that holds nothing waits for its own devices: there are no equal ones, and elsewhere its group
+        would train for less time than it takes to form one.
+        """
+        claimed = self.companions.counts(self.claims.of[name].devices)
+        equal = all(self._free_of(i) >= count for i, count in enumerate(claimed))
+        return not equal and self._seconds(name) <= 2 * self._state.by_name[name].restart
+
+    def _widen(self, name: str, back: list[int]) -> None:
+        """Let a job have these devices beside its own if that pays."""
+        job, database = self._state.by_name[name], self.companions.of(self._state.by_name[name])
+        whole = sorted({*self._held[name], *back})
+        nums = database.trimmed(self.companions.counts(whole))
+        left = job.remaining_at(self._state.time)
+        paces = database.perf(self._counts(name)), database.perf(nums)
+        part = len(back) < len(self.claims.of[name].devices) and self._waits(name, nums)
+        restart = 0.0 if name in self._shrunk else job.restart  # else it forms a new group in any case
+        if back and sum(nums) <= database.most and not part and is_worth_returning(*paces, left, restart):
+            self._free.remove(back)
+            self._held[name] = whole
+            self._shrink(name, nums)
+            self.claims.returned(name, back)
+
+    def _whole(self, name: str) -> list[int]:
+        """What a job holds and claims."""
+        return sorted({*self._held.get(name, ()), *self.claims.of[name].devices})
+
+    def _seconds(self, name: str) -> float:
+        return self.claims.seconds(name, {job: tuple(devices) for job, devices in self._held.items()})
+
+    def _note_losses(self, before: Mapping[str, set[int]]) -> None:
+        """Jobs have lost devices to a guaranteed job that has just got its gang."""
+        for name, devices in before.items():
+            lost = devices.difference(self._held[name])
+            if lost and not self._state.by_name[name].guaranteed:
+                self.claims.lost(name, lost)
+                self._shrunk.add(name)
+                if not self._held[name]:
+                    self._uprooted.add(name)
 
     def _accept(self, proposal: Proposal) -> None:
         more = self._free.take(proposal.count, self._kinds[proposal.kind])
