@@ -70,21 +70,16 @@ def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
 
 
 def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    """Jobs whose `minimum_devices` the policy does not keep to, or the trainers that are asked for are too few for."""
+    """Jobs with `minimum_devices`, where the policy does not keep to that."""
     from fleet.scheduling.policies import POLICIES, breaks_minimum
 
     known = spec.policy.name in [each.name for each in POLICIES]
-    broken, trainers = breaks_minimum(spec.policy.name) if known else None, spec.resources.trainers
+    broken = breaks_minimum(spec.policy.name) if known else None
     for position, job in enumerate(spec.jobs):
-        path, least = ("jobs", position, "minimum_devices"), job.minimum_devices
-        if least > 1 and broken is not None:
+        if job.minimum_devices > 1 and broken is not None:
             mend = "name one of these as policy.name, or take minimum_devices away"
-            yield spec.origins.problem(path, least, broken, mend=mend)
-        elif trainers is not None and least > trainers:
-            rule = f"more than the {trainers} of resources.trainers"
-            yield spec.origins.problem(
-                path, least, rule, str(trainers), f"set it to at most {trainers}, or trainers to more"
-            )
+            path = ("jobs", position, "minimum_devices")
+            yield spec.origins.problem(path, job.minimum_devices, broken, mend=mend)
 
 
 def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:

@@ -336,6 +336,8 @@ def test_guaranteed_jobs_never_wait_for_elastic_ones(state: State, gang: int, mi
         ({"top_k": 0}, "top_k is 0; a job makes at least one proposal"),
         ({"growth": 1}, "growth is 1; it must be above 1"),
         ({"interval": -1}, "interval is -1; it must be a number of seconds"),
+        ({"quota": 0}, "quota is 0; it must be a number above 0 and at most 1"),
+        ({"quota": 0.5, "headroom": 0.6}, "headroom is 0.6; it must be 0 .none. to the quota, 0.5"),
         ({"patience": -1}, "patience is -1; it must be a number of seconds"),
         ({"executors": {"v100": 0}}, "executors on v100 is 0; it must be 1 or more"),
     ],

@@ -40,11 +40,9 @@ def test_workers_that_are_chosen_are_enough_for_it(small: dict[str, Any]) -> Non
         spec(small, 0, "auto")
 
 
-def test_policies_that_do_not_keep_it_and_too_few_trainers_are_told_with_the_mend(small: dict[str, Any]) -> None:
+def test_policies_that_do_not_keep_it_are_told_with_the_mend(small: dict[str, Any]) -> None:
     (problem,) = _minimum_problems(spec(small, 3, policy="flotilla"))
     assert problem.path == "jobs[0].minimum_devices" and "policy flotilla gives a job any number" in problem.rule
     assert "take minimum_devices away" in problem.mend
-    (problem,) = _minimum_problems(spec(small, 3, policy="easyscale", resources={"trainers": 2}))
-    assert problem.rule == "more than the 2 of resources.trainers" and problem.suggestion == "2"
-    assert not list(_minimum_problems(spec(small, 3, policy="fifo", resources={"trainers": 3})))
+    assert not list(_minimum_problems(spec(small, 3, policy="fifo")))
     assert not list(_minimum_problems(spec(small, 1, policy="flotilla")))

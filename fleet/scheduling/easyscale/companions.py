@@ -28,6 +28,8 @@ class Rules:
     executors: Mapping[str, int] | None = None
     interference: float = 1.0
     patience: float = 300.0
+    quota: float = 1.0
+    headroom: float = 0.0
 
 
 class Promise(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fleet.scheduling.easyscale.claims import Claims, Paces, is_worth_returning, is_worth_waiting
 from fleet.scheduling.easyscale.companions import Companions, Rules
@@ -11,6 +11,8 @@ from fleet.scheduling.easyscale.inter_job import Proposal, approved
 from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
+
+_ROUNDING = 1e-9
 
 
 class ElasticRound:
@@ -39,6 +41,7 @@ class ElasticRound:
         self._uprooted: set[str] = set()  # jobs that leave what is left of their devices
         self._shrunk: set[str] = set()  # jobs that lose devices to guaranteed ones
         self._patient: set[str] = set()  # jobs that wait for their own devices, with none meanwhile
+        self._beyond: set[str] = set()  # guaranteed jobs beyond the quota, which wait in line with the others
         self._held: dict[str, list[int]] = {}
         for name in sorted(state.running, key=self._first_placed):
             self._held[name] = self._kept(name)
@@ -51,16 +54,22 @@ class ElasticRound:
         return placed, tuple(name for name, devices in held.items() if not devices and name in running)
 
     def place_guaranteed(self) -> None:
-        """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least."""
-        for job in self._waiting(guaranteed=True):
+        """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least.
+
+        Beyond the quota none are taken from elastic jobs.
+        """
+        for job in [job for job in self._waiting() if job.guaranteed]:
             choices = self._choices(job)
             if not any(job.gang <= sum(self._all[i] for i in kinds) for kinds in choices):
                 self.dropped[job.name] = f"it asks for {job.gang} devices{self._of(job)}; there are fewer"
                 continue
+            if job.gang + sum(self._guaranteed()) > math.floor(self._rules.quota * sum(self._all) + _ROUNDING):
+                choices = [kinds for kinds in choices if sum(self._free_of(i) for i in kinds) >= job.gang]
+                self._beyond.update([] if choices else [job.name])
             for kinds in choices:
                 before = {name: set(devices) for name, devices in self._held.items()}
                 if self._make_room(job.gang, kinds):
-                    self._held[job.name] = self._taken(job.gang, kinds)
+                    self._held[job.name] = self._taken(job.gang, kinds, self._free_of)
                     self._note_losses(before)
                     break
 
@@ -74,7 +83,7 @@ class ElasticRound:
     def give_back(self) -> None:
         """Let jobs have what guaranteed jobs took from them, or wait for it where that costs them least."""
         for name in sorted(self.claims.of, key=self._first_placed):
-            back = [device for device in self.claims.of[name].devices if device in self._free]
+            back = self._spare([device for device in self.claims.of[name].devices if device in self._free])
             if self._held.get(name):
                 self._widen(name, back)
             elif len(self.claims.of[name].devices) < self.companions.least(self._state.by_name[name]):
@@ -93,15 +102,16 @@ class ElasticRound:
 
         One for which too few devices work holds nobody up.
         """
-        for job in self._waiting(guaranteed=False):
+        line = [job for job in self._waiting() if not job.guaranteed or job.name in self._beyond]
+        for job in line:
             if job.name in self._patient:
                 continue
             database = self.companions.of(job)
             kinds = [i for i in self._fastest_first(database) if i not in self._barred]
             if database.least > min(sum(database.there), database.most):
                 self.dropped[job.name] = f"it asks for {database.least} devices or more{self._of(job)}; there are fewer"
-            elif sum(self._free_of(i) for i in kinds) >= database.least:
-                self._held[job.name] = self._taken(database.least, kinds)
+            elif sum(self._spare_of(i) for i in kinds) >= database.least:
+                self._held[job.name] = self._taken(database.least, kinds, self._spare_of)
             elif sum(self._there[i] for i, there in enumerate(database.there) if there) >= database.least:
                 self._barred.update(kinds)
 
@@ -114,11 +124,10 @@ class ElasticRound:
             if self._rules.growth:
                 return
 
-    def _waiting(self, guaranteed: bool) -> list[JobState]:
+    def _waiting(self) -> list[JobState]:
         """The jobs that hold nothing, or too little since they lost some of it, the first of the line first."""
         names = [*(job.name for job in self._state.waiting), *self._uprooted]
         jobs = [self._state.by_name[name] for name in names if not self._held.get(name)]
-        jobs = [job for job in jobs if job.guaranteed == guaranteed]
         return sorted(jobs, key=lambda job: (-job.priority, job.arrival, job.name))
 
     def _kept(self, name: str) -> list[int]:
@@ -157,7 +166,7 @@ class ElasticRound:
         would train for less time than it takes to form one.
         """
         claimed = self.companions.counts(self.claims.of[name].devices)
-        equal = all(self._free_of(i) >= count for i, count in enumerate(claimed))
+        equal = all(self._spare_of(i) >= count for i, count in enumerate(claimed))
         return not equal and self._seconds(name) <= 2 * self._state.by_name[name].restart
 
     def _widen(self, name: str, back: list[int]) -> None:
@@ -174,6 +183,15 @@ class ElasticRound:
             self._held[name] = whole
             self._shrink(name, nums)
             self.claims.returned(name, back)
+
+    def _spare(self, devices: list[int]) -> list[int]:
+        """Those of these free devices that are not kept free for guaranteed jobs, the first ones."""
+        kinds = [self._kinds.index(self._state.cluster.kind_of(device)) for device in devices]
+        return [
+            device
+            for place, (device, kind) in enumerate(zip(devices, kinds))
+            if kinds[:place].count(kind) < self._spare_of(kind)
+        ]
 
     def _whole(self, name: str) -> list[int]:
         """What a job holds and claims."""
@@ -256,11 +274,11 @@ class ElasticRound:
             self._held[name] = [device for device in self._held[name] if device not in freed]
             self._free.give(freed)
 
-    def _taken(self, count: int, kinds: list[int]) -> list[int]:
-        """So many free devices, of the first of these kinds as long as there are any."""
+    def _taken(self, count: int, kinds: list[int], there: Callable[[int], int]) -> list[int]:
+        """So many free devices, of the first of these kinds as long as `there` counts any."""
         found: list[int] = []
         for i in kinds:
-            wanted = min(count - len(found), self._free_of(i))
+            wanted = min(count - len(found), there(i))
             if wanted:
                 found += self._free.take(wanted, self._kinds[i]) or ()
         return found
@@ -284,7 +302,17 @@ class ElasticRound:
 
     def _left(self) -> KindCounts:
         """Free devices of each kind that may be proposed."""
-        return tuple(0 if i in self._barred else self._free_of(i) for i in range(len(self._kinds)))
+        return tuple(0 if i in self._barred else self._spare_of(i) for i in range(len(self._kinds)))
+
+    def _spare_of(self, kind: int) -> int:
+        """Free devices of a kind that are not kept free for guaranteed jobs."""
+        kept = math.ceil(self._rules.headroom * self._all[kind] - _ROUNDING) - self._guaranteed()[kind]
+        return max(0, self._free_of(kind) - max(0, kept))
+
+    def _guaranteed(self) -> KindCounts:
+        """Devices of each kind that guaranteed jobs hold."""
+        held = [devices for name, devices in self._held.items() if self._state.by_name[name].guaranteed]
+        return self.companions.counts([device for devices in held for device in devices])
 
     def _of(self, job: JobState) -> str:
         return f" of kind {job.kind}" if job.kind in self._kinds and not job.mixed_kinds else ""

@@ -42,6 +42,10 @@ class EasyScale(Rules, UsualPolicy):
         interference: the part of its speed that an executor keeps beside others on its device.
         patience: seconds for which a job has first call on the devices that a guaranteed job took from it, and may wait
             for them; 0: none.
+        quota: the part of the devices that guaranteed jobs may hold together by taking some from others (5.3:
+            "high-priority with guaranteed quota"); beyond it they wait in line for free ones.
+        headroom: the part of the devices of each kind that other jobs leave free for guaranteed ones, which so begin
+            without waiting until somebody has left; what guaranteed jobs hold is counted. At most the quota.
 
     Raises:
         ValueError: a parameter out of its range.
@@ -57,6 +61,9 @@ class EasyScale(Rules, UsualPolicy):
         check_flag("heterogeneous", self.heterogeneous)
         check_share("waste", self.waste)
         check_share("interference", self.interference)
+        check_share("quota", self.quota)
+        if isinstance(self.headroom, bool) or not 0 <= self.headroom <= self.quota:
+            raise ValueError(f"headroom is {self.headroom}; it must be 0 (none) to the quota, {self.quota}")
         if not 0 <= self.min_share <= 1:
             raise ValueError(f"min_share is {self.min_share}; it must be 0 (one device will do) to 1 (gangs)")
         if self.top_k != int(self.top_k) or self.top_k < 1:
