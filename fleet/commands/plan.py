@@ -99,12 +99,15 @@ def _bound(plan: DryRun) -> Iterator[str]:
 def _jobs_table(plan: DryRun) -> Table:
     from fleet.profiling.sizing import readable
 
-    table = _table("jobs", "job", "parameters", "memory", "samples", "epochs", "samples/s on one device", "best, on")
+    least = ["devices"] * any(job.spec.minimum_devices > 1 for job in plan.jobs)
+    columns = ("parameters", "memory", "samples", "epochs", *least, "samples/s on one device", "best, on")
+    table = _table("jobs", "job", *columns)
     for job in plan.jobs:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
             job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.spec.stop.epochs),
+            *(f"{job.spec.minimum_devices} to {job.spec.virtual_workers}" for _ in least),
             f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
         )  # fmt: skip

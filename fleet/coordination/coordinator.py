@@ -11,7 +11,7 @@ from time import perf_counter, thread_time
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.errors import SilentGroupError
+from fleet.coordination.errors import SilentGroupError, TooFewDevicesError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.newcomer_rates import NewcomerRates
@@ -211,9 +211,13 @@ class Coordinator:
     def _check_somebody_trains(self, plan: Plan) -> None:
         waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
         if waiting and not self.ledger.running and plan.wake == math.inf:
-            raise RuntimeError(
-                f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
-            )
+            text = f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
+            lost = sorted(self.ledger.lost_devices)
+            if lost:
+                raise TooFewDevicesError(
+                    f"{text}; devices {', '.join(map(str, lost))} are lost, a new start has them again"
+                )
+            raise RuntimeError(text)
 
     def _start_who_can(self) -> None:
         """Start those who come once they and their devices are free: together, as some may share samples."""

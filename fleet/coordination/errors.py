@@ -32,6 +32,12 @@ class SilentGroupError(RunError):
         self.jobs = jobs
 
 
+class TooFewDevicesError(RunError):
+    """So many devices are lost that no job can have those which it needs; a new start has them all again."""
+
+    code = LOST
+
+
 class StorageError(RunError):
     """A file of the run cannot be written or read, on which the run depends."""
 

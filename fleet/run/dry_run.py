@@ -64,6 +64,7 @@ class PlannedJob:
             "operations_per_sample": self.size.operations,
             "samples": self.samples,
             "virtual_workers": self.spec.virtual_workers,
+            "minimum_devices": self.spec.minimum_devices,
             "max_epochs": self.spec.stop.epochs,
             "rates": list(self.rates),
             "rates_from": self.source,

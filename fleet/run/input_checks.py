@@ -8,8 +8,9 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime
-from fleet.spec import EnsembleSpec, SpecError, check
+from fleet.spec import EnsembleSpec, Job, SpecError, check
 from trainers.device.device_room import share_of
 
 
@@ -22,6 +23,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
     spec = runtime.spec
     check_against_data(runtime)
     _check_trainers(spec, cluster)
+    check_minimum(runtime, cluster)
     sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
@@ -44,6 +46,34 @@ def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
             f"{trainers - workers} could never work; start at most {workers} trainers, "
             "or give jobs more virtual_workers"
         )
+
+
+def check_minimum(runtime: Runtime, cluster: ClusterMap) -> None:
+    """Raise SpecError with all jobs that could never have as many devices as they need at least."""
+    found, origins = [], runtime.spec.origins
+    for position, job in enumerate(runtime.spec.jobs):
+        short = minimum_problem(job, runtime, cluster)
+        if short is not None:
+            rule, most = short
+            mend = f"set it to at most {most}, or start the run with more trainers"
+            found.append(
+                origins.problem(("jobs", position, "minimum_devices"), job.minimum_devices, rule, str(most), mend)
+            )
+    if found:
+        raise SpecError(tuple(found))
+
+
+def minimum_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
+    """Why the job could never have as many devices as it needs, and the most that it can have; None: it can."""
+    counts = cluster.cluster.counts()
+    mixed, _ = mixes_kinds(runtime, cluster.device_name)
+    most = sum(counts.values()) if mixed else max(counts.values())
+    if job.minimum_devices <= most:
+        return None
+    if len(counts) > 1 and not mixed:
+        there = ", ".join(f"{count} of kind {kind}" for kind, count in counts.items())
+        return f"it trains on devices of one kind, and there are {there}", most
+    return f"there are {most} trainers", most
 
 
 def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size, size_of
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
-from fleet.run.input_checks import check_against_data
+from fleet.run.input_checks import check_against_data, check_minimum
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
@@ -105,6 +105,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         check_against_data(runtime)
         members = 1 if device == "cpu" else asked.members_per_device
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
+        check_minimum(runtime, cluster)
         sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))

@@ -89,8 +89,10 @@ class SimulatedBooks:
     def given(self, name: str, devices: tuple[int, ...], now: float, delay: float, pace: float) -> float:
         """A job gets devices, none of which anybody holds; return when it will be done, seconds."""
         job = self._job(name)
-        if not 1 <= len(devices) <= job.limit:
-            raise BadPlan(f"job {name} is given {len(devices)} devices, but can use 1 to {job.limit}")
+        if not job.minimum_devices <= len(devices) <= job.limit:
+            raise BadPlan(
+                f"job {name} is given {len(devices)} devices, but can use {job.minimum_devices} to {job.limit}"
+            )
         before = len(self.free)
         self.free.remove(devices)
         if before - len(self.free) != len(devices):

@@ -179,6 +179,12 @@ class Job(Section):
         "such jobs, such as `easyscale`.",
         examples=[True],
     )
+    minimum_devices: Count = Field(
+        default=1,
+        description="The fewest devices that the job trains on; it waits until it can have so many. At most "
+        "`virtual_workers`; for policies that keep to it, such as `easyscale`.",
+        examples=[2],
+    )
     batch_range: CountRange | None = Field(
         default=None,
         description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose, "
@@ -208,7 +214,8 @@ class Job(Section):
                 "virtual_workers: auto and a batch that the policy chooses exclude each other",
                 {"mend": "give virtual_workers a number; `fleet plan` without the range says which would do"},
             )
-        job = handler({**values, "virtual_workers": 1})
+        least = values.get("minimum_devices")
+        job = handler({**values, "virtual_workers": max(1, least) if type(least) is int else 1})
         job._auto = True
         return job
 
@@ -218,7 +225,7 @@ class Job(Section):
 
     @property
     def auto_workers(self) -> bool:
-        """Whether `virtual_workers` are yet to be chosen; 1 stands in for them."""
+        """Whether `virtual_workers` are yet to be chosen; the fewest that there may be stand in for them."""
         return self._auto
 
     def with_workers(self, count: int) -> Job:
@@ -271,6 +278,20 @@ class Job(Section):
                 "batch_out_of_range",
                 "{name} must hold virtual_workers x batch_size = {batch}",
                 {"name": name, "batch": self.global_batch, "mend": f"widen {name} or change batch_size"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _minimum_can_be_used(self) -> Job:
+        if self.minimum_devices > self.virtual_workers:
+            raise PydanticCustomError(
+                "minimum_above_workers",
+                "minimum_devices is {least}, more than the {most} of virtual_workers, each of which has one at most",
+                {
+                    "least": self.minimum_devices,
+                    "most": self.virtual_workers,
+                    "mend": f"set minimum_devices to at most {self.virtual_workers}",
+                },
             )
         return self
 

@@ -35,6 +35,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
         problems = [
             *_resource_problems(spec),
             *_policy_problems(spec),
+            *_minimum_problems(spec),
             *_file_problems(spec),
             *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
@@ -66,6 +67,19 @@ def _policy_problems(spec: EnsembleSpec) -> Iterator[Problem]:
     except (ValueError, TypeError) as error:
         mend = "correct policy.name or policy.parameters"
         yield spec.origins.problem(("policy",), spec.policy.model_dump(mode="json"), str(error), mend=mend)
+
+
+def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """Jobs with `minimum_devices`, where the policy does not keep to that."""
+    from fleet.scheduling.policies import POLICIES, breaks_minimum
+
+    known = spec.policy.name in [each.name for each in POLICIES]
+    broken = breaks_minimum(spec.policy.name) if known else None
+    for position, job in enumerate(spec.jobs):
+        if job.minimum_devices > 1 and broken is not None:
+            mend = "name one of these as policy.name, or take minimum_devices away"
+            path = ("jobs", position, "minimum_devices")
+            yield spec.origins.problem(path, job.minimum_devices, broken, mend=mend)
 
 
 def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:

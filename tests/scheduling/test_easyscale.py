@@ -240,7 +240,8 @@ def test_a_guaranteed_job_gets_its_gang_in_the_same_plan_from_those_who_miss_it_
 
 
 def test_gangs_of_elastic_jobs_stop_as_a_whole() -> None:
-    jobs = [job("a", 4, gang=4), job("s", 2, gang=2, guaranteed=True, kind="fast", mixed_kinds=False)]
+    serving = job("s", 2, gang=2, guaranteed=True, kind="fast", mixed_kinds=False)
+    jobs = [job("a", 4, gang=4, mixed_kinds=False), serving]
     found = EasyScale(min_share=1.0).plan(State.of(MIXED, jobs, {"a": (0, 1, 2, 3)}, time=61.0))
     assert found.allocation == {"s": (0, 1)} and found.stopped == ("a",)
 
@@ -335,6 +336,9 @@ def test_guaranteed_jobs_never_wait_for_elastic_ones(state: State, gang: int, mi
         ({"top_k": 0}, "top_k is 0; a job makes at least one proposal"),
         ({"growth": 1}, "growth is 1; it must be above 1"),
         ({"interval": -1}, "interval is -1; it must be a number of seconds"),
+        ({"quota": 0}, "quota is 0; it must be a number above 0 and at most 1"),
+        ({"quota": 0.5, "headroom": 0.6}, "headroom is 0.6; it must be 0 .none. to the quota, 0.5"),
+        ({"patience": -1}, "patience is -1; it must be a number of seconds"),
         ({"executors": {"v100": 0}}, "executors on v100 is 0; it must be 1 or more"),
     ],
 )

@@ -201,6 +201,31 @@ def test_a_serving_job_gets_its_devices_at_once_and_what_it_leaves_is_filled_up_
     ]  # fmt: skip
 
 
+def test_a_job_waits_for_its_devices_where_a_move_would_bring_nothing() -> None:
+    """It needs two devices; for five seconds one of its fast ones serves, and each new group takes 20 s."""
+    trace = of(training("a", 400, workers=2, minimum_devices=2), serving("s", 50.0, 5.0, devices=1, kind="fast"))
+    cluster = Cluster((2, 2), ("fast", "slow"))
+    ends, moves = [], []
+    for patience in (300.0, 0.0):
+        machine = KindMachine(cluster, seconds(1.0, 2.0), Costs(restart=20.0), guaranteed=9)
+        watched = Watched(EasyScale(patience=patience))
+        ends.append(Simulation(trace, machine, watched).run().end[0])
+        moves.append([plan.allocation["a"] for plan in watched.plans if "a" in plan.allocation])
+    assert moves == [[(0, 1), (0, 1)], [(0, 1), (1, 2), (0, 1)]], "the same devices, and no others meanwhile"
+    assert ends == pytest.approx([400 + 5 + 20] * 2), "elsewhere its group would not even have been formed"
+
+
+def test_headroom_spares_moves_and_a_quota_bounds_them() -> None:
+    trace = of(training("a", 200, mixed=False), serving("s", 50.0, 30.0, devices=2, kind="fast"))
+    outcomes = []
+    for policy in (EasyScale(), EasyScale(headroom=0.5), EasyScale(quota=0.125)):
+        machine = KindMachine(TWO_KINDS, seconds(1.0, 2.0), Costs(restart=5.0), guaranteed=9)
+        outcomes.append(Simulation(trace, machine, policy).run())
+    assert [outcome.restarts.tolist() for outcome in outcomes] == [[2, 0], [0, 0], [0, 0]]
+    assert [outcome.begin[1] for outcome in outcomes] == [50.0, 50.0, 200.0]
+    assert outcomes[1].end[0] == pytest.approx(400.0), "on two of the four fast ones"
+
+
 def test_a_day_of_preemptions_fails_no_job() -> None:
     peaks = [serving(f"s{i}", 50.0 + 200 * i, 90.0, devices=4 + i % 4) for i in range(10)]
     trace = of(*(training(f"a{i}", 300, arrival=10.0 * i) for i in range(4)), *peaks)

@@ -144,8 +144,9 @@ def traces(draw: st.DrawFn) -> Trace:
         TraceJob(
             name,
             arrival,
-            draw(counts),
+            devices := draw(counts),
             draw(texts),
+            minimum_devices=draw(st.none() | st.integers(1, devices)),
             deadline=None if (seconds := draw(st.none() | positive)) is None else arrival + seconds,
             priority=draw(st.integers(-9, 9)),
             mixed=draw(st.booleans()),

@@ -83,7 +83,8 @@ def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: 
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
         arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
-        soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed, batch=job.global_batch,
+        soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed,
+        minimum_devices=job.minimum_devices, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples, data=data_key(job),
     )  # fmt: skip
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"

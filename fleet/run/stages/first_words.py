@@ -55,7 +55,7 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
         seed=job.weights_seed, order_seed=job.order_seed, data=data_key(job),
         samples=runtime.data_of(job.name).samples, max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
-        guaranteed=job.guaranteed,
+        guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
     )  # fmt: skip
     for text in refused_on(device, job.name, size):
         journal.write("warning", text=text, job=job.name)

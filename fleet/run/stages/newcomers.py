@@ -12,7 +12,7 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.profiling.sizing import Size, assumed_rate, size_of
 from fleet.run.bad_input import BadInput
-from fleet.run.input_checks import check_memory
+from fleet.run.input_checks import check_memory, minimum_problem
 from fleet.run.lanes import RingPlan, largest_batch
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.stages.books import record_of
@@ -20,6 +20,7 @@ from fleet.run.stages.first_words import write_job
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.policies import breaks_minimum
 from fleet.spec import Job
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -126,6 +127,14 @@ class Newcomers:
             raise BadInput(
                 f"its step of {largest_batch(job)} samples needs a ring of {needed}, that of this run holds {ring}; "
                 "give it a smaller batch, or add it while the run stands still: the next start makes a larger ring"
+            )
+        broken = breaks_minimum(runtime.spec.policy.name) if job.minimum_devices > 1 else None
+        if broken is not None:
+            raise BadInput(f"its minimum_devices is {job.minimum_devices}, but {broken}; take minimum_devices away")
+        short = minimum_problem(job, runtime, self._rank.cluster)
+        if short is not None:
+            raise BadInput(
+                f"its minimum_devices is {job.minimum_devices}, but {short[0]}; set it to at most {short[1]}"
             )
         size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
         check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})

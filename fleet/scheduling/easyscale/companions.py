@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fleet.scheduling.easyscale.claims import Claim
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
@@ -26,6 +27,16 @@ class Rules:
     growth: float = 0.0
     executors: Mapping[str, int] | None = None
     interference: float = 1.0
+    patience: float = 300.0
+    quota: float = 1.0
+    headroom: float = 0.0
+
+
+class Promise(NamedTuple):
+    """What the driver keeps of a job from plan to plan: devices -> samples/s that were seen there, and its claim."""
+
+    seen: Mapping[KindCounts, float]
+    claim: Claim | None = None
 
 
 class _Kept(NamedTuple):
@@ -66,9 +77,22 @@ class Companions:
         return tuple(kinds.count(kind) for kind in self.kinds)
 
     def seen(self, name: str) -> Mapping[KindCounts, float]:
-        """Devices -> samples/s that were seen on them; the driver keeps it as the job's promise."""
-        found: Mapping[KindCounts, float] = self.seen_anew.get(name) or self._state.promises.get(name) or {}
-        return found
+        """Devices -> samples/s that were seen on them."""
+        return self.seen_anew.get(name) or self._kept(name).seen
+
+    def claims(self) -> dict[str, Claim]:
+        """The claims of the jobs, as the last plan left them."""
+        kept = {name: self._kept(name).claim for name in self._state.promises}
+        return {name: claim for name, claim in kept.items() if claim is not None}
+
+    def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, Promise]:
+        """What the driver is to keep from now on, of the jobs of which that is new.
+
+        Args:
+            claims: job -> its claim, where that is new.
+        """
+        names = dict.fromkeys((*self.seen_anew, *claims))
+        return {name: Promise(self.seen(name), claims.get(name, self._kept(name).claim)) for name in names}
 
     def fall_back(self, job: JobState, held: KindCounts) -> KindCounts:
         """The devices on which the job was faster than on all that it holds; all if there are none.
@@ -76,8 +100,13 @@ class Companions:
         Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
         """
         if self._by_curve(job) and len(held) == 1:
-            return (job.rate.peak(held[0]),)
+            return (min(held[0], max(job.rate.peak(held[0]), self.least(job))),)
         return self.of(job).fall_back(held, self.seen(job.name))
+
+    def least(self, job: JobState) -> int:
+        """minP: a job has so many devices or none, and a guaranteed one its gang."""
+        share = 1.0 if job.guaranteed else self._rules.min_share
+        return max(job.minimum_devices, math.ceil(share * job.gang))
 
     def of(self, job: JobState) -> PlanDatabase:
         """The configurations of that job."""
@@ -88,6 +117,10 @@ class Companions:
             kept.database.learn(self._measured(job))
             self.memo[job.name] = kept
         return self.memo[job.name].database
+
+    def _kept(self, name: str) -> Promise:
+        found: Promise = self._state.promises.get(name) or Promise({})
+        return found
 
     def _look(self, job: JobState, held: KindCounts) -> None:
         before = self.seen(job.name)
@@ -103,7 +136,7 @@ class Companions:
                 Capability(speed, executors.get(kind, 1), rules.interference) for kind, speed in zip(self.kinds, speeds)
             ),
             workers,
-            least=max(1, math.ceil(rules.min_share * job.gang)),
+            least=self.least(job),
             most=min(workers, job.limit),
             there=self._usable(job, speeds),
             max_waste=rules.waste,
@@ -116,11 +149,14 @@ class Companions:
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
 
     def _usable(self, job: JobState, speeds: list[float]) -> KindCounts:
-        """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest."""
+        """All devices, or the kind on which the job stays for good: the kind that it prefers, or the strongest
+        of those with enough devices.
+        """
         there = tuple(self._there.values())
         if self._rules.heterogeneous and job.mixed_kinds:
             return there
-        strength = [speed * count for speed, count in zip(speeds, there)]
+        enough = [count >= self.least(job) for count in there]
+        strength = [(fits, speed * count) for fits, speed, count in zip(enough, speeds, there)]
         home = self.kinds.index(job.kind) if job.kind in self.kinds else strength.index(max(strength))
         return tuple(count if i == home else 0 for i, count in enumerate(there))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
+from fleet.scheduling.easyscale.claims import Claims, Paces, is_worth_returning, is_worth_waiting
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
 from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
+
+_ROUNDING = 1e-9
 
 
 class ElasticRound:
@@ -20,20 +24,27 @@ class ElasticRound:
 
     Attributes:
         companions: the companions of the jobs.
+        claims: who may have back what guaranteed jobs have taken from it.
         dropped: job -> why it can never run.
     """
 
     def __init__(self, state: State, rules: Rules) -> None:
         self._state, self._rules = state, rules
         self.companions = Companions(state, rules)
+        self.claims = Claims(state, self.companions.claims(), rules.patience)
         self.dropped: dict[str, str] = {}
         self._kinds = self.companions.kinds
         self._all = list(state.cluster.counts().values())
+        self._there = self.companions.counts(state.available)  # devices of each kind that work
         self._free = state.free_devices()
         self._barred: set[int] = set()  # kinds that a job waits for
+        self._uprooted: set[str] = set()  # jobs that leave what is left of their devices
+        self._shrunk: set[str] = set()  # jobs that lose devices to guaranteed ones
+        self._patient: set[str] = set()  # jobs that wait for their own devices, with none meanwhile
+        self._beyond: set[str] = set()  # guaranteed jobs beyond the quota, which wait in line with the others
         self._held: dict[str, list[int]] = {}
         for name in sorted(state.running, key=self._first_placed):
-            self._held[name] = [device for device in state.running[name] if device not in state.unavailable]
+            self._held[name] = self._kept(name)
 
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
         """Who gets other devices than it has, and who stops."""
@@ -43,16 +54,23 @@ class ElasticRound:
         return placed, tuple(name for name, devices in held.items() if not devices and name in running)
 
     def place_guaranteed(self) -> None:
-        """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least."""
-        waiting = [job for job in self._state.waiting if job.guaranteed]
-        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+        """Give each guaranteed job that waits its gang: free devices first, then those that elastic jobs miss least.
+
+        Beyond the quota none are taken from elastic jobs.
+        """
+        for job in [job for job in self._waiting() if job.guaranteed]:
             choices = self._choices(job)
             if not any(job.gang <= sum(self._all[i] for i in kinds) for kinds in choices):
                 self.dropped[job.name] = f"it asks for {job.gang} devices{self._of(job)}; there are fewer"
                 continue
+            if job.gang + sum(self._guaranteed()) > math.floor(self._rules.quota * sum(self._all) + _ROUNDING):
+                choices = [kinds for kinds in choices if sum(self._free_of(i) for i in kinds) >= job.gang]
+                self._beyond.update([] if choices else [job.name])
             for kinds in choices:
+                before = {name: set(devices) for name, devices in self._held.items()}
                 if self._make_room(job.gang, kinds):
-                    self._held[job.name] = self._taken(job.gang, kinds)
+                    self._held[job.name] = self._taken(job.gang, kinds, self._free_of)
+                    self._note_losses(before)
                     break
 
     def fall_back(self) -> None:
@@ -62,17 +80,39 @@ class ElasticRound:
             if not job.guaranteed and self._held[name]:
                 self._shrink(name, self.companions.fall_back(job, self._counts(name)))
 
+    def give_back(self) -> None:
+        """Let jobs have what guaranteed jobs took from them, or wait for it where that costs them least."""
+        for name in sorted(self.claims.of, key=self._first_placed):
+            back = self._spare([device for device in self.claims.of[name].devices if device in self._free])
+            if self._held.get(name):
+                self._widen(name, back)
+            elif len(self.claims.of[name].devices) < self.companions.least(self._state.by_name[name]):
+                continue
+            elif len(back) == len(self.claims.of[name].devices):
+                self._free.remove(back)
+                self._held[name] = back
+                self._uprooted.discard(name)
+                self.claims.returned(name, back)
+            elif self._waits_for_all(name):
+                self._free.remove(back)
+                self._patient.add(name)
+
     def start(self) -> None:
-        """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind."""
-        waiting = [job for job in self._state.waiting if not job.guaranteed]
-        for job in sorted(waiting, key=lambda job: (-job.priority, job.arrival, job.name)):
+        """Give each waiting job its first devices, in the order of their arrival; none overtakes on a kind.
+
+        One for which too few devices work holds nobody up.
+        """
+        line = [job for job in self._waiting() if not job.guaranteed or job.name in self._beyond]
+        for job in line:
+            if job.name in self._patient:
+                continue
             database = self.companions.of(job)
             kinds = [i for i in self._fastest_first(database) if i not in self._barred]
             if database.least > min(sum(database.there), database.most):
                 self.dropped[job.name] = f"it asks for {database.least} devices or more{self._of(job)}; there are fewer"
-            elif sum(self._free_of(i) for i in kinds) >= database.least:
-                self._held[job.name] = self._taken(database.least, kinds)
-            else:
+            elif sum(self._spare_of(i) for i in kinds) >= database.least:
+                self._held[job.name] = self._taken(database.least, kinds, self._spare_of)
+            elif sum(self._there[i] for i, there in enumerate(database.there) if there) >= database.least:
                 self._barred.update(kinds)
 
     def grow(self) -> None:
@@ -84,6 +124,22 @@ class ElasticRound:
             if self._rules.growth:
                 return
 
+    def _waiting(self) -> list[JobState]:
+        """The jobs that hold nothing, or too little since they lost some of it, the first of the line first."""
+        names = [*(job.name for job in self._state.waiting), *self._uprooted]
+        jobs = [self._state.by_name[name] for name in names if not self._held.get(name)]
+        return sorted(jobs, key=lambda job: (-job.priority, job.arrival, job.name))
+
+    def _kept(self, name: str) -> list[int]:
+        """What a running job has left of its devices; none where too few work to go on with them."""
+        devices = self._state.running[name]
+        left = [device for device in devices if device not in self._state.unavailable]
+        if len(left) == len(devices) or len(left) >= self.companions.least(self._state.by_name[name]):
+            return left
+        self._free.give(left)
+        self._uprooted.add(name)
+        return []
+
     def _proposals(self, begun: set[str]) -> list[Proposal]:
         left, growth = self._left(), self._rules.growth or math.inf
         found: list[Proposal] = []
@@ -92,8 +148,67 @@ class ElasticRound:
             if devices and not job.guaranteed and not (growth < math.inf and name in begun):
                 database = self.companions.of(job)
                 held = self._counts(name)
-                found += database.proposals(name, held, left, self._rules.top_k, growth)
+                proposals = database.proposals(name, held, left, self._rules.top_k, growth)
+                found += [one for one in proposals if not self._waits(name, one.nums)]
         return found
+
+    def _waits(self, name: str, other: KindCounts) -> bool:
+        """Whether the job should rather wait for what it claims than have these devices instead."""
+        if name not in self.claims.of:
+            return False
+        perf, held = self.companions.of(self._state.by_name[name]).perf, self._held.get(name, [])
+        paces = Paces(perf(self._counts(name)), perf(other), perf(self.companions.counts(self._whole(name))))
+        leaves = name in self._shrunk or not held
+        return is_worth_waiting(paces, self._seconds(name), self._state.by_name[name].restart, leaves)
+
+    def _waits_for_all(self, name: str) -> bool:
+        """Whether a job that holds nothing waits for its own devices: there are no equal ones, and elsewhere its group
+        would train for less time than it takes to form one.
+        """
+        claimed = self.companions.counts(self.claims.of[name].devices)
+        equal = all(self._spare_of(i) >= count for i, count in enumerate(claimed))
+        return not equal and self._seconds(name) <= 2 * self._state.by_name[name].restart
+
+    def _widen(self, name: str, back: list[int]) -> None:
+        """Let a job have these devices beside its own if that pays."""
+        job, database = self._state.by_name[name], self.companions.of(self._state.by_name[name])
+        whole = sorted({*self._held[name], *back})
+        nums = database.trimmed(self.companions.counts(whole))
+        left = job.remaining_at(self._state.time)
+        paces = database.perf(self._counts(name)), database.perf(nums)
+        part = len(back) < len(self.claims.of[name].devices) and self._waits(name, nums)
+        restart = 0.0 if name in self._shrunk else job.restart  # else it forms a new group in any case
+        if back and sum(nums) <= database.most and not part and is_worth_returning(*paces, left, restart):
+            self._free.remove(back)
+            self._held[name] = whole
+            self._shrink(name, nums)
+            self.claims.returned(name, back)
+
+    def _spare(self, devices: list[int]) -> list[int]:
+        """Those of these free devices that are not kept free for guaranteed jobs, the first ones."""
+        kinds = [self._kinds.index(self._state.cluster.kind_of(device)) for device in devices]
+        return [
+            device
+            for place, (device, kind) in enumerate(zip(devices, kinds))
+            if kinds[:place].count(kind) < self._spare_of(kind)
+        ]
+
+    def _whole(self, name: str) -> list[int]:
+        """What a job holds and claims."""
+        return sorted({*self._held.get(name, ()), *self.claims.of[name].devices})
+
+    def _seconds(self, name: str) -> float:
+        return self.claims.seconds(name, {job: tuple(devices) for job, devices in self._held.items()})
+
+    def _note_losses(self, before: Mapping[str, set[int]]) -> None:
+        """Jobs have lost devices to a guaranteed job that has just got its gang."""
+        for name, devices in before.items():
+            lost = devices.difference(self._held[name])
+            if lost and not self._state.by_name[name].guaranteed:
+                self.claims.lost(name, lost)
+                self._shrunk.add(name)
+                if not self._held[name]:
+                    self._uprooted.add(name)
 
     def _accept(self, proposal: Proposal) -> None:
         more = self._free.take(proposal.count, self._kinds[proposal.kind])
@@ -159,11 +274,11 @@ class ElasticRound:
             self._held[name] = [device for device in self._held[name] if device not in freed]
             self._free.give(freed)
 
-    def _taken(self, count: int, kinds: list[int]) -> list[int]:
-        """So many free devices, of the first of these kinds as long as there are any."""
+    def _taken(self, count: int, kinds: list[int], there: Callable[[int], int]) -> list[int]:
+        """So many free devices, of the first of these kinds as long as `there` counts any."""
         found: list[int] = []
         for i in kinds:
-            wanted = min(count - len(found), self._free_of(i))
+            wanted = min(count - len(found), there(i))
             if wanted:
                 found += self._free.take(wanted, self._kinds[i]) or ()
         return found
@@ -187,7 +302,17 @@ class ElasticRound:
 
     def _left(self) -> KindCounts:
         """Free devices of each kind that may be proposed."""
-        return tuple(0 if i in self._barred else self._free_of(i) for i in range(len(self._kinds)))
+        return tuple(0 if i in self._barred else self._spare_of(i) for i in range(len(self._kinds)))
+
+    def _spare_of(self, kind: int) -> int:
+        """Free devices of a kind that are not kept free for guaranteed jobs."""
+        kept = math.ceil(self._rules.headroom * self._all[kind] - _ROUNDING) - self._guaranteed()[kind]
+        return max(0, self._free_of(kind) - max(0, kept))
+
+    def _guaranteed(self) -> KindCounts:
+        """Devices of each kind that guaranteed jobs hold."""
+        held = [devices for name, devices in self._held.items() if self._state.by_name[name].guaranteed]
+        return self.companions.counts([device for devices in held for device in devices])
 
     def _of(self, job: JobState) -> str:
         return f" of kind {job.kind}" if job.kind in self._kinds and not job.mixed_kinds else ""

@@ -37,6 +37,7 @@ class JobState:
         deadline: seconds since the run began by which it should be done; infinite: any time will do.
         soft: whether it is still worth something after its deadline.
         gang: devices that it has where it is not elastic.
+        minimum_devices: minP, the fewest devices that it runs on (EasyScale, SC'23, 3.4).
         priority: the larger is the more important.
         guaranteed: whether it takes devices from jobs that are not, at once.
         kind: the kind of device that it prefers; empty: any.
@@ -61,7 +62,7 @@ class JobState:
         restart: most seconds from getting devices to the first step on them.
 
     Raises:
-        ValueError: limit below 1.
+        ValueError: limit or minimum_devices below 1.
     """
 
     name: str
@@ -75,6 +76,7 @@ class JobState:
     deadline: float = math.inf
     soft: bool = False
     gang: int = 1
+    minimum_devices: int = field(default=1, kw_only=True)
     priority: float = 0.0
     guaranteed: bool = False
     kind: str = ""
@@ -101,6 +103,8 @@ class JobState:
     def __post_init__(self) -> None:
         if self.limit < 1:
             raise ValueError(f"job {self.name}: limit is {self.limit}; a job can use at least one device")
+        if self.minimum_devices < 1:
+            raise ValueError(f"job {self.name}: minimum_devices is {self.minimum_devices}; it must be 1 or more")
 
     def changed(self, **fields: Any) -> JobState:
         """The same job with other values, which the caller vouches for: several times as fast as `replace`."""

@@ -115,14 +115,17 @@ def validate(allocation: Allocation, state: State) -> None:
     """Check that `allocation` can be carried out once the jobs that it stops have left their devices.
 
     Raises:
-        ValueError: a job that is unknown, has no device or more than its limit, or devices of several kinds although
-            its bits hold for one; a device that is given twice, not there or unavailable.
+        ValueError: a job that is unknown, has no device, fewer than its minimum or more than its limit, or devices of
+            several kinds although its bits hold for one; a device that is given twice, not there or unavailable.
     """
     _check_devices(allocation, state.by_name, state.cluster.size, "allocated")
     for name, devices in allocation.items():
         limit = state.by_name[name].limit
         if len(devices) > limit:
             raise ValueError(f"job {name} is given {len(devices)} devices, but can use at most {limit}")
+        least = state.by_name[name].minimum_devices
+        if len(devices) < least:
+            raise ValueError(f"job {name} is given {len(devices)} devices, but runs on {least} at least")
         kinds = {state.cluster.kind_of(device) for device in devices} if state.cluster.kinds else set()
         if len(kinds) > 1 and not state.by_name[name].mixed_kinds:
             raise ValueError(f"job {name} is given {' and '.join(sorted(kinds))}, but its bits hold for one kind alone")

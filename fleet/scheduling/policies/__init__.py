@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Protocol
@@ -30,7 +31,18 @@ from fleet.scheduling.policies.themis import Themis
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
 
-__all__ = ["POLICIES", "Baseline", "Fifo", "Flotilla", "Homogeneous", "Local", "Policy", "chooses_batches", "policy"]
+__all__ = [
+    "POLICIES",
+    "Baseline",
+    "Fifo",
+    "Flotilla",
+    "Homogeneous",
+    "Local",
+    "Policy",
+    "breaks_minimum",
+    "chooses_batches",
+    "policy",
+]
 
 POLICIES = (
     Flotilla,
@@ -109,6 +121,19 @@ def policy(name: str, **parameters: Any) -> Policy:
 def chooses_batches(policy: Policy) -> bool:
     """Whether it chooses the batches of jobs that have a range of them and are known by their rate curves alone."""
     return isinstance(policy, Throughput) and policy.batch != "fixed"
+
+
+def breaks_minimum(name: str) -> str | None:
+    """Why a policy cannot be asked for `minimum_devices` of a job; None: it keeps to them."""
+    keeping = [each.name for each in POLICIES if each.keeps_minimum]
+    if name in keeping:
+        return None
+    return f"policy {name} gives a job any number of devices from 1 on; {listed(keeping)} keep to minimum_devices"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
 def _meant(word: str, known: dict[str, Any]) -> str:

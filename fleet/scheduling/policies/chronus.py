@@ -35,6 +35,7 @@ class Chronus(UsualPolicy):
     """
 
     name: ClassVar[str] = "chronus"
+    keeps_minimum: ClassVar[bool] = True
 
     lease: float = 240.0
 

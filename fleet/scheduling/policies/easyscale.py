@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fleet.scheduling.easyscale.claims import Claims
 from fleet.scheduling.easyscale.companions import Rules
 from fleet.scheduling.easyscale.elastic_round import ElasticRound
 from fleet.scheduling.model.plan import Plan
@@ -23,7 +24,8 @@ class EasyScale(Rules, UsualPolicy):
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
     (`PlanDatabase`); Algorithm 1 chooses among the proposals (`approved`), again and again until no device is left that
     helps. A running job is scaled in only for a guaranteed one, which gets its gang in the same
-    plan: the elastic jobs give up the devices that they miss least. What it leaves is filled up again at the next plan.
+    plan: the elastic jobs give up the devices that they miss least, and have first call on them for some time. What it
+    leaves is filled up again at the next plan.
     A job that turns out slower on more devices than it was goes back to those that it had.
 
     Args:
@@ -38,6 +40,12 @@ class EasyScale(Rules, UsualPolicy):
             each event.
         executors: kind of device -> the most executors of a job that fit in its memory; elsewhere 1.
         interference: the part of its speed that an executor keeps beside others on its device.
+        patience: seconds for which a job has first call on the devices that a guaranteed job took from it, and may wait
+            for them; 0: none.
+        quota: the part of the devices that guaranteed jobs may hold together by taking some from others (5.3:
+            "high-priority with guaranteed quota"); beyond it they wait in line for free ones.
+        headroom: the part of the devices of each kind that other jobs leave free for guaranteed ones, which so begin
+            without waiting until somebody has left; what guaranteed jobs hold is counted. At most the quota.
 
     Raises:
         ValueError: a parameter out of its range.
@@ -45,6 +53,7 @@ class EasyScale(Rules, UsualPolicy):
 
     name: ClassVar[str] = "easyscale"
     knows_kinds: ClassVar[bool] = True
+    keeps_minimum: ClassVar[bool] = True
 
     interval: float = 0.0
 
@@ -52,6 +61,9 @@ class EasyScale(Rules, UsualPolicy):
         check_flag("heterogeneous", self.heterogeneous)
         check_share("waste", self.waste)
         check_share("interference", self.interference)
+        check_share("quota", self.quota)
+        if isinstance(self.headroom, bool) or not 0 <= self.headroom <= self.quota:
+            raise ValueError(f"headroom is {self.headroom}; it must be 0 (none) to the quota, {self.quota}")
         if not 0 <= self.min_share <= 1:
             raise ValueError(f"min_share is {self.min_share}; it must be 0 (one device will do) to 1 (gangs)")
         if self.top_k != int(self.top_k) or self.top_k < 1:
@@ -59,6 +71,7 @@ class EasyScale(Rules, UsualPolicy):
         if self.growth and not 1 < self.growth < math.inf:
             raise ValueError(f"growth is {self.growth}; it must be above 1, such as 2, or 0 for no bound")
         check_seconds("interval", self.interval)
+        check_seconds("patience", self.patience)
         for kind, most in (self.executors or {}).items():
             if most != int(most) or most < 1:
                 raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
@@ -68,13 +81,19 @@ class EasyScale(Rules, UsualPolicy):
         one = ElasticRound(state, self)
         one.place_guaranteed()
         one.fall_back()
+        one.give_back()
         one.start()
         one.grow()
         placed, stopped = one.changes()
         return Plan(
             placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
-            wake=self._look(state.time) if placed else math.inf, promises=one.companions.seen_anew,
+            wake=min(self._lapse(one.claims), self._look(state.time) if placed else math.inf),
+            promises=one.companions.promises(one.claims.changed),
         )  # fmt: skip
+
+    def _lapse(self, claims: Claims) -> float:
+        """When to see who need not wait any more."""
+        return self.trigger.due(claims.next_lapse, 1) if claims.of else math.inf
 
     def _look(self, time: float) -> float:
         """When to see whether changes have helped, and what else to change."""

@@ -29,6 +29,7 @@ class Fifo(UsualPolicy):
 
     name: ClassVar[str] = "fifo"
     knows_kinds: ClassVar[bool] = True
+    keeps_minimum: ClassVar[bool] = True
 
     backfill: bool = False
 

@@ -37,6 +37,7 @@ class Gandiva(UsualPolicy):
     """
 
     name: ClassVar[str] = "gandiva"
+    keeps_minimum: ClassVar[bool] = True
 
     quantum: float = 60.0
     literal: bool = True

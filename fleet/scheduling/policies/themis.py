@@ -40,6 +40,7 @@ class Themis(UsualPolicy):
     """
 
     name: ClassVar[str] = "themis"
+    keeps_minimum: ClassVar[bool] = True
 
     lease: float = 1200.0
 

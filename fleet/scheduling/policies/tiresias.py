@@ -34,6 +34,7 @@ class Tiresias(UsualPolicy):
     """
 
     name: ClassVar[str] = "tiresias"
+    keeps_minimum: ClassVar[bool] = True
 
     thresholds: tuple[float, ...] = (3250.0, 7200.0)
     promote: float = 0.0

@@ -12,12 +12,14 @@ class UsualPolicy:
 
     Attributes:
         knows_kinds: whether it sees that devices are of several kinds; else it is asked for each kind alone.
+        keeps_minimum: whether it gives no job fewer devices than its `minimum_devices`.
         interval: seconds; of a policy that has this parameter: what happens waits for the next multiple of it.
     """
 
     name: ClassVar[str]
     shares_streams: ClassVar[bool] = False
     knows_kinds: ClassVar[bool] = False
+    keeps_minimum: ClassVar[bool] = False
     interval: float = 0.0
 
     @property

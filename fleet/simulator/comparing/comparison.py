@@ -14,7 +14,7 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import policy
+from fleet.scheduling.policies import breaks_minimum, policy
 from fleet.simulator.books import BadPlan
 from fleet.simulator.comparing.cases import Case
 from fleet.simulator.comparing.failures import DrawnFailures, read_failures
@@ -71,10 +71,22 @@ class Comparison:
             ValueError: a file cannot be used, or the parts do not go together.
         """
         trace, rates = self.workload.load(seed)
+        _check_minimum(trace, self.cases)
         machine = machine_for(self.cluster, rates, self.costs, self.guaranteed)
         if isinstance(self.failures, DrawnFailures):
             return trace, machine, self.failures.draw(self.cluster, trace, seed)
         return trace, machine, () if self.failures is None else read_failures(self.failures, self.cluster)
+
+
+def _check_minimum(trace: Trace, cases: Sequence[Case]) -> None:
+    """ValueError where jobs need several devices at least, and a policy does not keep to that."""
+    least = trace.jobs.minimum_devices
+    asking = [name for name, count in zip(trace.jobs.name, least.tolist()) if count > 1]
+    broken = {case.policy: why for case in cases if (why := breaks_minimum(case.policy)) is not None}
+    if asking and broken:
+        what = f"job {asking[0]} and {len(asking) - 1} more have" if len(asking) > 1 else f"job {asking[0]} has"
+        mend = "leave such policies out, or take minimum_devices from the trace"
+        raise ValueError(f"{what} minimum_devices, but {'; '.join(broken.values())}; {mend}")
 
 
 def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | None = None) -> Outcome:

@@ -72,6 +72,7 @@ def arrived(
         "arrival": job.arrival,
         "deadline": math.inf if job.deadline is None else job.deadline,
         "gang": job.devices,
+        "minimum_devices": job.minimum_devices or 1,
         "priority": job.priority,
         "guaranteed": guaranteed is not None and job.priority >= guaranteed,
         "kind": job.kind,

@@ -16,7 +16,7 @@ from fleet.simulator.traces.job import TraceJob
 TEXTS = ("name", "model", "kind", "stream", "tenant", "outcome")
 CHUNK = 1024
 FLAGS = ("mixed", "soft")
-WHOLE = ("batch_size", "limit", "workers")
+WHOLE = ("batch_size", "limit", "minimum_devices", "workers")
 MEASURES = ("work", "samples", "deadline", "duration", "epochs")
 
 
@@ -37,6 +37,7 @@ class JobColumns(Sequence[TraceJob]):
     deadline: Floats
     duration: Floats
     limit: Floats
+    minimum_devices: Floats
     workers: Floats
     epochs: Floats
     priority: Counts

@@ -21,6 +21,7 @@ class TraceJob:
         deadline: seconds, on the scale of `arrival`.
         duration: seconds of training on `devices`.
         limit: most devices that it can use.
+        minimum_devices: the fewest devices that it runs on; none does where it is not said.
         workers: virtual workers N; a step on m devices takes ceil(N / m) turns.
         epochs: epochs of training.
         priority: the larger goes first.
@@ -46,6 +47,7 @@ class TraceJob:
     deadline: float | None = None
     duration: float | None = None
     limit: int | None = None
+    minimum_devices: int | None = None
     workers: int | None = None
     epochs: float | None = None
     priority: int = 0
@@ -62,10 +64,13 @@ class TraceJob:
             raise ValueError(f"job {self.name}: arrival is {self.arrival} s; it must be 0 or more, and finite")
         if self.deadline is not None and not self.deadline >= self.arrival:
             raise ValueError(f"job {self.name}: deadline {self.deadline} s lies before arrival {self.arrival} s")
-        for name in ("devices", "batch_size", "limit", "workers"):
+        for name in ("devices", "batch_size", "limit", "minimum_devices", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"job {self.name}: {name} is {value}; it must be 1 or more")
+        if self.minimum_devices is not None and self.minimum_devices > self.devices:
+            what = f"minimum_devices {self.minimum_devices} are more than the {self.devices} devices"
+            raise ValueError(f"job {self.name}: {what} that it asks for")
         for name in ("work", "samples", "duration", "epochs"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):

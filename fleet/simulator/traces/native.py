@@ -41,6 +41,10 @@ def read_native(table: Table) -> Trace:
     columns |= {"mixed": _flags(table, "mixed", "yes"), "soft": _flags(table, "soft", "no")}
     early = columns["deadline"] < columns["arrival"]
     table.check(~early, "deadline", "the deadline lies before the arrival", "correct one of the two")
+    few = columns["minimum_devices"] > columns["devices"]
+    table.check(
+        ~few, "minimum_devices", "they are more than the devices that the job asks for", "correct one of the two"
+    )
     table.finish()
     _complete(columns)
     return Trace.of(JobColumns.of(**columns, line=table.lines), table.file, FORMAT)

@@ -65,6 +65,7 @@ class _Job:
     stream: str
     due: float | None
     priority: int
+    minimum: int
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
     steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
@@ -84,7 +85,7 @@ class _Job:
         epochs = max(self.counts, default=0) if self.outcome == "done" else self.allowed or max(self.counts, default=0)
         if curve is None or not epochs or not self.samples:
             return None
-        devices = Counter(self.counts.values()).most_common(1)[0][0] if self.counts else 1
+        devices = Counter(self.counts.values()).most_common(1)[0][0] if self.counts else self.minimum
         samples, batch = float(epochs * self.samples), self.batch * self.workers
         return TraceJob(
             name,
@@ -96,6 +97,7 @@ class _Job:
             samples=samples,
             duration=samples / curve(devices),
             limit=self.workers,
+            minimum_devices=None if self.minimum == 1 else self.minimum,
             workers=self.workers,
             epochs=float(epochs),
             stream=self.stream,
@@ -142,6 +144,7 @@ class _Run:
                 stream=_stream(event) if event.get("data") else "",
                 due=_due(event, arrival),
                 priority=int(event.get("priority") or 0),
+                minimum=int(event.get("minimum_devices") or 1),
             )
 
     @staticmethod

@@ -57,6 +57,7 @@ def _trace_job(known: KnownJob, start: float) -> TraceJob:
         batch_size=job.global_batch,
         samples=float(job.stop.epochs * known.samples),
         limit=job.virtual_workers,
+        minimum_devices=job.minimum_devices,
         workers=job.virtual_workers,
         epochs=float(job.stop.epochs),
         deadline=_due(job, start),

@@ -40,8 +40,12 @@ speeds = st.sampled_from([1.0, 1.5, 2.0, 2.45]) | st.floats(0.2, 5)
 
 
 @st.composite
-def states(draw: st.DrawFn) -> State:
-    """Jobs on two kinds of device; some run, some are guaranteed, all at a time when plans are made."""
+def states(draw: st.DrawFn, least: bool = False) -> State:
+    """Jobs on two kinds of device; some run, some are guaranteed, all at a time when plans are made.
+
+    Args:
+        least: whether they need some number of devices at least.
+    """
     sizes = draw(st.lists(st.integers(1, 4), min_size=2, max_size=5))
     cluster = Cluster(tuple(sizes), tuple("fast" if i % 2 == 0 else "slow" for i in range(len(sizes))))
     free = list(range(cluster.size))
@@ -53,12 +57,15 @@ def states(draw: st.DrawFn) -> State:
             mixed_kinds=draw(st.booleans()), kind=draw(st.sampled_from(["fast", "slow", ""])),
             gang=draw(st.integers(1, workers)), priority=float(draw(st.integers(0, 1))),
         )  # fmt: skip
+        if least:
+            one = one.changed(minimum_devices=draw(st.integers(1, one.gang)))
         jobs.append(one)
         home = "fast" if one.kind == "" else one.kind
         fitting = [d for d in free if one.mixed_kinds or cluster.kind_of(d) == home]
         count = draw(st.integers(0, min(workers, len(fitting))))
         if guaranteed:
             count = one.gang if count >= one.gang else 0
+        count = count if count >= one.minimum_devices else 0
         if count and not (one.kind == "" and not one.mixed_kinds):
             taken = draw(st.permutations(fitting))[:count]
             running[one.name] = tuple(sorted(taken))
