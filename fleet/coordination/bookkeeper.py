@@ -76,6 +76,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
             ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
         case "round_end":
             ledger.round_ended(line["t"])
+        case "preprocessors":
+            ledger.preprocessors_measured(line.get("counts") or {}, line.get("of_data") or {})
         case "lost":
             ledger.devices_lost(line["devices"])
         case "ended":

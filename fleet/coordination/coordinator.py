@@ -14,6 +14,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError, TooFewDevicesError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
+from fleet.coordination.feeding import Feeding
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
@@ -73,6 +74,7 @@ class Coordinator:
         self._heard: dict[str, float] = {}  # job -> when its group last said something
         self._stopping = False  # altogether, as it was asked to
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
+        self._feeding = Feeding(books, policy.shares_streams)
         self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
@@ -238,7 +240,8 @@ class Coordinator:
         paces = {job: self.ledger.pace(job, devices) for job, devices in allocation.items()}
         number = len(self.ledger.rounds)
         self.books.record("planned", round=number, allocation=allocation, paces=paces, **starting.keys)
-        batch = tuple(self._start_of(job, starting) for job in starting.devices)
+        starts = [self._start_of(job, starting) for job in starting.devices]
+        batch = self._feeding.choose(number, starts, paces)
         unlike = {start.job: unlike_keys(start, self.ledger.kinds_of(start.devices)) for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
             job = self.ledger.jobs[started.job]

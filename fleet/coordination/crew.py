@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from fleet.coordination.lost_ranks import RanksLost
@@ -27,7 +28,6 @@ class Crew:
     Args:
         mailbox: the coordinator's.
         cluster: the cluster map.
-        writers: how many of the preprocessors fill the rings.
         failure: what ended a thread of this process; looked at while waiting, and raised.
         now_lost: the ranks that are known to be lost.
     """
@@ -36,14 +36,15 @@ class Crew:
         self,
         mailbox: Mailbox,
         cluster: ClusterMap,
-        writers: int,
         failure: Callable[[], BaseException | None],
         now_lost: Callable[[], frozenset[int]],
     ) -> None:
         self._mailbox, self._cluster, self._failure, self._now_lost = mailbox, cluster, failure, now_lost
         self.lost: frozenset[int] = frozenset()  # those that were taken out
         self._keepers = sorted({cluster.lowest_rank(node) for node in cluster.nodes})
-        self._writers = [place.rank for place in cluster.preprocessors][:writers]
+        self._writers = [place.rank for place in cluster.preprocessors]  # by the preprocessor's number
+        self._filled: dict[int, tuple[int, ...]] = {}  # open lanes -> the numbers of those who fill them
+        self._worked: set[int] = set()  # ranks that have ever filled a lane
         self._orphaned: list[int] = []  # writers whose work another rank takes over once nobody reads it
 
     def ranks_of(self, devices: Iterable[int]) -> tuple[int, ...]:
@@ -55,11 +56,30 @@ class Crew:
         for rank in trainers:
             self._mailbox.send(rank, TO_TRAINER, order)
 
+    def makers(self, count: int) -> tuple[int, ...]:
+        """The numbers of so many preprocessors, 0 for all, that are to fill a lane: those who fill fewest now.
+
+        A rank stands there once, whatever it does for lost ones.
+        """
+        numbers: dict[int, int] = {}  # by rank
+        for number, rank in enumerate(self._writers):
+            if rank not in self.lost and number not in self._orphaned:
+                numbers.setdefault(rank, number)
+        load = Counter(number for makers in self._filled.values() for number in makers)
+        chosen = sorted(numbers.values(), key=lambda number: (load[number], number))
+        return tuple(sorted(chosen[: count or len(chosen)]))
+
     def tell_of_lane(self, order: OpenLane | CloseLane) -> None:
-        """Send it to the keepers of the nodes' rings and to those who fill them."""
+        """Send it to the keepers of the nodes' rings and to those who fill the lane."""
         for rank in self._keepers:
             self._mailbox.send(rank, TO_KEEPER, order)
-        for rank in sorted(set(self._writers) - self.lost):
+        if isinstance(order, OpenLane):
+            makers = self._filled[order.lane.lane] = order.lane.makers
+        else:
+            makers = self._filled.pop(order.lane)
+        ranks = {self._writers[maker] for maker in makers}
+        self._worked |= ranks
+        for rank in sorted(ranks - self.lost):
             self._mailbox.send(rank, TO_PREPROCESSOR, order)
 
     def next_message(self, timeout: float) -> Message | None:
@@ -85,15 +105,15 @@ class Crew:
         again = "the run is started again from its checkpoints"
         several = len(self._cluster.nodes) > 1
         for place in places:
-            if place.rank in self._keepers or (place.rank in self._writers and several):
+            if place.rank in self._keepers or (place.rank in self._worked and several):
                 raise RanksLost(f"rank {place.rank} on {place.host}, a {place.role}, was lost: {again}")
         if places and self.lost.issuperset(place.rank for place in self._cluster.trainers):
             raise RanksLost(f"all trainers were lost: {again}")
         return places
 
     def fills(self, place: Place) -> bool:
-        """Whether a rank makes samples."""
-        return place.rank in self._writers
+        """Whether a rank makes samples that somebody reads."""
+        return any(self._writers[maker] == place.rank for makers in self._filled.values() for maker in makers)
 
     def dismiss(self, lost: Place) -> None:
         """Let nobody wait for a lost rank: no lane's writers for a reader, since others may read there too, and no
@@ -102,11 +122,14 @@ class Crew:
         if lost.is_trainer:
             reader = self._cluster.ranks_of(lost.node).index(lost.rank)
             self._mailbox.send(self._cluster.lowest_rank(lost.node), TO_KEEPER, DismissReader(reader))
-        for writer in [number for number, rank in enumerate(self._writers) if rank == lost.rank]:
+        for writer in self._numbers_of(lost.rank) if lost.rank in self._worked else ():
             living = [place.rank for place in self._cluster.preprocessors if place.rank not in self.lost]
             self._writers[writer] = min(living, key=self._writers.count)
             self._orphaned.append(writer)
             self._mailbox.send(self._keepers[0], TO_KEEPER, DismissWriter(writer))
+
+    def _numbers_of(self, rank: int) -> list[int]:
+        return [number for number, known in enumerate(self._writers) if known == rank]
 
     def hand_over(self) -> None:
         """Nobody reads now: those who take over begin."""

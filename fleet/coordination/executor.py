@@ -22,6 +22,7 @@ class Start:
     turn_seconds: tuple[float, ...]  # by device: what the turn of a virtual worker should take there
     lane: int = 0  # jobs of another number do not share its samples
     shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
+    makers: int = 0  # preprocessors that fill its lane; 0: all
 
 
 @dataclass(frozen=True)

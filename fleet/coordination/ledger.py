@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord, Promise
+from fleet.coordination.round import Round
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
+from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from trainers.batch_schedule import BatchChange
-
-
-@dataclass
-class Round:
-    """The time between two allocations."""
-
-    index: int
-    allocation: dict[str, tuple[int, ...]]
-    start: float
-    end: float | None = None
-
-    def to_json(self, now: float) -> dict[str, Any]:
-        """As it stands in run.json; one that has not ended ends now."""
-        allocation = {job: list(devices) for job, devices in self.allocation.items()}
-        return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
 
 
 class Ledger:
@@ -58,6 +45,7 @@ class Ledger:
         self.sessions, self.is_over = 0, False  # earlier ones; whether the last one ended in good order
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
+        self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
         self._stop_time = StopTime()
         self._seed, self.margin = seed, margin
         self._to_come = list(self.jobs)
@@ -176,7 +164,7 @@ class Ledger:
             if job.status == "failed" and (self.is_over or not job.deadly):
                 known = replace(known, status="pending", error=None, deadly=False)
             self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
-        self.lost_devices, self.is_over = frozenset(), False
+        self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
 
     def added(self, job: JobRecord) -> None:
         """The run has one job more."""
@@ -200,6 +188,11 @@ class Ledger:
         """The round ends, if there is one."""
         if self.round is not None:
             self.round.end = now
+
+    def preprocessors_measured(self, counts: Mapping[Any, float], of_data: Mapping[str, float]) -> None:
+        """So many preprocessors make so many samples/s together, and all of them of each data set alone."""
+        if counts:
+            self.data_path = DataPath({int(count): rate for count, rate in counts.items()}, dict(of_data))
 
     def promised(self, promises: Mapping[str, Any]) -> None:
         """The policy wants to see these again, by job."""

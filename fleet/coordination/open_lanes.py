@@ -63,7 +63,8 @@ class OpenLanes:
         readers = tuple(rank for start in starts for rank in self._crew.ranks_of(start.devices))
         first = replace(places[0], place=min(place.place for place in places))
         jobs = self._jobs[number] = {start.job for start in starts}
-        lane = self._maker.lane(number, first, jobs, readers)
+        makers = self._crew.makers(max(start.makers for start in starts))
+        lane = replace(self._maker.lane(number, first, jobs, readers), makers=makers)
         self._crew.tell_of_lane(OpenLane(lane))
         return lane
 

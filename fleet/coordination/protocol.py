@@ -116,7 +116,7 @@ class MakeRing:
     lanes: int
     lane_bytes: int
     slot_samples: int
-    writers: int  # preprocessors that are used; further ones make nothing
+    writers: int  # preprocessors; a lane says which of them fill it
 
 
 @dataclass(frozen=True)

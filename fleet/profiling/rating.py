@@ -119,7 +119,10 @@ class Rating:
         self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
         wanted = demand(single, streams, self.books.ledger.cluster.size, share)
         chosen = preprocessors_needed(self.throughput, wanted)
-        self.books.journal.write("preprocessors", counts=self.throughput, demand=wanted, chosen=chosen or available)
+        self.books.record(
+            "preprocessors", counts=self.throughput, of_data=self._of_data(data, available), demand=wanted,
+            chosen=chosen or available,
+        )  # fmt: skip
         if chosen is None:
             best = max(self.throughput.values())
             self.books.journal.write(
@@ -128,6 +131,13 @@ class Rating:
                 f"they will wait for data; give about {round(available * wanted / best + 0.5)} preprocessors",
             )  # fmt: skip
         return chosen or available
+
+    def _of_data(self, data: list[str], available: int) -> dict[str, float]:
+        """Samples/s that all preprocessors make of each data set, if they make nothing else."""
+        assert self.profiler is not None
+        if len(data) == 1:
+            return {data[0]: self.throughput[available]}
+        return {name: self.profiler.throughput([name], [available], THROUGHPUT_SECONDS)[available] for name in data}
 
     def profile(self, fingerprints: Mapping[str, Mapping[str, str]]) -> RateProfile:
         """All that is known now, to be stored and used again.

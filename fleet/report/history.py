@@ -67,6 +67,8 @@ class _OpenRound:
     bounds: tuple[float, float] | None = None
     bound: float | None = None
     expected: float | None = None
+    working: int | None = None
+    demand: float | None = None
 
 
 class _Reader:
@@ -94,6 +96,7 @@ class _Reader:
             "job": self._job,
             "profile": self._profile,
             "preprocessors": self._preprocessors,
+            "preprocessing": self._preprocessing_of_round,
             "rates": self._fitted,
             "planned": self._planned,
             "started": self._started,
@@ -189,6 +192,10 @@ class _Reader:
             demand=_number(event.get("demand")),
             chosen=None if chosen is None else int(chosen),
         )
+
+    def _preprocessing_of_round(self, event: JournalLine) -> None:
+        flotilla = self._round(event)
+        flotilla.working, flotilla.demand = int(event["working"]), _number(event.get("demand"))
 
     def _fitted(self, event: JournalLine) -> None:
         fitted = tuple(_number(rate) or 0.0 for rate in event.get("fitted", ()))
@@ -322,8 +329,9 @@ class _Reader:
         ends = [span.end for span in self._spans if (span.session, span.round) == key]
         start, end = flotilla.bounds or (flotilla.start, max(ends, default=flotilla.start))
         return RecordedRound(
-            *key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning, flotilla.bound, flotilla.expected
-        )
+            *key, start, end, flotilla.allocation, flotilla.paces, flotilla.planning, flotilla.bound, flotilla.expected,
+            flotilla.working, flotilla.demand,
+        )  # fmt: skip
 
 
 def _rank(event: JournalLine) -> RecordedRank:

@@ -49,6 +49,15 @@ def _preprocessors(event: JournalLine, progress: RunProgress) -> str:
     return f"{wording.plural(chosen, 'preprocessor')} for a demand of {demand} samples/s"
 
 
+def _preprocessing(event: JournalLine, progress: RunProgress) -> str:
+    demand, available = wording.rate(event.get("demand")), int(event.get("available") or 0)
+    working = int(event.get("working") or 0)
+    makes = "makes" if working == 1 else "make"
+    return (
+        f"{working} of {wording.plural(available, 'preprocessor')} {makes} samples, for a demand of {demand} samples/s"
+    )
+
+
 def _planned(event: JournalLine, progress: RunProgress) -> str:
     allocation = event.get("allocation") or {}
     shares = "; ".join(f"{job} on {wording.devices(map(int, devices))}" for job, devices in allocation.items())
@@ -118,6 +127,7 @@ _WRITERS = {
     "session": _session,
     "cluster": _cluster,
     "preprocessors": _preprocessors,
+    "preprocessing": _preprocessing,
     "planned": _planned,
     "batch": _batch,
     "epoch": _epoch,

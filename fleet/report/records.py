@@ -82,7 +82,8 @@ class RecordedRound:
     """One flotilla: its allocation, and when it began and ended (seconds of the run).
 
     `bound` and `expected` are the policy's, if it computed them: no schedule ends all jobs before the first, and the
-    policy expected to end them at the second.
+    policy expected to end them at the second. `working` of the preprocessors made samples, for a `demand` of so many
+    samples per second; None where it was not chosen.
     """
 
     session: int
@@ -94,6 +95,8 @@ class RecordedRound:
     planning_seconds: float
     bound: float | None = None
     expected: float | None = None
+    working: int | None = None
+    demand: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ class RecordedMeasurement:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Throughput (samples/s) by number of preprocessors, what the jobs demand, and the number chosen."""
+    """Throughput (samples/s) by number of preprocessors, what the jobs demand, and how many that takes."""
 
     counts: Mapping[int, float]
     demand: float | None

@@ -92,7 +92,7 @@ def _rank(value: Any) -> bool:
 _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("t", "unix", "forming", "wall_seconds"), _finite),
     **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank", "parts"), _whole),
-    "members_per_device": _whole,
+    **dict.fromkeys(("members_per_device", "working", "available"), _whole),
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
     "parameter_bytes": _or_null(_whole),
     **dict.fromkeys(("virtual_workers", "batch_size"), _or_null(_positive)),
@@ -106,7 +106,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
     **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
-    **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
+    **dict.fromkeys(("metrics", "paces", "overhead_seconds", "of_data"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
     "batch": _positive,
@@ -122,6 +122,7 @@ _OF_KIND: dict[str, Check] = {
     **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
     "late.deadline": _number,
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
+    "preprocessors.counts": _measured,
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
 }
@@ -149,6 +150,7 @@ _NEEDED = {
     "rank_cost": "job",
     "round_end": "t",
     "skipped": "data kind sample substitute epoch reason stage",
+    "preprocessing": "t round working available",
     "ended": "t overhead_seconds",
     **dict.fromkeys(("session", "allocation", "preprocessors", "stopping", "warning"), ""),
 }

@@ -22,8 +22,9 @@ class NodeMap:
     receivers: tuple[int, ...]
 
     def writers(self, node: int, spec: LaneSpec) -> list[int]:
-        """Return the writers of a lane on a node: all preprocessors where it is read, else those that live there."""
-        return [maker for maker, home in enumerate(self.maker_nodes) if spec.readers[node] or home == node]
+        """Return the writers of a lane on a node: all its makers where it is read, else those that live there."""
+        makers = [(maker, home) for maker, home in enumerate(self.maker_nodes) if spec.is_made_by(maker)]
+        return [maker for maker, home in makers if spec.readers[node] or home == node]
 
     def remote_makers(self, node: int, spec: LaneSpec) -> list[int]:
         """Return the preprocessors of other nodes whose slots of a lane come to a node."""

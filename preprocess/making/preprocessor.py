@@ -38,13 +38,13 @@ class PreprocessorStatistics:
 
 
 class Preprocessor:
-    """Preprocessor `index` of P: fills the slots index, index + P ... of the lanes that it is told to open.
+    """Preprocessor `index` of a ring: fills its part of the slots of the lanes that it is told to open.
 
     The caller drives it: `step` until it returns False, then `wait`, and its own messages in between. Opening and
     closing never block: they are finished by later steps, in the order in which they were asked for.
 
     Args:
-        ring: the ring of this process's node, made for P writers.
+        ring: the ring of this process's node.
         index: this preprocessor's number.
         datasets: the opened data sets by name.
         nodes: where the preprocessors and receivers are; None if all is on one node.
@@ -81,8 +81,11 @@ class Preprocessor:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
 
         Raises:
-            LaneError: it is open and was not told to close, or carries a data set that is not known here.
+            LaneError: it is open and was not told to close, carries a data set that is not known here, or is for other
+                preprocessors to fill.
         """
+        if not spec.is_made_by(self._index):
+            raise LaneError(f"preprocessor {self._index} has no part in lane {spec.lane}: {spec.makers} fill it")
         waiting = self._lanes.get(spec.lane, [])
         if waiting and not waiting[-1].closing:
             raise LaneError(f"preprocessor {self._index} still fills lane {spec.lane}; close it first")
@@ -98,6 +101,16 @@ class Preprocessor:
         for filled in self._lanes.get(lane, []):
             filled.closing = True
         self._progress()
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+        return self._index
+
+    @property
+    def rests(self) -> bool:
+        """Whether it has no lane to fill, and nothing of one is under way."""
+        return not self._lanes
 
     def is_closed(self, lane: int) -> bool:
         """Say whether the lane is filled no more and nothing of it is under way to another node."""

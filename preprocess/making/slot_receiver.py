@@ -140,7 +140,8 @@ class SlotReceiver:
         if not lane.is_idle and time.monotonic() - received.since < self._patience:
             return False
         writers = self._nodes.writers(self._node, spec)
-        lane.open(spec.layout, spec.readers[self._node], spec.generation, writers, spec.samples, timeout=0.0)
+        readers = spec.readers[self._node]
+        lane.open(spec.layout, readers, spec.generation, writers, spec.samples, timeout=0.0, makers=spec.makers)
         for reader in self._lost:
             lane.dismiss(reader)
         for writer in self._lost_writers:

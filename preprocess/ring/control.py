@@ -62,7 +62,7 @@ class RingShape:
     def lane_control_bytes(self) -> int:
         """Bytes of one lane's control block."""
         semaphores = 1 + self.readers + self.writers + 3 * self.readers * self.writers
-        return _round(8 * (2 + 2 * self.readers + self.writers), _LINE) + SEMAPHORE_BYTES * semaphores
+        return _round(8 * (3 + 2 * self.readers + 2 * self.writers), _LINE) + SEMAPHORE_BYTES * semaphores
 
     @property
     def bytes(self) -> int:
@@ -151,10 +151,11 @@ class LaneControl:
     """One lane's control block and the bytes of its samples.
 
     Attributes:
-        words: [generation, slots] of the current opening.
+        words: [generation, slots, makers] of the current opening.
         active: per reader, 1 from the opening until it leaves or is found dead.
         cursors: per reader, the lane position up to which it has released; for people, nothing relies on it.
         writing: per writer, 1 from the opening until it closes.
+        order: the writers that fill the slots in turn; the first so many are those of the current opening.
         opened_readers, opened_writers: a token for each opening that a reader or writer may attach to.
         detached: a token whenever a reader or a writer goes.
         filled, freed, left: see the module.
@@ -163,11 +164,10 @@ class LaneControl:
 
     def __init__(self, carver: _Carver, shape: RingShape) -> None:
         readers, writers = shape.readers, shape.writers
-        words = carver.take(8 * (2 + 2 * readers + writers)).view(np.int64)
-        self.words = words[:2]
-        self.active = words[2 : 2 + readers]
-        self.cursors = words[2 + readers : 2 + 2 * readers]
-        self.writing = words[2 + 2 * readers : 2 + 2 * readers + writers]
+        words = carver.take(8 * (3 + 2 * readers + 2 * writers)).view(np.int64)
+        self.words = words[:3]
+        self.active, self.cursors = words[3 : 3 + 2 * readers].reshape(2, readers)
+        self.writing, self.order = words[3 + 2 * readers :][: 2 * writers].reshape(2, writers)
         self.opened_readers = carver.semaphores(readers)
         self.opened_writers = carver.semaphores(writers)
         self.detached = carver.semaphores(1)
@@ -187,6 +187,12 @@ class LaneControl:
             semaphores.initialise()
         for numbers in (self.active, self.cursors, self.writing):
             numbers[:] = 0
+
+    @property
+    def makers(self) -> list[int]:
+        """The writers of the current opening: slot s is filled by makers[s % P], P their number."""
+        found: list[int] = self.order[: int(self.words[2])].tolist()
+        return found
 
     def blocks(self, layout: SampleLayout, samples: int) -> tuple[Array, Array]:
         """Return the lane's bytes as (inputs, targets) of that many samples, (samples, ...) each."""

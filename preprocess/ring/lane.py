@@ -50,7 +50,7 @@ class Lane:
         """Let a reader leave that is known to be dead or never to attach; nothing happens if it has left."""
         if not self._control.active[reader]:
             return
-        for writer in range(self._shape.writers):
+        for writer in self._control.makers:
             self._control.left.post(reader, writer)
             self._ring.bells.ring(writer)
         fence()
@@ -70,6 +70,7 @@ class Lane:
         writers: Sequence[int] | None = None,
         samples: int | None = None,
         timeout: float = 60.0,
+        makers: Sequence[int] = (),
     ) -> int:
         """Open the lane for another stream, by exactly one process of the node.
 
@@ -80,30 +81,36 @@ class Lane:
             layout: the layout of the stream's samples.
             readers: the processes of this node that read it; may be none on a node that only makes samples.
             generation: its number, larger than at any opening before.
-            writers: the writers that will use the lane on this node; by default all.
+            writers: the writers that will use the lane on this node; by default all makers.
             samples: how many samples the lane may hold at most; by default as many as fit.
             timeout: seconds to wait for the lane to be idle.
+            makers: the writers that fill the lane's slots in turn, on any node; none named: all of the ring's.
 
         Returns:
             how many samples the lane holds at once.
 
         Raises:
-            LaneError: the generation is not new, or the lane is too small for two slots of each writer.
+            LaneError: the generation is not new, a maker is none of the ring's writers, or the lane is too small for
+                two slots of each.
             RingTimeout: somebody still uses the lane; the text says who.
         """
         if generation <= self.generation:
             raise LaneError(f"lane {self.number} had generation {self.generation}: {generation} is not a later one")
         if not all(0 <= reader < self._shape.readers for reader in readers):
             raise LaneError(f"readers {list(readers)}: this node's are 0 to {self._shape.readers - 1}")
-        slots = self._slots(layout, samples)
-        writers = range(self._shape.writers) if writers is None else writers
+        makers = makers or range(self._shape.writers)
+        if len(set(makers)) < len(makers) or not all(0 <= maker < self._shape.writers for maker in makers):
+            raise LaneError(f"makers {list(makers)}: each is one of the ring's writers, 0 to {self._shape.writers - 1}")
+        slots = self._slots(layout, samples, len(makers))
+        writers = makers if writers is None else writers
         self._wait_until_idle(timeout)
         fence()
         self._control.reset()
         self._ring.forget_the_dead()
         self._control.active[list(readers)] = 1
         self._control.writing[list(writers)] = 1
-        self._control.words[1] = slots
+        self._control.order[: len(makers)] = makers
+        self._control.words[1:] = slots, len(makers)
         fence()
         self._control.words[0] = generation
         self._admit(readers, writers)
@@ -121,7 +128,7 @@ class Lane:
         return LaneReader(self.number, reader, layout, self._shape, self._ring, self._control)
 
     def writer(self, writer: int, layout: SampleLayout, generation: int, timeout: float = 60.0) -> LaneWriter:
-        """Attach to an opening as the writer of the slots writer, writer + P ..., once; waits until it is opened.
+        """Attach to an opening as the writer of its part of the slots, once; waits until it is opened.
 
         Raises:
             RingTimeout: the lane was not opened in time.
@@ -131,18 +138,18 @@ class Lane:
         self._ring.register_writer(writer)
         return LaneWriter(self.number, writer, layout, self._shape, self._ring, self._control)
 
-    def _slots(self, layout: SampleLayout, samples: int | None) -> int:
+    def _slots(self, layout: SampleLayout, samples: int | None, makers: int) -> int:
         shape = self._shape
         size = self._control.data.nbytes
-        slots = slots_that_fit(layout, size, shape.slot_samples, shape.writers)
+        slots = slots_that_fit(layout, size, shape.slot_samples, makers)
         if samples is not None:
-            rounds = -(-samples // (shape.slot_samples * shape.writers))
-            slots = min(slots, max(rounds, 2) * shape.writers)
-        if slots < 2 * shape.writers:
+            rounds = -(-samples // (shape.slot_samples * makers))
+            slots = min(slots, max(rounds, 2) * makers)
+        if slots < 2 * makers:
             sample = layout.input_bytes + layout.target_bytes
             raise LaneError(
                 f"lane {self.number} has {size} bytes: too few for two slots of {shape.slot_samples} samples of "
-                f"{sample} bytes for each of {shape.writers} preprocessors; make lanes larger, or slots smaller"
+                f"{sample} bytes for each of {makers} preprocessors; make lanes larger, or slots smaller"
             )
         return slots
 

@@ -33,7 +33,7 @@ class LaneReader:
     ) -> None:
         self._number, self._reader, self._shape = number, reader, shape
         self._layout, self._ring, self._control = layout, ring, control
-        self._slots = int(control.words[1])
+        self._slots, self._makers = int(control.words[1]), control.makers
         self.samples = self._slots * shape.slot_samples
         self.inputs, self.targets = control.blocks(layout, self.samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
@@ -149,14 +149,14 @@ class LaneReader:
     def release(self, position: int) -> None:
         """Give back the slots that lie wholly before a lane position; positions that are not here are skipped later."""
         self._check_open()
-        writers = self._shape.writers
+        makers, writers = self._makers, len(self._makers)
         until = min(position // self._shape.slot_samples, self._arrived)
         if until <= self._released:
             return
         for slot in range(self._released, until):
-            self._control.freed.post(self._reader, slot % writers)
+            self._control.freed.post(self._reader, makers[slot % writers])
         for slot in range(max(self._released, until - writers), until):
-            self._ring.bells.ring(slot % writers)
+            self._ring.bells.ring(makers[slot % writers])
         self._released = until
         self._control.cursors[self._reader] = self.released
 
@@ -166,7 +166,7 @@ class LaneReader:
             return
         self._open = False
         del self.inputs, self.targets
-        for writer in range(self._shape.writers):
+        for writer in self._makers:
             self._control.left.post(self._reader, writer)
             self._ring.bells.ring(writer)
         fence()
@@ -185,7 +185,7 @@ class LaneReader:
         self, stop_position: int, deadline: float, timeout: float, stopped: Callable[[], bool] | None
     ) -> bool:
         while self.available < stop_position:
-            writer = self._arrived % self._shape.writers
+            writer = self._makers[self._arrived % len(self._makers)]
             left = deadline - time.monotonic()
             if self._control.filled.wait(self._reader, writer, seconds=min(left, _TICK) if left > 0 else _TICK):
                 self._arrived += 1

@@ -22,7 +22,7 @@ class Slot:
     """A place for consecutive samples of a lane.
 
     Attributes:
-        sequence: number of the slot in the lane; slot s is filled by preprocessor s % P.
+        sequence: number of the slot in the lane; slot s is filled by maker s % P.
         start: lane position of its first sample.
         inputs: (slot_samples, ...), to be written.
         targets: (slot_samples, ...), to be written.
@@ -95,9 +95,9 @@ class _LocalReader:
 
 
 class LaneWriter:
-    """One writer of a lane; made by `Lane.writer`. It fills the slots writer, writer + P, writer + 2 P ...
+    """One writer of a lane; made by `Lane.writer`. As maker k of P it fills the slots k, k + P, k + 2 P ...
 
-    The number of slots of a lane is a multiple of P, so that each place in memory has one writer for ever.
+    The number of slots of a lane is a multiple of P, so that each place in memory has one writer per opening.
 
     Attributes:
         holders: who must release a slot before it is filled again.
@@ -109,7 +109,8 @@ class LaneWriter:
     ) -> None:
         self._number, self._writer, self._shape = number, writer, shape
         self._ring, self._control = ring, control
-        self._slots = int(control.words[1])
+        self._slots, makers = int(control.words[1]), control.makers
+        self._place, self._makers = makers.index(writer), len(makers)
         self.samples = self._slots * shape.slot_samples
         self._inputs, self._targets = control.blocks(layout, self.samples)
         self.holders: list[Holder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
@@ -126,7 +127,7 @@ class LaneWriter:
     @property
     def next_slot(self) -> Slot:
         """The slot to fill next; touch it only once `has_space` has said yes."""
-        sequence = self._writer + self._turn * self._shape.writers
+        sequence = self._place + self._turn * self._makers
         size = self._shape.slot_samples
         start = sequence % self._slots * size
         return Slot(sequence, sequence * size, self._inputs[start : start + size], self._targets[start : start + size])
@@ -194,7 +195,7 @@ class LaneWriter:
         return [holder.name for holder in self._late()]
 
     def _late(self) -> list[Holder]:
-        needed = self._turn + 1 - self._slots // self._shape.writers
+        needed = self._turn + 1 - self._slots // self._makers
         return [holder for holder in self.holders if not holder.has_released(needed)]
 
     def _timed_out(self, timeout: float) -> str:

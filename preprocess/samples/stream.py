@@ -117,6 +117,8 @@ class LaneSpec:
         layout: shape and dtype of the samples, transforms applied.
         readers: for each node, the readers there (ranks of the node's communicator).
         samples: how many samples the lane may hold at once on a node, or None for as many as fit.
+        makers: the preprocessors that fill it, by number: slot s is made by makers[s % P], P their number. None named:
+            all. Which ones they are changes no sample.
     """
 
     lane: int
@@ -126,6 +128,11 @@ class LaneSpec:
     layout: SampleLayout
     readers: tuple[tuple[int, ...], ...]
     samples: int | None = None
+    makers: tuple[int, ...] = ()
+
+    def is_made_by(self, maker: int) -> bool:
+        """Say whether a preprocessor fills a part of it."""
+        return not self.makers or maker in self.makers
 
 
 def _check_keys(values: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], what: str) -> None:

@@ -50,7 +50,7 @@ class Machine:
             for r, role in enumerate(roles)
         ]
         self.post, self.lost = Post(), frozenset[int]()
-        crew = Crew(self.post, ClusterMap(tuple(places)), preprocessors, lambda: None, lambda: self.lost)  # type: ignore[arg-type]
+        crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
         self.executor = LiveExecutor(
             crew, OpenLanes(crew, self, 6), tags, StopFlag(), lambda skipped: None, (4, 2, 1.0)
@@ -63,8 +63,8 @@ class Machine:
         layout = SampleLayout((1,), "float32", (), "int64")
         return LaneSpec(number, 1, KEY, Itinerary(8, 0, 0, 0, 0), layout, (readers,), 8)
 
-    def start(self, **jobs: tuple[int, ...]) -> None:
-        starts = tuple(Start(job, devices, 0, 0, False, ()) for job, devices in jobs.items())
+    def start(self, makers: int = 0, **jobs: tuple[int, ...]) -> None:
+        starts = tuple(Start(job, devices, 0, 0, False, (), makers=makers) for job, devices in jobs.items())
         self.executor.start(starts, 0, share=False)
 
     def lose(self, *ranks: int) -> None:
@@ -137,6 +137,37 @@ def test_another_preprocessor_takes_over_once_nobody_reads_what_is_missing() -> 
     machine.start(b=(1,))
     opened = [rank for rank, m in machine.post.sent[before:] if isinstance(m, OpenLane)]
     assert opened == [0, 0], "rank 0 keeps the ring and fills it, nobody else"
+
+
+@pytest.mark.parametrize("nodes", [(0, 0, 0, 0, 0, 0), (0, 0, 0, 1, 1, 1)], ids=["one node", "two nodes"])
+def test_the_loss_of_a_preprocessor_that_rests_stops_nobody(nodes: tuple[int, ...]) -> None:
+    machine = Machine(nodes=nodes)
+    machine.start(1, a=(0,))
+    machine.lose(1)
+    assert machine.events() == [RanksGone((1,), ("n0",), (), False)]
+    assert not machine.post.told(StopGroup) and not machine.post.told(DismissWriter)
+    machine.start(2, b=(1,))
+    assert [m.lane.makers for _, m in machine.post.told(OpenLane)][-1] == (0,), "nobody else is left"
+
+
+def test_the_loss_of_one_that_has_worked_is_made_good_while_others_go_on() -> None:
+    machine = Machine()
+    machine.start(2, a=(0,))
+    machine.post.incoming.append(Left("a", 2, "stopped", "policy", held=True))
+    machine.events()
+    machine.start(1, b=(1,))
+    machine.lose(1)
+    assert machine.events() == [RanksGone((1,), ("n0",), (), False)]
+    machine.start(2, c=(2,))
+    assert [m.lane.makers for _, m in machine.post.told(OpenLane)][-1] == (0,), "its heir has not begun"
+
+
+def test_a_lane_is_filled_by_those_who_fill_fewest() -> None:
+    machine = Machine()
+    for job, device, makers in (("a", 0, 1), ("b", 1, 1), ("c", 2, 2)):
+        machine.start(makers, **{job: (device,)})
+    told = [(rank, m.lane.makers) for rank, m in machine.post.told(OpenLane)]
+    assert told == [(0, (0,)), (0, (0,)), (0, (1,)), (1, (1,)), (0, (0, 1)), (0, (0, 1)), (1, (0, 1))]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def lane_spec(dataset: Dataset, itinerary: Itinerary, lane: int = 0, generation:
 
 def start(ring: Ring, spec: LaneSpec, *preprocessors: Preprocessor) -> LaneReader:
     lane = ring.lanes[spec.lane]
-    lane.open(spec.layout, spec.readers[0], spec.generation)
+    lane.open(spec.layout, spec.readers[0], spec.generation, makers=spec.makers)
     for preprocessor in preprocessors:
         preprocessor.open_lane(spec)
     return lane.reader(0, spec.layout, spec.generation)
@@ -102,6 +103,38 @@ def test_a_lane_holds_what_its_itinerary_says(dataset: Dataset, digits: dict[str
         assert np.array_equal(inputs[place], one[0]) and targets[place] == labels[kind][sample]
         if kind == HELD_OUT:
             assert np.array_equal(inputs[place][..., 0], held_out[sample][1:9, 0:8])
+
+
+@pytest.mark.parametrize("makers", [(0,), (2,), (1, 0), (2, 0, 1), ()])
+def test_who_fills_a_lane_changes_no_sample(dataset: Dataset, makers: tuple[int, ...]) -> None:
+    """One ring, opened again and again for other makers; those that are not named rest."""
+    itinerary = Itinerary(dataset.length, 5, dataset.held_out, last_epoch=0)
+    ring = make_ring(dataset, writers=3)
+    team = [Preprocessor(ring, index, {dataset.name: dataset}) for index in range(3)]
+    expected = dataset.layout.empty(itinerary.end or 0)
+    for _ in dataset.fill(itinerary, 3, 0, *expected):
+        pass
+    for generation, named in enumerate([(0, 1, 2), makers, (1,)], 1):
+        spec = replace(lane_spec(dataset, itinerary, generation=generation), makers=named)
+        at_work = [each for each in team if spec.is_made_by(each.index)]
+        reader = start(ring, spec, *at_work)
+        assert [each.rests for each in team] == [each not in at_work for each in team]
+        inputs, targets = run(reader, itinerary.end or 0, *at_work)
+        assert np.array_equal(inputs, expected[0]) and np.array_equal(targets, expected[1])
+        reader.leave()
+        for each in at_work:
+            each.close_lane(0)
+        assert all(each.rests for each in team) and ring.lanes[0].is_idle
+
+
+def test_only_makers_fill_a_lane_and_only_the_rings_writers_are_makers(dataset: Dataset) -> None:
+    ring = make_ring(dataset, writers=2)
+    spec = replace(lane_spec(dataset, Itinerary(dataset.length)), makers=(1,))
+    with pytest.raises(LaneError, match=r"preprocessor 0 has no part in lane 0: \(1,\) fill it"):
+        Preprocessor(ring, 0, {dataset.name: dataset}).open_lane(spec)
+    for makers in ((2,), (0, 0), (-1,)):
+        with pytest.raises(LaneError, match="each is one of the ring's writers, 0 to 1"):
+            ring.lanes[0].open(spec.layout, (0,), 1, makers=makers)
 
 
 def test_samples_differ_between_epochs_and_seeds(dataset: Dataset) -> None:

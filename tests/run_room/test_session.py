@@ -154,10 +154,9 @@ def test_what_the_journal_knows_of_samples_and_batches_is_told_to_the_ranks(
 def test_a_rated_run_has_a_curve_of_each_job(rehearsed: Ranks, opening: Opening) -> None:
     me = rehearsed()
     with opening(me) as run:
-        rated = rate(run)
+        rate(run)
     jobs = run.books.ledger.jobs.values()
     assert {job.name: float(job.curve(1)) for job in jobs if job.curve} == {"a": 100.0, "b": 50.0}
-    assert rated.writers == 1
     assert [event["source"] for event in events(me.directory, "rates")] == ["file", "file"]
     assert not me.directory.profile.exists(), "a rehearsal measures nothing"
 

@@ -71,6 +71,21 @@ def test_a_filling_may_slow_the_others_down_by_a_tenth_of_their_work() -> None:
     assert "slow" in form_flotilla([*members, job("slow", 60)], 9, "20%")
 
 
+def test_a_job_that_fills_begins_on_one_device_and_the_slowest_are_raised() -> None:
+    # Beside A, nobody is within 1. C joins on one device and would be raised to four: 100 (1/100 + 1/30) = 4.3 devices'
+    # work. Of five devices D would leave both too slow, 38 (1/100 + 1/30 + 1/20) = 3.5. Of seven it is raised to four
+    # and C to two: 58 (1/100 + 1/30 + 1/20) = 5.4.
+    assert form_flotilla([A, C, D], 5, 1) == {"A": 1, "C": 4}
+    assert form_flotilla([A, C, D], 7, 1) == {"A": 1, "C": 2, "D": 4}
+
+
+def test_a_job_that_fills_does_not_keep_one_of_another_stream_away() -> None:
+    # "slow" would leave 1.7 of the 2.7 devices' work, see above; "alone" slows nobody down.
+    members = [A, job("B'", 90), job("B''", 80)]
+    others = [job("slow", 21), job("alone", 20, stream="t")]
+    assert form_flotilla([*members, *others], 5, "20%") == {"A": 1, "B'": 1, "B''": 1, "alone": 1}
+
+
 def test_the_printed_algorithm_gives_devices_past_the_peak() -> None:
     peaked = job("P", 40, 50, 45, 40, 35)
     assert form_flotilla([peaked], 5, 20, literal=True) == {"P": 5}

@@ -48,14 +48,15 @@ class PreprocessorRank:
         use_one_thread()
         while True:
             self._moves()
-            message = self._mailbox.receive(0.0 if self._making else _IDLE_SECONDS)
+            busy = [each for each in self._making if not each.rests]
+            message = self._mailbox.receive(0.0 if busy else _IDLE_SECONDS)
             if isinstance(message, Shutdown):
                 return message.code
             try:
                 if message is not None:
                     self._obey(message)
-                elif self._making and not self._step():
-                    self._making[0].wait(_NAP_SECONDS)
+                elif busy and not self._step(busy):
+                    busy[0].wait(_NAP_SECONDS)
             except CorruptLimitError:
                 self._making = []  # the coordinator has heard of as many samples, and ends the run
             self._rank.report_signal()
@@ -66,9 +67,9 @@ class PreprocessorRank:
         datasets, slots = self._rank.datasets, self._rank.ties.slots
         return lambda number: Preprocessor(ring, number, datasets, nodes, slots, patience)
 
-    def _step(self) -> bool:
+    def _step(self, busy: list[Preprocessor]) -> bool:
         """Let each make a slot, where there is room; whether one was made."""
-        made = [each.step() for each in self._making]
+        made = [each.step() for each in busy]
         return any(made)
 
     def _tell_of(self, sample: SkippedSample) -> None:
@@ -80,7 +81,7 @@ class PreprocessorRank:
             self._rank.datasets[message.data].skip_always(HELD_OUT, message.held_out)
         elif isinstance(message, MakeRing):
             self._made = self._make_ring(message)
-            self._making = [self._made(self._number)] if self._number < message.writers else []
+            self._making = [self._made(self._number)]
         elif isinstance(message, ReplaceWriter):
             assert self._made is not None, "writers are lost once there is a ring"
             self._making.append(self._made(message.writer))
@@ -89,7 +90,8 @@ class PreprocessorRank:
             self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made))
         elif isinstance(message, OpenLane):
             for each in self._making:
-                each.open_lane(message.lane)
+                if message.lane.is_made_by(each.index):
+                    each.open_lane(message.lane)
         elif isinstance(message, CloseLane):
             for each in self._making:
                 each.close_lane(message.lane)

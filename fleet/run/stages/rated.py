@@ -1,4 +1,4 @@
-"""The third stage of a session: it is known how fast each job trains, and how many preprocessors that takes."""
+"""The third stage of a session: it is known how fast each job trains, and how fast preprocessors are."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 
 @dataclass(frozen=True)
 class Rated:
-    """A run whose jobs have rate curves, other than those that failed; writers: preprocessors that are needed."""
+    """A run whose jobs have rate curves, other than those that failed."""
 
     opened: Opened
-    writers: int
 
 
 def rate(opened: Opened) -> Rated:
@@ -46,11 +45,11 @@ def rate(opened: Opened) -> Rated:
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
-    writers = rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
+    rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, opened), opened.output.directory, rank)
     keeper.ledger.charged("profiling", perf_counter() - begin)
-    return Rated(opened, writers)
+    return Rated(opened)
 
 
 @contextmanager

@@ -84,15 +84,15 @@ class Running(Outside):
 
 def start(rated: Rated) -> Running:
     """Have the rings made on all nodes."""
-    opened, writers = rated.opened, rated.writers
+    opened = rated.opened
     rank, wire = opened.rank, opened.wire
-    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), writers)
+    ring = ring_plan(rank.runtime, len(rank.cluster.trainers), len(rank.cluster.preprocessors))
     order = MakeRing(ring.lanes, ring.lane_bytes, ring.slot_samples, ring.writers)
     wire.to_trainers(order)
     wire.to_preprocessors(order)
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
-    crew = Crew(wire.mailbox, rank.cluster, writers, wire.failure, wire.lost)
+    crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
     lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
     executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
     return Running(opened, executor, Newcomers(opened, ring))

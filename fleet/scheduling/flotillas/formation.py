@@ -10,12 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleet.scheduling.flotillas.choices import Choices
+from fleet.scheduling.flotillas.filling import fill
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.state import JobState
-
-FILLING_KEEPS = (
-    0.9  # a filling may cost the jobs that it slows down a tenth of their useful work; devices idle otherwise
-)
 
 
 def form_flotilla(
@@ -33,8 +30,8 @@ def form_flotilla(
 
     Printed so, a job goes on receiving devices that make it slower. Therefore, unless `literal`:
       * only useful counts are chosen (`RateCurve.useful`): none past the peak, none on a plateau but the first;
-      * devices that remain first admit further jobs in the same order, though these do not keep the pace: they do more
-        there than where scaling is below linear (Principle 2);
+      * devices that remain first admit further jobs on one device each, though these do not keep the pace, see `fill`:
+        they do more there than where scaling is below linear (Principle 2);
       * then they go to the slowest member that gains from them, and stay idle if none does;
       * each data set has a pace of its own, as samples of unlike data say nothing about each other's. Where there are
         several, gaps and slowness are counted in parts of the pace, and the fastest of each data set comes first.
@@ -56,7 +53,9 @@ def form_flotilla(
     choices = Choices(candidates, devices, literal)
     paces = _Paces.of(candidates, choices, others, literal)
     allowed = [closeness(delta, pace) for pace in paces.samples.tolist()]
-    counts = _members(candidates, choices, devices, paces, allowed, literal)
+    counts, slow = _members(choices, devices, paces, allowed)
+    if not literal:
+        counts |= fill(counts, slow, candidates, choices, paces.units, devices - sum(counts.values()))
     _top_up(counts, choices, paces.units, devices - sum(counts.values()))
     return {candidates[job].name: count for job, count in counts.items()}
 
@@ -117,31 +116,29 @@ def closeness(delta: float | str, fastest: float) -> float:
 
 
 def _members(
-    candidates: Sequence[JobState], choices: Choices, devices: int, paces: _Paces, allowed: Sequence[float],
-    literal: bool,
-) -> dict[int, int]:  # fmt: skip
-    """Lines 1-11: candidate (its index) -> count of devices, in the order of joining.
+    choices: Choices, devices: int, paces: _Paces, allowed: Sequence[float]
+) -> tuple[dict[int, int], list[int]]:
+    """Lines 1-11: candidate (its index) -> count of devices, in the order of joining; and who cannot keep the pace.
 
     The best count of a candidate can only get worse while devices are given away. So a heap of the best known counts,
     each looked at again only once it no longer fits, finds what a search over all candidates would find.
     """
     members: dict[int, int] = {}
-    left, work = devices, _UsefulWork()
+    slow: list[int] = []
+    left = devices
     heap = _closest(choices, paces, left)
     while left and heap:
-        gap, minus_rate, job, count = heapq.heappop(heap)
+        gap, _, job, count = heapq.heappop(heap)
         unit = float(paces.units[job])
         if count > left:
             gap, count, rate = choices.closest_of(job, float(paces.samples[job]), left)
             heapq.heappush(heap, (gap / unit, -rate, job, count))
-            continue
-        single, stream = float(choices.single[job]), candidates[job].stream
-        if members and gap > allowed[job] / unit and (literal or not work.bears(stream, -minus_rate, single)):
-            continue
-        members[job] = count
-        left -= count
-        work.add(stream, -minus_rate, single)
-    return members
+        elif members and gap > allowed[job] / unit:
+            slow.append(job)
+        else:
+            members[job] = count
+            left -= count
+    return members, slow
 
 
 def _closest(choices: Choices, paces: _Paces, left: int) -> list[tuple[float, float, int, int]]:
@@ -153,25 +150,6 @@ def _closest(choices: Choices, paces: _Paces, left: int) -> list[tuple[float, fl
     entries = list(zip(gaps.tolist(), (-rates).tolist(), range(len(gaps)), counts.tolist()))
     heapq.heapify(entries)
     return entries
-
-
-class _UsefulWork:
-    """What the members get done, in devices: each second, the single-device seconds of training that they get through.
-
-    The members of a stream go at the pace p of their slowest, so the stream does p * sum_i 1 / r_i(1).
-    """
-
-    def __init__(self) -> None:
-        self._streams: dict[str, tuple[float, float]] = {}  # pace, sum of 1 / r(1)
-
-    def bears(self, stream: str, rate: float, single: float) -> bool:
-        """Whether one more member of that rate leaves the stream at least FILLING_KEEPS of the useful work."""
-        pace, weight = self._streams.get(stream, (rate, 0.0))
-        return min(pace, rate) * (weight + 1 / single) >= FILLING_KEEPS * pace * weight
-
-    def add(self, stream: str, rate: float, single: float) -> None:
-        pace, weight = self._streams.get(stream, (rate, 0.0))
-        self._streams[stream] = (min(pace, rate), weight + 1 / single)
 
 
 def _top_up(members: dict[int, int], choices: Choices, units: Floats, left: int) -> None:

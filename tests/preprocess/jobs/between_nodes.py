@@ -2,10 +2,10 @@
 
 Arguments: the data set as JSON, number of nodes, of preprocessors, of rounds, a seed.
 
-Every round opens a lane with another stream. Each preprocessor makes a random number of slots and closes; each reader
-reads a random number of samples at its own pace and leaves; each node's receiver is told to close some of the lanes as
-soon as the node's own readers have left. All ranks draw the same plan from the seed; nothing else is agreed between
-them, so that a lane is closed and opened anew whatever state the others are in.
+Every round opens a lane with another stream, for some of the preprocessors to fill. Each of these makes a random number
+of slots and closes; each reader reads a random number of samples at its own pace and leaves; each node's receiver is
+told to close some of the lanes as soon as the node's own readers have left. All ranks draw the same plan from the seed;
+nothing else is agreed between them, so that a lane is closed and opened anew whatever state the others are in.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECEIVERS = 1000  # in the seeds' paths, beside the nodes' numbers
 @dataclass(frozen=True)
 class Round:
     spec: LaneSpec
-    slots_made: tuple[int, ...]  # by each preprocessor
+    slots_made: dict[int, int]  # by each preprocessor that fills it
     samples_read: dict[tuple[int, int], int]  # by each (node, reader)
 
 
@@ -62,9 +62,10 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
         chosen = [who for who in everyone if rng.random() < 0.7] or everyone
         readers = tuple(tuple(r for n, r in chosen if n == node) for node in range(len(node_sizes)))
         stream = StreamKey(dataset.name, int(rng.integers(3)), itinerary.first_epoch)
-        spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers)
-        made = tuple(int(rng.integers(0, 12)) for _ in range(makers))
-        whole = min(maker + count * makers for maker, count in enumerate(made)) * SLOT
+        working = tuple(rng.permutation(makers)[: int(rng.integers(1, makers + 1))].tolist())
+        spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers, working)
+        made = {maker: int(rng.integers(0, 12)) for maker in working}
+        whole = min(place + made[maker] * len(working) for place, maker in enumerate(working)) * SLOT
         planned.append(Round(spec, made, {who: int(rng.integers(0, whole + 1)) for who in chosen}))
     return planned
 
@@ -79,6 +80,8 @@ def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, 
 def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round]) -> None:
     for planned in rounds:
         lane = planned.spec.lane
+        if not planned.spec.is_made_by(index):
+            continue
         before = preprocessor.statistics.samples_of_lane.get(lane, 0)
         wanted = planned.slots_made[index] * SLOT
         preprocessor.open_lane(planned.spec)

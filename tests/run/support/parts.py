@@ -33,15 +33,18 @@ class Pictures:
         train: the training pictures, else the held-out ones.
         broken: numbers of pictures that cannot be read.
         broken_on: the only rank that cannot read them.
+        seconds: how long reading one takes at least.
     """
 
-    def __init__(self, train: bool, broken: Collection[int] = (), broken_on: int | None = None) -> None:
+    def __init__(
+        self, train: bool, broken: Collection[int] = (), broken_on: int | None = None, seconds: float = 0.0
+    ) -> None:
         count = TRAINING if train else HELD_OUT
         rng = np.random.default_rng(int(train))
         self._pictures = rng.integers(0, MARK, (count, SIDE, SIDE, 1), dtype=np.uint8)
         self._pictures[:, 5:8, 5:8, 0] = MARK + np.arange(count, dtype=np.uint8)[:, None, None]
         self._targets = rng.integers(0, CLASSES, count)
-        self._broken, self._broken_on = frozenset(broken), broken_on
+        self._broken, self._broken_on, self._seconds = frozenset(broken), broken_on, seconds
         self._gate = None if train else Gate()
 
     def __len__(self) -> int:
@@ -52,6 +55,7 @@ class Pictures:
             raise OSError(f"picture {index} lies at the bottom of the sea")
         if self._gate is not None:
             self._gate.pass_one()
+        time.sleep(self._seconds)
         return self._pictures[index], int(self._targets[index])
 
 

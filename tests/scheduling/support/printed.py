@@ -22,7 +22,7 @@ def counts_of(job: JobState, literal: bool) -> list[int]:
 
 def create_flotilla(cands: Sequence[JobState], devices: int, delta: float, literal: bool) -> dict[str, int]:
     """Algorithm 2; `delta` in samples/s. Unless literal, each data set has its own r_fast, in parts of which gaps count
-    where there are several; and one that cannot keep the pace may join if it does no harm.
+    where there are several; and those that cannot keep the pace may join on one device each if they do no harm.
     """
     order = {job.name: index for index, job in enumerate(cands)}
     jobs = {job.name: job for job in cands}
@@ -34,10 +34,10 @@ def create_flotilla(cands: Sequence[JobState], devices: int, delta: float, liter
     r_fast = {name: fast[own].rate(1) for name, own in data.items()}
     unit = r_fast if len(fast) > 1 else dict.fromkeys(r_fast, 1.0)
     flotilla: dict[str, int] = {}
-    refused, joined_at = set[str](), dict[str, float]()
+    refused: list[JobState] = []
     while True:
         left = devices - sum(flotilla.values())
-        open_ = [job for job in cands if job.name not in flotilla and job.name not in refused]
+        open_ = [job for job in cands if job.name not in flotilla and job not in refused]
         found = [
             (
                 -1.0 if job in fast.values() else abs(job.rate(m) - r_fast[job.name]) / unit[job.name],
@@ -53,21 +53,60 @@ def create_flotilla(cands: Sequence[JobState], devices: int, delta: float, liter
         best_of = {o: min((gap, m, minus) for gap, minus, o_, m in found if o_ == o) for _, _, o, _ in found}
         gap, minus, o, m = min((gap, minus, o, m) for o, (gap, m, minus) in best_of.items())
         best = cands[o]
-        if flotilla and gap > delta / unit[best.name] and (literal or not harmless(best, -minus, joined_at, jobs)):
-            refused.add(best.name)
+        if flotilla and gap > delta / unit[best.name]:
+            refused.append(best)
             continue
-        flotilla[best.name], joined_at[best.name] = m, -minus
+        flotilla[best.name] = m
+    if not literal:
+        refused.sort(key=lambda job: (-job.rate(1) / unit[job.name], order[job.name]))
+        flotilla = filled(flotilla, refused, jobs, order, devices, unit)
     return assign_rest(flotilla, jobs, order, devices, literal, unit)
 
 
-def harmless(new: JobState, rate: float, joined_at: dict[str, float], jobs: dict[str, JobState]) -> bool:
-    """Whether the stream that `new` joins would do at least 0.9 of the useful work that it does without."""
-    stream = [name for name in joined_at if jobs[name].stream == new.stream]
-    pace = min([joined_at[name] for name in stream], default=rate)
-    weight = 0.0
-    for name in stream:
-        weight += 1 / jobs[name].rate(1)
-    return min(pace, rate) * (weight + 1 / new.rate(1)) >= 0.9 * pace * weight
+def filled(
+    flotilla: dict[str, int], others: Sequence[JobState], jobs: dict[str, JobState], order: dict[str, int],
+    devices: int, unit: dict[str, float],
+) -> dict[str, int]:  # fmt: skip
+    """Each of the others in turn on one device, if the flotilla then still does 0.9 of its useful work."""
+    streams = set[str]()
+    for job in others:
+        if sum(flotilla.values()) == devices:
+            break
+        wider = {**flotilla, job.name: 1}
+        before, after = (useful_work(raised(each, jobs, order, devices, unit), jobs) for each in (flotilla, wider))
+        if job.stream in streams:
+            continue
+        if after >= 0.9 * before:
+            flotilla = wider
+        else:
+            streams.add(job.stream)
+    return flotilla
+
+
+def raised(
+    flotilla: dict[str, int], jobs: dict[str, JobState], order: dict[str, int], devices: int, unit: dict[str, float]
+) -> dict[str, int]:
+    """The slowest gets its next choice, again and again, until there are too few devices for that."""
+    counts = dict(flotilla)
+    while True:
+        further = {name: [k for k in counts_of(jobs[name], False) if m < k <= devices] for name, m in counts.items()}
+        open_ = [name for name, choices in further.items() if choices]
+        if not open_:
+            return counts
+        slow = min(open_, key=lambda name: (jobs[name].rate(counts[name]) / unit[name], order[name]))
+        if further[slow][0] - counts[slow] > devices - sum(counts.values()):
+            return counts
+        counts[slow] = further[slow][0]
+
+
+def useful_work(counts: dict[str, int], jobs: dict[str, JobState]) -> float:
+    """In devices: each stream's pace, that of its slowest, times what its members take for a sample on one device."""
+    total = 0.0
+    for stream in {jobs[name].stream for name in counts}:
+        members = [jobs[name] for name in counts if jobs[name].stream == stream]
+        pace = min(job.rate(counts[job.name]) for job in members)
+        total += pace * sum(1 / job.rate(1) for job in members)
+    return total
 
 
 def assign_rest(

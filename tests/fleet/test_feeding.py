@@ -1,0 +1,86 @@
+"""How many preprocessors work is chosen anew at each re-forming, and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.executor import Start
+from fleet.coordination.feeding import Feeding
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.ledger import Ledger
+from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+
+PACES = {"a": 100.0, "b": 90.0, "c": 150.0}
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Bookkeeper]:
+    """Three jobs; `a` and `b` have one data set and seed."""
+    streams = {"a": "data/0", "b": "data/0", "c": "other/0"}
+    jobs = [JobRecord.of(JobState(name, RateCurve({1: 10.0}, 4), 1), streams[name]) for name in PACES]
+    journal = Journal(tmp_path / "journal.jsonl", lambda: 0.0)
+    yield Bookkeeper(Ledger(Cluster((4,)), jobs, seed=0), journal)
+    journal.close()
+
+
+def measured(books: Bookkeeper, **counts: float) -> None:
+    books.record("preprocessors", counts={int(name[1:]): rate for name, rate in counts.items()}, demand=1.0, chosen=1)
+
+
+def start(job: str, device: int, epoch: int = 0, lane: int = 0) -> Start:
+    return Start(job, (device,), epoch, 0, False, (), lane)
+
+
+def chosen(books: Bookkeeper, share: bool, *starts: Start) -> int:
+    (makers,) = {start.makers for start in Feeding(books, share).choose(0, starts, PACES)}
+    return makers
+
+
+def lines(books: Bookkeeper, tmp_path: Path) -> list[tuple[int, float, int, int]]:
+    return [
+        (line["round"], line["demand"], line["working"], line["available"])
+        for line in read_journal(tmp_path / "journal.jsonl")
+        if line["event"] == "preprocessing"
+    ]
+
+
+def test_those_who_read_together_are_fed_once(books: Bookkeeper, tmp_path: Path) -> None:
+    measured(books, n1=110.0, n2=200.0, n4=400.0)
+    assert chosen(books, True, start("a", 0), start("b", 1)) == 1
+    assert chosen(books, False, start("a", 0), start("b", 1)) == 2
+    assert chosen(books, True, start("a", 0), start("b", 1, epoch=1)) == 2, "another epoch is another stream"
+    assert chosen(books, True, start("a", 0), start("b", 1, lane=1)) == 2, "the policy keeps them apart"
+    assert lines(books, tmp_path) == [(0, 100.0, 1, 4), *[(0, 190.0, 2, 4)] * 3]
+
+
+def test_those_who_go_on_eat_too(books: Bookkeeper) -> None:
+    measured(books, n1=110.0, n2=200.0, n4=400.0)
+    books.record("started", round=0, job="a", devices=[0], epoch=0, step=0, lane=3)
+    assert chosen(books, True, start("c", 1)) == 3
+    books.record("stopped", job="a", devices=[0], epoch=0, step=1, why="policy")
+    assert chosen(books, True, start("c", 1)) == 2
+
+
+def test_all_work_where_they_make_too_little(books: Bookkeeper) -> None:
+    measured(books, n1=10.0, n2=20.0)
+    assert chosen(books, True, start("a", 0)) == 2
+
+
+def test_all_work_where_nobody_knows_or_there_is_one(books: Bookkeeper, tmp_path: Path) -> None:
+    assert chosen(books, True, start("a", 0)) == 0
+    measured(books, n1=10.0)
+    assert chosen(books, True, start("a", 0)) == 0
+    assert lines(books, tmp_path) == []
+
+
+def test_speeds_hold_for_a_session(books: Bookkeeper) -> None:
+    measured(books, n1=110.0, n2=200.0)
+    books.record("session", session=1)
+    assert books.ledger.data_path is None
