@@ -98,7 +98,7 @@ def test_a_network_that_nothing_sizes_is_told(
     assert bounds(made, cluster()).of(made.job("net")) == BatchBound(9, "most")
 
 
-def Unsized() -> Any:  # noqa: N802: a network as the spec names it
+def Unsized() -> Any:
     """A network that looks at its numbers, and so cannot be run where there are none."""
     import torch
     from torch import nn
