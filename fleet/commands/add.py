@@ -59,7 +59,6 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
     """The file's jobs, all keys written out, with this deadline if there is one; SpecError with all that is wrong."""
     from fleet.run.ranks.runtime import data_key
     from fleet.spec import SpecError, check, load_jobs
-    from fleet.spec.values import AUTO
 
     spec = load_jobs(path, known.spec, Path(known.folder))
     if deadline is not None:
@@ -75,9 +74,11 @@ def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | s
                     ("jobs", position, "name"), entry.name, "the run has a job of this name", mend="choose another"
                 )
             )
-        if entry.auto_workers:
-            rule, mend = "is chosen when a run first starts, and this one has", "give the job a number"
-            problems.append(spec.origins.problem(("jobs", position, "virtual_workers"), AUTO, rule, mend=mend))
+        for key, asked in (("virtual_workers", entry.auto_workers), ("batch_size", entry.largest_batch)):
+            if asked:
+                rule, mend = "is chosen when a run first starts, and this one has", "give the job a number"
+                value = mapping["jobs"][position][key]
+                problems.append(spec.origins.problem(("jobs", position, key), value, rule, mend=mend))
         if data_key(entry) not in known.lengths:
             open_now = ", ".join(known.lengths)
             rule = f"none of the data sets that the run has open: {open_now}"

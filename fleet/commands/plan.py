@@ -71,6 +71,9 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
     if plan.chosen_workers:
         chosen = ", ".join(f"{job}: {count}" for job, count in plan.chosen_workers.items())
         parts.append(f"virtual_workers: auto stands for {chosen}")
+    if plan.chosen_batches:
+        sizes = ", ".join(f"{job}: {size}" for job, size in plan.chosen_batches.items())
+        parts.append(f"batch_size: largest stands for about {sizes}; devices with memory of their own try it")
     if plan.more_workers is not None:
         parts.append(plan.more_workers.told(plan.seconds))
     parts += [f"dropped: {name}: {why}" for name, why in plan.dropped.items()]

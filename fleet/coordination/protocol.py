@@ -66,6 +66,15 @@ class ProfileGroup:
 
 
 @dataclass(frozen=True)
+class FindLargest:
+    """To a trainer: find the largest batch of a virtual worker with which it can train all of `job`, up to `most`."""
+
+    job: str
+    most: int
+    budget_seconds: float
+
+
+@dataclass(frozen=True)
 class KeepBusy:
     """To a trainer that nobody measures, while others are on the same accelerator: train `job` alone, until another
     order comes, so that it is measured as it will train. "": rest.
@@ -271,6 +280,17 @@ class Profiled:
 
 
 @dataclass(frozen=True)
+class Fits:
+    """From a trainer: so many samples of a virtual worker fit, and why no more."""
+
+    job: str
+    batch_size: int
+    limit: str
+    tries: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Left:
     """From each member: it left the group and its device is free."""
 
@@ -289,9 +309,22 @@ class Left:
     held: bool = False  # the member still has its part of the job, between two steps
 
 
-ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
+ToTrainer = (
+    StartGroup | MoveGroup | SaveJob | ProfileGroup | FindLargest | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
+)
 ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
-Word = StopRequested | SampleRate | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+Word = (
+    StopRequested
+    | SampleRate
+    | SampleSkipped
+    | Formed
+    | Progress
+    | EpochEnded
+    | CheckpointWritten
+    | Profiled
+    | Fits
+    | Left
+)
 Message = Order | Word
 MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

@@ -37,13 +37,13 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
     members agree on that after the second step. The first says nothing: devices load their libraries in it.
     """
-    batch = _batch(trainer, layout)
+    batch = batch_of(trainer, layout)
     own = [batch] * len(trainer.workers)
     begin = time.perf_counter()
     trainer.step(own)
-    warming = _settle(trainer, begin)
+    warming = _seconds(trainer, begin)
     trainer.step(own)
-    second = _settle(trainer, begin) - warming
+    second = _seconds(trainer, begin) - warming
     fitting = 1 + int(max(0.0, budget_seconds - warming) / max(second, 1e-9))
     fitting = trainer.group.agree(max(LEAST_TIMED + 1, min(batches, fitting)))
     timed = max(LEAST_TIMED, min(timed, fitting - 2))
@@ -52,33 +52,36 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     start = time.perf_counter()
     for _ in range(timed):
         trainer.step(own)
-    seconds = _settle(trainer, start)
+    seconds = _seconds(trainer, start)
     samples = timed * trainer.virtual_workers * trainer.batch_size
     return Timing(samples / seconds, timed, time.perf_counter() - begin)
 
 
 def keep_busy(trainer: Trainer, layout: SampleLayout, is_over: Callable[[], bool]) -> None:
     """Train a step on such a batch, and more until `is_over`: what is measured on the same device shares it so."""
-    own = [_batch(trainer, layout)] * len(trainer.workers)
+    own = [batch_of(trainer, layout)] * len(trainer.workers)
     trainer.step(own)
     while not is_over():
         trainer.step(own)
 
 
-def _batch(trainer: Trainer, layout: SampleLayout) -> Batch:
-    """What is trained on: of a task that collates samples itself, its largest ones."""
-    largest = largest_batch(trainer.task)
+def batch_of(trainer: Trainer, layout: SampleLayout, count: int = 0) -> Batch:
+    """What is trained on: of a task that collates samples itself, its largest ones.
+
+    count: samples; 0: of the trainer's batch.
+    """
+    largest = largest_batch(trainer.task, count)
     if largest is not None:
         moved: Batch = move(largest, trainer.device)
         return moved
-    return made_up_batch(layout, trainer.batch_size, trainer.device, _numbers(trainer, layout))
+    return made_up_batch(layout, count or trainer.batch_size, trainer.device, _numbers(trainer, layout))
 
 
-def largest_batch(task: Any) -> Batch | None:
+def largest_batch(task: Any, count: int = 0) -> Batch | None:
     """A batch of a task's largest sample, over and over; None where the task does not collate samples itself."""
     if not hasattr(task, "collate"):
         return None
-    batch: Batch = task.collate([task.largest_sample() for _ in range(task.batch_size)])
+    batch: Batch = task.collate([task.largest_sample() for _ in range(count or task.batch_size)])
     return batch
 
 
@@ -104,8 +107,13 @@ def _numbers(trainer: Trainer, layout: SampleLayout) -> int:
     return min(_BYTES, least or (_BYTES if kind == torch.uint8 else 1))  # not the largest: some models add to ids
 
 
-def _settle(trainer: Trainer, since: float) -> float:
-    """Seconds since then, once the device has done what it was given."""
+def settle(trainer: Trainer) -> None:
+    """Wait until the device has done what it was given."""
     if trainer.device.type != "cpu":
         torch.get_device_module(trainer.device).synchronize(trainer.device)
+
+
+def _seconds(trainer: Trainer, since: float) -> float:
+    """Seconds since then, once the device is through."""
+    settle(trainer)
     return time.perf_counter() - since

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices of a kind, "" where all are alike; batch_size: a worker's, 0 for its own."""
+    """Time `job` on `count` devices of a kind, "" where all are alike; batch_size: a worker's, 0 for its own.
+
+    most: above 0, find the largest batch of a worker that fits, up to this, in place of timing.
+    """
 
     job: str
     count: int
     batch_size: int = 0
     kind: str = ""
+    most: int = 0
 
 
 def first_pass(jobs: Collection[str], kind: str = "") -> list[Measurement]:

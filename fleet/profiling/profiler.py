@@ -11,6 +11,8 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
     TO_TRAINER,
+    FindLargest,
+    Fits,
     KeepBusy,
     Left,
     MeasureThroughput,
@@ -28,7 +30,7 @@ from fleet.profiling.plan import Measurement
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement's outcome: a rate, or the failure of the job."""
+    """One measurement's outcome: a rate, the batch that fits, or the failure of the job."""
 
     measurement: Measurement
     devices: tuple[int, ...]
@@ -37,6 +39,7 @@ class Result:
     seconds: float
     failure: Left | None = None
     forming: float = 0.0  # seconds
+    fits: Fits | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class _Running:
     devices: tuple[int, ...]
     began: float
     left: list[Left] = field(default_factory=list)
-    rate: Profiled | None = None
+    word: Profiled | Fits | None = None
 
 
 class Profiler:
@@ -173,7 +176,8 @@ class Profiler:
         """Let devices train beside what is measured on their accelerator, or rest once nothing is."""
         measured = {device: running.wanted for running in self._running.values() for device in running.devices}
         for sharing in self._sharing:
-            wanted = next((measured[device] for device in sharing if device in measured), None)
+            timed = [measured[device] for device in sharing if device in measured and not measured[device].most]
+            wanted = timed[0] if timed else None
             order = KeepBusy(wanted.job, wanted.batch_size) if wanted else KeepBusy()
             for device in sharing:
                 if device not in measured and (wanted is not None) != (device in self._busy):
@@ -181,11 +185,14 @@ class Profiler:
                     self._busy ^= {device}
 
     def _send(self, wanted: Measurement, devices: tuple[int, ...]) -> None:
-        members = tuple(self._cluster.rank_of(device) for device in devices)
-        effort = self._effort
+        members, effort = tuple(self._cluster.rank_of(device) for device in devices), self._effort
         self._busy -= set(devices)
-        message = ProfileGroup(
-            wanted.job, members, self._next_tag(), effort.batches, effort.timed, effort.seconds, wanted.batch_size
+        message: FindLargest | ProfileGroup = (
+            FindLargest(wanted.job, wanted.most, effort.seconds)
+            if wanted.most
+            else ProfileGroup(
+                wanted.job, members, self._next_tag(), effort.batches, effort.timed, effort.seconds, wanted.batch_size
+            )
         )
         for rank in members:
             self._mailbox.send(rank, TO_TRAINER, message)
@@ -198,11 +205,11 @@ class Profiler:
             waiting = ", ".join(f"{job} on devices {running.devices}" for job, running in self._running.items())
             text = f"profiling: no word for {self._waiting.silence:.0f} s from {waiting}"
             raise SilentGroupError(text, *self._running)
-        if not isinstance(message, (Profiled, Left)):
+        if not isinstance(message, (Profiled, Fits, Left)):
             raise RuntimeError(f"profiling: {message!r} is no word about a measurement")
         running = self._running[message.job]
-        if isinstance(message, Profiled):
-            running.rate = message
+        if isinstance(message, (Profiled, Fits)):
+            running.word = message
             return None
         running.left.append(message)
         return self._result(message.job) if len(running.left) == len(running.devices) else None
@@ -225,7 +232,9 @@ class Profiler:
         over = self._running.pop(job)
         self._longest = max(self._longest, time.monotonic() - over.began)
         failures = [word for word in over.left if word.why == "failed"]
-        rate = over.rate
-        if rate is None or failures:
+        word = over.word
+        if word is None or failures:
             return Result(over.wanted, over.devices, 0.0, 0, 0.0, (failures or over.left)[0])
-        return Result(over.wanted, over.devices, rate.rate, rate.batches, rate.seconds, forming=rate.forming)
+        if isinstance(word, Fits):
+            return Result(over.wanted, over.devices, 0.0, word.tries, word.seconds, fits=word)
+        return Result(over.wanted, over.devices, word.rate, word.batches, word.seconds, forming=word.forming)

@@ -78,7 +78,9 @@ def _stopped(event: JournalLine, progress: RunProgress) -> str:
 
 def _batch(event: JournalLine, progress: RunProgress) -> str:
     since = f" from epoch {int(event['epoch']) + 1} on" if event.get("epoch") else ""
-    return f"{event.get('job')} has batches of {event.get('batch')} samples{since}"
+    limit = str(event.get("limit") or "")
+    more = f", the largest: {wording.BATCH_LIMITS.get(limit, limit)}" if limit else ""
+    return f"{event.get('job')} has batches of {event.get('batch')} samples{since}{more}"
 
 
 def _done(event: JournalLine, progress: RunProgress) -> str:

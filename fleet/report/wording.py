@@ -17,6 +17,15 @@ WHY = {
     "lost": "its rank was lost, it goes on from its last checkpoint",
 }
 
+BATCH_LIMITS = {
+    "memory": "more has no room in memory",
+    "most": "more is not asked for",
+    "data": "a step has all samples of the data",
+    "ring": "more has no room in shared memory",
+    "time": "there was no time to try more",
+}
+"""Why a batch that is to be as large as can be is no larger."""
+
 
 def duration(seconds: float) -> str:
     """0.42 s, 12.3 s, 4 min 05 s, 3 h 07 min."""

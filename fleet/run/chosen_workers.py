@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.run.more_workers import fewest_workers, widened
 from fleet.run.prediction import Prepared, prepare
-from fleet.run_directory.directory import RunDirectory
+from fleet.run.recorded_choices import recorded
 from fleet.spec import EnsembleSpec
 
 
@@ -26,7 +25,7 @@ def with_chosen_workers(spec: EnsembleSpec, out: Path, shape: tuple[int, ...]) -
     """
     if not any(job.auto_workers for job in spec.jobs):
         return spec
-    numbers = _recorded(RunDirectory(out))
+    numbers = recorded(out, "virtual_workers")
     known = spec.with_jobs(
         tuple(
             job.with_workers(numbers[job.name]) if job.auto_workers and job.name in numbers else job
@@ -38,14 +37,6 @@ def with_chosen_workers(spec: EnsembleSpec, out: Path, shape: tuple[int, ...]) -
     chosen = _chosen(prepare(_on_any_number(known), shape))
     jobs = tuple(job.with_workers(chosen[job.name]) if job.auto_workers else job for job in known.jobs)
     return spec.with_jobs(jobs)
-
-
-def _recorded(directory: RunDirectory) -> dict[str, int]:
-    """Job -> virtual workers, of a run that has begun."""
-    if not (directory.spec.exists() and directory.journal.exists()):
-        return {}
-    jobs = json.loads(directory.spec.read_text())["jobs"]
-    return {name: values["virtual_workers"] for name, values in jobs.items()}
 
 
 def _on_any_number(spec: EnsembleSpec) -> EnsembleSpec:

@@ -13,9 +13,11 @@ from fleet.machine.devices import local_trainers
 from fleet.machine.memory import node_memory
 from fleet.profiling.sizing import Room, Size, memory_problem, readable, refused_on
 from fleet.run.chosen_workers import with_chosen_workers
+from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import Prepared, device_of, prepare
+from fleet.run.recorded_choices import with_known_batches
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
@@ -65,6 +67,7 @@ class PlannedJob:
             "samples": self.samples,
             "virtual_workers": self.spec.virtual_workers,
             "minimum_devices": self.spec.minimum_devices,
+            "batch_size": self.spec.batch_size,
             "max_epochs": self.spec.stop.epochs,
             "rates": list(self.rates),
             "rates_from": self.source,
@@ -84,6 +87,8 @@ class DryRun:
         dropped: job -> why the policy would never run it.
         shared_memory: node -> bytes.
         chosen_workers: job -> virtual workers, of the jobs that leave them to fleet.
+        chosen_batches: job -> samples of a virtual worker, of those with `batch_size: largest`; what a run tries on
+            accelerators is estimated here.
         more_workers: what more virtual workers would bring; None: nothing worth telling.
         problems: this machine's problems, which another one may not have.
     """
@@ -95,6 +100,7 @@ class DryRun:
     dropped: Mapping[str, str]
     shared_memory: Mapping[int, int]
     chosen_workers: Mapping[str, int]
+    chosen_batches: Mapping[str, int]
     more_workers: MoreWorkers | None
     problems: tuple[str, ...]
 
@@ -149,17 +155,28 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     asked, members = spec.resources, 1 if device_of(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
     shape = tuple(devices * members for devices in shape) if shape else here
-    open_ = [job.name for job in spec.jobs if job.auto_workers]
-    spec = with_chosen_workers(spec, Path("runs") / spec.name, shape)
-    ready = prepare(spec, shape, start)
+    open_, wished = ([job.name for job in spec.jobs if asks(job)] for asks in (_leaves_workers, _leaves_batch))
+    out = Path("runs") / spec.name
+    spec = with_chosen_workers(with_known_batches(spec, out), out, shape)
+    ready = with_estimated_batches(prepare(spec, shape, start), start)
+    spec = ready.prediction.spec
     expected, sizes, ring, cluster = ready.expected, ready.sizes, ready.ring, ready.prediction.cluster
     told = ready.prediction.of(expected)
     shared = {node: ring.node_bytes(len(cluster.ranks_of(node))) for node in cluster.nodes}
     jobs = tuple(_planned(expected[job.name], sizes[job.name], ready.device, told.outcome) for job in spec.jobs)
     chosen = {name: spec.job(name).virtual_workers for name in open_}
+    sizes_of = {name: spec.job(name).batch_size for name in wished}
     wider = more_workers(ready.prediction, expected, told)
     shortages = _shortages(ready, shared)
-    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, wider, shortages)
+    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages)
+
+
+def _leaves_workers(job: Job) -> bool:
+    return job.auto_workers
+
+
+def _leaves_batch(job: Job) -> bool:
+    return job.largest_batch is not None
 
 
 def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Outcome) -> PlannedJob:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fleet.machine.cluster_map import ClusterMap
+from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
 from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
@@ -24,7 +25,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
     check_against_data(runtime)
     _check_trainers(spec, cluster)
     check_minimum(runtime, cluster)
-    sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
+    sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))
     return sizes
@@ -76,10 +77,31 @@ def minimum_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[st
     return f"there are {most} trainers", most
 
 
+def least_size(runtime: Runtime, job: Job) -> Size:
+    """A job's needs; with a batch that is yet to be chosen, those of the smallest one."""
+    if job.largest_batch is not None:
+        return grown_size(runtime, job.name).at(1)
+    return size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
+
+
+def grown_size(runtime: Runtime, job: str) -> SizeByBatch:
+    """A job's needs by its batch."""
+    layout = runtime.data_of(job).layout
+    return size_by_batch(lambda size: runtime.with_batch(job, size).task(job), layout)
+
+
 def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Size]) -> None:
     """Raise BadInput if a job does not fit a device or its host, or the largest do not fit a host together."""
-    limit = spec.resources.memory_gib
     workers = {job.name: job.virtual_workers for job in spec.jobs}
+    for room in rooms_of(spec, cluster):
+        found = memory_problem(sizes, workers, room)
+        if found is not None:
+            raise BadInput(found.text)
+
+
+def rooms_of(spec: EnsembleSpec, cluster: ClusterMap) -> Sequence[Room]:
+    """The nodes that have trainers, as jobs have to fit them."""
+    limit, rooms = spec.resources.memory_gib, []
     for node in cluster.nodes:
         trainers = [place for place in cluster.trainers if place.node == node]
         if not trainers:
@@ -87,21 +109,28 @@ def check_memory(spec: EnsembleSpec, cluster: ClusterMap, sizes: Mapping[str, Si
         host = trainers[0].node_bytes if limit is None else int(limit * 2**30)
         device, members = trainers[0].device_bytes, cluster.members
         own = None if device is None else device * share_of(members)
-        found = memory_problem(sizes, workers, Room(len(trainers), host, own, members))
-        if found is not None:
-            raise BadInput(found.text)
+        rooms.append(Room(len(trainers), host, own, members))
+    return rooms
 
 
 def _check_shared_memory(spec: EnsembleSpec, cluster: ClusterMap, ring: RingPlan) -> None:
+    problem = ring_problem(spec, cluster, ring)
+    if problem is not None:
+        raise BadInput(problem)
+
+
+def ring_problem(spec: EnsembleSpec, cluster: ClusterMap, ring: RingPlan) -> str | None:
+    """Why a node cannot have such a ring; None: all can."""
     for node in cluster.nodes:
         ranks = cluster.ranks_of(node)
         place = cluster.places[ranks[0]]
         needed = ring.node_bytes(len(ranks))
         if needed > place.shared_bytes:
-            raise BadInput(
+            return (
                 f"the rings need {readable(needed)} of shared memory on {place.host}, and /dev/shm has "
                 f"{readable(place.shared_bytes)} free: {ring.lanes} lanes of {ring.samples} samples; lower "
                 f"resources.ring_samples (now {spec.resources.ring_samples}) or resources.trainers, "
                 "or give the node more "
                 "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"
             )
+    return None

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap, pretended
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import Size
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
-from fleet.run.input_checks import check_against_data, check_minimum
+from fleet.run.input_checks import check_against_data, check_minimum, least_size
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
@@ -77,10 +77,12 @@ class Prepared:
     """All that the prediction of a run needs, and what was found on the way.
 
     Attributes:
+        runtime: the spec with the facts of its data.
         shape: trainers of each node.
         device: the kind of the devices, such as "cpu".
     """
 
+    runtime: Runtime
     prediction: Prediction
     expected: Mapping[str, ExpectedJob]
     sizes: Mapping[str, Size]
@@ -106,12 +108,12 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         members = 1 if device == "cpu" else asked.members_per_device
         cluster = pretended(shape, asked.preprocessors, device, socket.gethostname(), members, asked.kinds)
         check_minimum(runtime, cluster)
-        sizes = {job.name: size_of(runtime.task(job.name), runtime.data_of(job.name).layout) for job in spec.jobs}
+        sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     premises = Premises(spec.seed, ring.samples, spec.policy.margin)
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
-    return Prepared(prediction, expected, sizes, ring, shape, device)
+    return Prepared(runtime, prediction, expected, sizes, ring, shape, device)
 
 
 def device_of(spec: EnsembleSpec) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
@@ -20,11 +21,7 @@ def keep_to_spec(directory: RunDirectory, runtime: Runtime) -> None:
     Raises:
         BadInput: naming what differs.
     """
-    added = {job["name"] for job in AddedJobs(directory.path).taken()}
-    own = runtime.spec.with_jobs(tuple(job for job in runtime.spec.jobs if job.name not in added))
-    mine, float32 = results_mapping(own), own.determinism.float32
-    mine["determinism"] = {**mine.get("determinism", {}), **float32}
-    mine["rehearsal"] = runtime.rehearsal is not None
+    mine, float32 = _mapping(directory, runtime), runtime.spec.determinism.float32
     if directory.spec.exists() and directory.journal.exists():
         theirs = {"rehearsal": False, **json.loads(directory.spec.read_text())}  # the first runs could be none
         # In what older runs multiply, their checkpoints alone say.
@@ -37,3 +34,18 @@ def keep_to_spec(directory: RunDirectory, runtime: Runtime) -> None:
                 "name another directory, or take the change back to go on with that run"
             )
     write_whole(directory.spec, json.dumps(mine, indent=1))
+
+
+def write_chosen(directory: RunDirectory, runtime: Runtime) -> None:
+    """Write the spec down anew, once numbers that it left open are chosen."""
+    write_whole(directory.spec, json.dumps(_mapping(directory, runtime), indent=1))
+
+
+def _mapping(directory: RunDirectory, runtime: Runtime) -> dict[str, Any]:
+    """What decides the results of the run, without the jobs that were added."""
+    added = {job["name"] for job in AddedJobs(directory.path).taken()}
+    own = runtime.spec.with_jobs(tuple(job for job in runtime.spec.jobs if job.name not in added))
+    mine = results_mapping(own)
+    mine["determinism"] = {**mine.get("determinism", {}), **own.determinism.float32}
+    mine["rehearsal"] = runtime.rehearsal is not None
+    return mine

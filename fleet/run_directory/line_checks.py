@@ -110,6 +110,8 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
     "batch": _positive,
+    "limit": _text,
+    "fits": _named(_positive),
     "allocation": _named(_list(_whole)),
     "measured": _measured,
     "kinds": _named(_measured),

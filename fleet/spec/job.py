@@ -9,6 +9,7 @@ from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, StrictBool, 
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changing_batch import ChangingBatch
+from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
 from fleet.spec.moments import EXAMPLE, Due
 from fleet.spec.values import (
     AUTO,
@@ -122,7 +123,13 @@ class Job(Section):
         "not together with `batch` or `batch_range`.",
         examples=[2],
     )
-    batch_size: Count = Field(default=32, description="Samples of one virtual worker in a step.", examples=[32])
+    batch_size: SizeOrLargest = Field(
+        default=32,
+        description="Samples of one virtual worker in a step. `largest`: as many as fit on every kind of device, found "
+        "out when the run first starts and fixed from then on; `{most: 4096}`: so, but at most so many. The learning "
+        "rate stays; not together with `batch`, `batch_range` or `virtual_workers: auto`.",
+        examples=[32],
+    )
     accumulate: Count | None = Field(
         default=None,
         description="Parts into which a virtual worker's batch is cut; the worker computes them one after the other "
@@ -202,36 +209,54 @@ class Job(Section):
     )
 
     _auto: bool = PrivateAttr(default=False)
+    _largest: LargestBatch | None = PrivateAttr(default=None)
 
     @model_validator(mode="wrap")
     @classmethod
-    def _take_auto(cls, values: Any, handler: ModelWrapValidatorHandler[Job]) -> Job:
-        if not (isinstance(values, Mapping) and values.get("virtual_workers") == AUTO):
+    def _take_choices(cls, values: Any, handler: ModelWrapValidatorHandler[Job]) -> Job:
+        """Let numbers stand in for what is yet to be chosen."""
+        if not isinstance(values, Mapping):
             return handler(values)
-        if any(values.get(key) is not None for key in ("batch", "batch_range")):
-            raise PydanticCustomError(
-                "auto_with_batches",
-                "virtual_workers: auto and a batch that the policy chooses exclude each other",
-                {"mend": "give virtual_workers a number; `fleet plan` without the range says which would do"},
-            )
+        auto, largest = values.get("virtual_workers") == AUTO, LargestBatch.of(values.get("batch_size"))
+        _refuse_together(values, auto, largest is not None)
         least = values.get("minimum_devices")
-        job = handler({**values, "virtual_workers": max(1, least) if type(least) is int else 1})
-        job._auto = True
+        workers = max(1, least) if type(least) is int else 1
+        stand_ins = ({"virtual_workers": workers} if auto else {}) | (
+            {"batch_size": largest.stand_in} if largest else {}
+        )
+        job = handler({**values, **stand_ins})
+        if stand_ins:
+            job._auto, job._largest = auto, largest
         return job
 
     @field_serializer("virtual_workers")
     def _write_auto(self, count: int) -> int | str:
         return AUTO if self._auto else count
 
+    @field_serializer("batch_size")
+    def _write_largest(self, size: int) -> int | str | dict[str, int]:
+        return self._largest.written if self._largest else size
+
     @property
     def auto_workers(self) -> bool:
         """Whether `virtual_workers` are yet to be chosen; the fewest that there may be stand in for them."""
         return self._auto
 
+    @property
+    def largest_batch(self) -> LargestBatch | None:
+        """What is asked of a `batch_size` that is yet to be chosen, for which a number stands in; None: it is there."""
+        return self._largest
+
     def with_workers(self, count: int) -> Job:
         """The same job with so many virtual workers."""
         job = self.model_copy(update={"virtual_workers": count})
         job._auto = False
+        return job
+
+    def with_batch_size(self, size: int) -> Job:
+        """The same job with so many samples of each virtual worker."""
+        job = self.model_copy(update={"batch_size": size})
+        job._largest = None
         return job
 
     @property
@@ -304,6 +329,26 @@ class Job(Section):
                 {"mend": "take batch_range away; `batch` with change: start and learning_rate: keep is the same"},
             )
         return self
+
+
+def _refuse_together(values: Mapping[str, Any], auto: bool, largest: bool) -> None:
+    """Raise PydanticCustomError if more than one thing would choose the job's batch."""
+    if (auto or largest) and any(values.get(key) is not None for key in ("batch", "batch_range")):
+        raise PydanticCustomError(
+            "chosen_with_batches",
+            "{what} and a batch that the policy chooses exclude each other",
+            {
+                "what": "virtual_workers: auto" if auto else "batch_size: largest",
+                "mend": f"give {'virtual_workers' if auto else 'batch_size'} a number; `fleet plan` without the range "
+                "says which would do",
+            },
+        )
+    if auto and largest:
+        raise PydanticCustomError(
+            "both_chosen",
+            "virtual_workers: auto and batch_size: largest exclude each other",
+            {"mend": "give one of them a number: how many workers are enough depends on the batch"},
+        )
 
 
 def incomplete(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -150,7 +150,8 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
         mend = "name one of them" if known else f"add data: {{{job.data}: ...}} to the spec"
         yield spec.origins.problem(base + ("data",), job.data, rule, nearest(job.data, known), mend)
     length = lengths[job.data][0] if job.data is not None and job.data in lengths else None
-    if length and job.global_batch > length:
+    least = job.virtual_workers if job.largest_batch else job.global_batch
+    if length and least > length:
         yield _batch_problem(spec, base, job, length)
     if job.compile is not None and spec.determinism.pinned_to is not None:
         rule = "torch.compile makes kernels for the device at hand, and D2 wants those that all kinds of devices have"

@@ -8,6 +8,8 @@ import torch
 
 _SPARE = 0.1
 """Part of a device's memory that stays free: allocators lose some between blocks, and libraries take theirs late."""
+_LEFT = 0.05
+"""Part of it that must be left where a batch is said to fit: what leaves `_SPARE` now may need a little more later."""
 
 
 def share_of(members: int) -> float:
@@ -41,3 +43,12 @@ def room_on(device: torch.device) -> float:
     own = total * getattr(module, "get_per_process_memory_fraction", lambda _: 1.0)(device)
     most = min(free + module.memory_reserved(device), own)
     return float(most - module.max_memory_allocated(device) - _SPARE * own)
+
+
+def is_nearly_full(device: torch.device) -> bool:
+    """Tell whether hardly any of the device's memory was left at some time since `forget_peak`; no if nobody counts."""
+    module: Any = torch.get_device_module(device)
+    if not hasattr(module, "mem_get_info"):
+        return False
+    own = module.mem_get_info(device)[1] * getattr(module, "get_per_process_memory_fraction", lambda _: 1.0)(device)
+    return room_on(device) < (_LEFT - _SPARE) * own

@@ -10,6 +10,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.ranks.options import RunOptions
+from fleet.run.recorded_choices import with_known_batches
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import last_second
@@ -30,7 +31,11 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     directory = RunDirectory(options.directory(asked))
     trainers = max(1, ranks - asked.resources.preprocessors) if ranks else asked.resources.trainers or 1
     with storage():
-        spec = with_chosen_workers(asked, directory.path, options.pretend or (trainers,))
+        known = with_known_batches(asked, directory.path)
+        spec = with_chosen_workers(known, directory.path, options.pretend or (trainers,))
+    sizes = [f"{job.name}: {job.batch_size}" for job in known.jobs if asked.job(job.name) != job]
+    if sizes:
+        tell(f"batch_size: largest stands for {', '.join(sizes)}, as long as the run lives")
     chosen = [f"{mine.name}: {mine.virtual_workers}" for mine in spec.jobs if asked.job(mine.name).auto_workers]
     if chosen:
         tell(f"virtual_workers: auto stands for {', '.join(chosen)}, as long as the run lives")

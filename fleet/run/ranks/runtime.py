@@ -79,8 +79,10 @@ class Runtime:
         return self.with_batch(name, batch_size or (known.own if known and changes else job.batch_size))
 
     def _with_size(self, name: str, values: Mapping[str, Any]) -> Runtime:
-        jobs = [job.model_copy(update=values) if job.name == name else job for job in self.spec.jobs]
-        return replace(self, spec=self.spec.with_jobs(tuple(jobs)))
+        mine = self.job(name).with_batch_size(values["batch_size"]).model_copy(update=values)
+        return replace(
+            self, spec=self.spec.with_jobs(tuple(mine if job.name == name else job for job in self.spec.jobs))
+        )
 
     def batches_of(self, name: str) -> BatchSchedule | None:
         """Which batch each epoch of a job has; None where it does not change."""

@@ -19,6 +19,8 @@ from fleet.coordination.protocol import (
     TO_COORDINATOR,
     TO_TRAINER,
     AddJob,
+    FindLargest,
+    Fits,
     KeepBusy,
     Left,
     MakeRing,
@@ -33,6 +35,7 @@ from fleet.coordination.protocol import (
     StartGroup,
 )
 from fleet.machine.standard_error import tell
+from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
 from fleet.run.ranks.failure import failed
 from fleet.run.ranks.feed import Feed, FeedTimeout, Share
@@ -117,6 +120,8 @@ class TrainerRank:
                 self._save(message)
             elif isinstance(message, ProfileGroup):
                 self._serve(message.job, partial(self._profile, message))
+            elif isinstance(message, FindLargest):
+                self._serve(message.job, partial(self._find_largest, message))
             elif isinstance(message, KeepBusy) and message.job:
                 self._keep_busy(message)
 
@@ -328,6 +333,26 @@ class TrainerRank:
             if group.is_master:
                 self._tell(Profiled(order.job, group.size, timing.rate, timing.batches, timing.seconds, forming))
         return Left(order.job, 0, "profiled")
+
+    def _find_largest(self, order: FindLargest) -> Left:
+        begin = time.monotonic()
+
+        def is_late(seconds: float) -> bool:
+            return time.monotonic() - begin + seconds > order.budget_seconds
+
+        found = largest_fitting(partial(self._try, order.job), order.most, is_late, lambda: can_go_on(self._device))
+        self._tell(Fits(order.job, found.size, found.why, found.tries, time.monotonic() - begin))
+        return Left(order.job, 0, "profiled")
+
+    def _try(self, job: str, batch_size: int) -> None:
+        """Train a job with so many samples of each virtual worker, all of which are here."""
+        self._free_memory()  # what the last try left
+        self._moves()
+        runtime, data = self._runtime.with_batch(job, batch_size), self._runtime.data_of(job)
+        with Group.alone() as group:
+            trainer = self._trainer(job, group, runtime)
+            with trainer.adding():
+                try_batch(trainer, data.layout, data.held_out)
 
     def _keep_busy(self, order: KeepBusy) -> None:
         """Train beside those that are measured on this device; if the job fails, its own measurement says so."""

@@ -48,6 +48,13 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
     Args:
         due: second of the run at which it should be done; infinite: none.
     """
+    describe_job(journal, runtime, job, size, due)
+    for text in refused_on(device, job.name, size):
+        journal.write("warning", text=text, job=job.name)
+
+
+def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float) -> None:
+    """Write down what a job is, as `write_job`."""
     journal.write(
         "job", job=job.name, model=str(job.model or job.task), parameters=size.parameters,
         parameter_bytes=size.parameter_bytes,
@@ -57,8 +64,6 @@ def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: flo
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
     )  # fmt: skip
-    for text in refused_on(device, job.name, size):
-        journal.write("warning", text=text, job=job.name)
 
 
 def _write_session(rank: Rank, policy: Policy, number: int, journal: Journal) -> None:

@@ -46,6 +46,12 @@ class Opened:
         """Write run.json as it were if the run ended now, with this status."""
         self.output.directory.write_run_json(self._run_json(status))
 
+    def write_ensemble(self) -> None:
+        """Write down what jobs that are added have to fit."""
+        spec, facts = self.rank.runtime.spec, self.rank.runtime.facts
+        lengths = {key: (one.samples, one.held_out or None) for key, one in facts.items()}
+        EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
+
     def _run_json(self, status: str) -> dict[str, Any]:
         spec = self.rank.runtime.spec
         more = {
@@ -65,7 +71,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     books = open_books(rank, wire, output, chosen)
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
-    lengths = {key: (facts.samples, facts.held_out or None) for key, facts in rank.runtime.facts.items()}
-    EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(output.directory.path)
     walltime = Walltime(rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal)
-    return Opened(ready, wire, output, chosen, books, walltime)
+    opened = Opened(ready, wire, output, chosen, books, walltime)
+    opened.write_ensemble()
+    return opened

@@ -33,12 +33,12 @@ def rate(opened: Opened) -> Rated:
     """Give every unfinished job a rate curve, unless a stop is asked for."""
     begin = perf_counter()
     rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
-    profiler = _profiler(opened) if rank.runtime.rehearsal is None else None
+    profiler = profiler_of(opened) if rank.runtime.rehearsal is None else None
     files = {kind: each.of_all() for kind, each in known.items()}
     rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()})
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     keeper.ledger.rating(True)
-    with _silent_ones_fail(keeper, rank):
+    with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
     keeper.ledger.rating(False)
@@ -53,7 +53,7 @@ def rate(opened: Opened) -> Rated:
 
 
 @contextmanager
-def _silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
+def silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
     """Jobs that are silent while they are measured have failed."""
     try:
         yield
@@ -67,10 +67,11 @@ def _silent_ones_fail(keeper: Bookkeeper, rank: Rank) -> Iterator[None]:
         raise
 
 
-def _profiler(opened: Opened) -> Profiler:
+def profiler_of(opened: Opened, seconds: float = PROFILE_SECONDS) -> Profiler:
+    """What measures on the run's devices, each time for so many seconds at most."""
     rank, wire, settings = opened.rank, opened.wire, opened.rank.runtime.spec.profile
     waiting = Waiting(rank.runtime.timeout, wire.failure_or_loss, rank.stop, opened.books.skipped.take)
-    effort = Effort(settings.batches, settings.timed, PROFILE_SECONDS)
+    effort = Effort(settings.batches, settings.timed, seconds)
     return Profiler(wire.mailbox, rank.cluster, effort, waiting, wire.next_tag, opened.walltime)
 
 

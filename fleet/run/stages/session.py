@@ -10,6 +10,7 @@ from fleet.machine.launch.launched import checking
 from fleet.run.console import show_result
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import kept
+from fleet.run.stages.largest_batches import choose_batches
 from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
 from fleet.run.stages.rated import rate
@@ -39,9 +40,10 @@ class Session:
             try:
                 opened.books.skipped.check()
                 opened.walltime.announce()
-                rated = rate(opened)
-                if self.rank.options.profile is None:
-                    start(rated).train()
+                if choose_batches(opened):
+                    rated = rate(opened)
+                    if self.rank.options.profile is None:
+                        start(rated).train()
             except Exception:
                 with suppress(OSError):  # what went wrong first is told
                     opened.save()
