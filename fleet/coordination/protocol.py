@@ -220,6 +220,16 @@ class Formed:
 
 
 @dataclass(frozen=True)
+class StepsTimed:
+    """From a master, once: how fast its group trains, by its first steps."""
+
+    job: str
+    rate: float  # samples/s
+    batches: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Progress:
     """From a master, about once a second, less often in runs of very many ranks: still alive, at this step."""
 
@@ -292,6 +302,9 @@ class Left:
 ToTrainer = StartGroup | MoveGroup | SaveJob | ProfileGroup | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
 ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
-Word = StopRequested | SampleRate | SampleSkipped | Formed | Progress | EpochEnded | CheckpointWritten | Profiled | Left
+Word = (
+    StopRequested | SampleRate | SampleSkipped | Formed | StepsTimed | Progress | EpochEnded | CheckpointWritten
+    | Profiled | Left
+)  # fmt: skip
 Message = Order | Word
 MESSAGES: MessageCodec[Message] = MessageCodec(get_args(Message))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,15 @@ def form_flotilla(
     counts = _members(candidates, choices, devices, paces, allowed, literal)
     _top_up(counts, choices, paces.units, devices - sum(counts.values()))
     return {candidates[job].name: count for job, count in counts.items()}
+
+
+def useful_work(jobs: Sequence[JobState], counts: Mapping[str, int]) -> float:
+    """What jobs on so many devices get done together, in devices that each train one job alone; see `_UsefulWork`."""
+    work = _UsefulWork()
+    for job in jobs:
+        if job.name in counts:
+            work.add(job.stream, job.rate(counts[job.name]), job.rate(1))
+    return work.sum
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,11 @@ class _UsefulWork:
         """Whether one more member of that rate leaves the stream at least FILLING_KEEPS of the useful work."""
         pace, weight = self._streams.get(stream, (rate, 0.0))
         return min(pace, rate) * (weight + 1 / single) >= FILLING_KEEPS * pace * weight
+
+    @property
+    def sum(self) -> float:
+        """Of all streams."""
+        return sum(pace * weight for pace, weight in self._streams.values())
 
     def add(self, stream: str, rate: float, single: float) -> None:
         pace, weight = self._streams.get(stream, (rate, 0.0))
