@@ -78,9 +78,9 @@ class KnownRates:
                 alike = any(_alike(rank, self.named, self.device) for rank in event["ranks"])
             elif event["event"] in ("profile", "timed") and alike and event.get("kind", "") == self.named:
                 found.setdefault(event["job"], {})[event["count"]] = event["rate"]
-            elif event["event"] == "rates" and event["source"] == "training" and alike:
-                found.update(self._learnt(event))
-            elif event["event"] == "rates" and event["source"] in ("profile", "file"):
+            elif event["event"] == "rates" and event.get("source") == "training":
+                found.update(self._learnt(event) if alike else {})
+            elif event["event"] == "rates" and event.get("source") != "guessed":
                 found.pop(event["job"], None)
         return found
 
