@@ -170,6 +170,17 @@ class JobRecord:
         known = replace(self, by_kind=by_kind, state=self.state.changed(rate=curve))
         return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
 
+    def expected_to_keep(self, efficiency: float, kinds: Kinds) -> JobRecord:
+        """The job, where a single number of devices was timed, if each keeps so much of its speed for each further one.
+
+        Args:
+            kinds: of the devices that it has.
+        """
+        curve = self.curve
+        if curve is None or self.by_kind is not None or curve.efficiency is not None or curve.expected == efficiency:
+            return self
+        return self.rated(replace(curve, expected=efficiency), None, kinds)
+
     def is_timed_on(self, kinds: Kinds) -> bool:
         """Whether anybody has measured how fast it trains on such devices, or several kinds of them are mixed."""
         if self.by_kind is None or "" in kinds:

@@ -14,7 +14,7 @@ from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
-from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve, expected_efficiency
 from fleet.scheduling.model.state import Cluster, State
 from trainers.batch_schedule import BatchChange
 
@@ -112,9 +112,7 @@ class Ledger:
         return completed(curves, self.cluster.counts(), others)
 
     def is_dealt_badly(self, job: str) -> bool:
-        """Whether a running job's virtual workers, dealt anew over its devices, would be done so much sooner that it
-        pays.
-        """
+        """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
         by_kind, shares = self.jobs[job].by_kind, self.shares.get(job, ())
         if by_kind is None or not shares:
             return False
@@ -291,6 +289,7 @@ class Ledger:
         if devices and record.curve is not None:
             self.jobs[job] = record.timed(self.kinds_of(devices), rate)
             self.refined.add(job)
+            self._expect_scaling()
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
         """A running job has come to a step of its epoch."""
@@ -375,6 +374,12 @@ class Ledger:
             if record.by_kind is not None and kind in record.by_kind.curves:
                 there = record.by_kind.at_home_on(kind)
                 self.jobs[job] = self.jobs[job].rated(there.curve, there, ())
+
+    def _expect_scaling(self) -> None:
+        """Jobs that were timed on a single number of devices should scale as others do."""
+        expected = expected_efficiency(job.curve for job in self.jobs.values() if job.by_kind is None)
+        for job in self.unfinished:
+            self.jobs[job.name] = job.expected_to_keep(expected, self.kinds_of(self.running.get(job.name, ())))
 
     def _released(self, job: str, now: float) -> None:
         devices, kept = self.running.pop(job, None), self.kept.pop(job, ())

@@ -104,7 +104,7 @@ _CHECKS: dict[str, Check] = {
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
-    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares"), _list(_whole)),
+    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
@@ -119,7 +119,7 @@ _CHECKS: dict[str, Check] = {
 }
 _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
-    **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
+    **dict.fromkeys(("batch_profile.rate", "profile.rate", "timed.rate"), _rate),
     "late.deadline": _number,
     "job.seed": _or_null(_whole),
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
@@ -130,6 +130,7 @@ _NEEDED = {
     "cluster": "ranks devices_per_node",
     "job": "t job",
     "profile": "job count rate",
+    "timed": "job count rate",
     "batch_profile": "job batch rate",
     "batch": "job batch",
     "rates": "job measured",
