@@ -81,7 +81,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
     if any(job.source == "assumed" for job in plan.jobs):
         parts.append(
             "rates marked ~ are guessed from operation counts: only their ratios mean something; "
-            "`fleet profile` measures"
+            "a run learns better ones as it trains, `fleet profile` measures"
         )
     parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]

@@ -92,7 +92,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.formed(line.get("forming", 0.0))
         case "rates" if line.get("source") != "training":  # those follow from the epochs
             kinds = line.get("kinds") or {"": line["measured"]}
-            ledger.rated(job, {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()})
+            curves = {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()}
+            ledger.rated(job, curves, line.get("source") == "guessed")
         case "batch_profile":
             ledger.rated_with(job, line["batch"], line["rate"])
         case "batch":
@@ -112,8 +113,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "started":
             ledger.goes_on_from(job, line["epoch"], line["step"], line["t"])
             shares = tuple(line.get("shares", ()))
-            kind, lane = line.get("kind", ""), line.get("lane", 0)
-            ledger.started(job, tuple(line["devices"]), line["t"], lane, shares, kind)
+            kind, lane, kept = line.get("kind", ""), line.get("lane", 0), tuple(line.get("kept", ()))
+            ledger.started(job, tuple(line["devices"]), line["t"], lane, shares, kind, kept)
         case "done":
             metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
             ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
@@ -131,6 +132,8 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "formed":
             ledger.charged("reforming", line["seconds"] * ledger.share(job))
             ledger.formed(line["seconds"])
+        case "timed":
+            ledger.timed(job, line["rate"])
         case "progress":
             ledger.progressed(job, line["epoch"], line["step"], line["t"])
         case "slowed":

@@ -5,43 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from time import perf_counter, thread_time
 
 from fleet.coordination.agenda import Agenda
 from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError, TooFewDevicesError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
+from fleet.coordination.first_rates import FirstRates
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
 from fleet.scheduling.model.plan import Plan
-from fleet.scheduling.model.state import Allocation, validate
+from fleet.scheduling.model.state import validate
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
 
 POLL_SECONDS = 1.0
 MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
-
-
-@dataclass(frozen=True)
-class _Coming:
-    """What a plan starts once its devices are free.
-
-    Attributes:
-        devices: job -> those that it gets.
-        lanes: who of them reads together.
-        batches: who of them has another batch than its own.
-        keys: what the journal says of the plan.
-    """
-
-    devices: Allocation = field(default_factory=dict)
-    lanes: Mapping[str, int] = field(default_factory=dict)
-    batches: Mapping[str, int] = field(default_factory=dict)
-    keys: Mapping[str, float] = field(default_factory=dict)
 
 
 class Coordinator:
@@ -69,12 +54,13 @@ class Coordinator:
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
         self._agenda = Agenda(policy.trigger)
-        self._coming = _Coming()
+        self._coming = Coming()
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
         self._stopping = False  # altogether, as it was asked to
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
+        self._first = FirstRates(books, outside)
         self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
@@ -89,6 +75,8 @@ class Coordinator:
                         break
                 elif self._measures():
                     pass
+                elif news := self._first.due(self._now(), not self._coming.devices):
+                    self._agenda.happened(self._now(), *news)
                 elif self._now() >= self._agenda.next:
                     self._carry_out(self._ask())
                 elif self._coming.devices:
@@ -128,7 +116,7 @@ class Coordinator:
         """How long to wait for an event before there is something else to do, seconds."""
         now = self._now()
         silent = min((heard for heard in self._heard.values() if heard + self._silence > now), default=math.inf)
-        until = min(self._agenda.next, self.ledger.next_arrival, silent + self._silence)
+        until = min(self._agenda.next, self.ledger.next_arrival, silent + self._silence, self._first.next)
         return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
@@ -143,6 +131,7 @@ class Coordinator:
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
         self.ledger.charged("scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
+        self._first.choose(self.policy, state, plan)
         self._agenda.planned(plan)
         return plan
 
@@ -150,17 +139,20 @@ class Coordinator:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
         running = self.ledger.running
-        allocation = plan.whole_of(running)
+        allocation = plan.whole_of(self.ledger.held)
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
-            if running.get(job) != tuple(devices) or job in plan.lanes or self.ledger.is_dealt_badly(job)
+            if job not in running or self._first.has(job) != tuple(devices)
+            or job in plan.lanes or self.ledger.is_dealt_badly(job)
             or job in self._leaving  # it was told to go, and cannot be called back: it begins again there
         }  # fmt: skip
+        if self.policy.shares_streams:
+            new = self._first.with_mates(new, allocation)
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
-        self._coming = _Coming(new, plan.lanes, plan.batches, self._plan_keys(plan))
+        self._coming = Coming(new, plan.lanes, plan.batches, self._plan_keys(plan))
         self._start_who_can()
         if not self._coming.devices and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
@@ -229,12 +221,12 @@ class Coordinator:
         held = {device for devices in running.values() for device in devices}
         wanted = {device for devices in coming.values() for device in devices}
         if coming and held.isdisjoint(wanted) and running.keys().isdisjoint(coming):
-            starting, self._coming = self._coming, _Coming()
+            starting, self._coming = self._coming, Coming()
             self._start(starting)
 
-    def _start(self, starting: _Coming) -> None:
+    def _start(self, starting: Coming) -> None:
         """Begin a round."""
-        allocation = {**self.ledger.running, **starting.devices}
+        allocation = {**self.ledger.held, **starting.devices}
         self._end_round()
         self._batches.settle(starting.devices, starting.batches)
         paces = {job: self.ledger.pace(job, devices) for job, devices in allocation.items()}
@@ -244,19 +236,22 @@ class Coordinator:
         batch = self._feeding.choose(number, starts, paces)
         unlike = {start.job: unlike_keys(start, self.ledger.kinds_of(start.devices)) for start in batch}
         for started in self.executor.start(batch, number, self.policy.shares_streams):
-            job = self.ledger.jobs[started.job]
+            job, devices = self.ledger.jobs[started.job], starting.devices[started.job]
+            begun = self._first.begins_on(job.name, devices)
+            kept = {"kept": devices} if begun != devices else {}
             self.books.record(
-                "started", round=number, job=job.name, devices=starting.devices[job.name], epoch=job.epoch,
+                "started", round=number, job=job.name, devices=begun, epoch=job.epoch,
                 step=job.step, lane=started.lane, stream=started.stream, moved=started.moved,
-                **unlike[job.name],
+                **unlike[job.name], **kept,
             )  # fmt: skip
             self._heard[job.name] = self._now()
+            self._first.started(job.name, begun, self._now())
             self._agenda.started(job.name)
             self._batches.started(job.name)
         self.outside.save()
 
-    def _start_of(self, name: str, starting: _Coming) -> Start:
-        job, devices = self.ledger.jobs[name], starting.devices[name]
+    def _start_of(self, name: str, starting: Coming) -> Start:
+        job, devices = self.ledger.jobs[name], self._first.begins_on(name, starting.devices[name])
         kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
         return Start(name, devices, job.epoch, job.step, resume, job.turn_seconds(kinds), lane, job.shares(kinds))
 
@@ -291,6 +286,7 @@ class Coordinator:
             if devices is not None:  # else a lost rank's last word
                 before = self.ledger.expected_end(event.job)
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
+                self._first.ended_epoch(event.job)
                 if not self._falls_behind(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
         elif isinstance(event, CheckpointWritten):
@@ -299,6 +295,8 @@ class Coordinator:
             self.books.record("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:
                 self.books.record("warning", text=text, job=event.job)
+        elif isinstance(event, StepsTimed):
+            self._first.told(event)
         elif isinstance(event, Measured):
             self._heard.pop(event.job, None)
             self._newcomers.take(event)
@@ -330,16 +328,17 @@ class Coordinator:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
         self.books.record("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
         self._agenda.happened(self._now(), *self._coming.devices, urgent=True)
-        self._coming = _Coming()
+        self._coming = Coming()
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
 
     def _record_end(self, event: GroupEnded) -> None:
         self._leaving.discard(event.job)
         self._heard.pop(event.job, None)
         self._newcomers.ended(event.job)
-        curves = self.ledger.jobs[event.job].curves
+        self._first.ended(event.job)
+        curves, guessed = self.ledger.jobs[event.job].curves, self.ledger.jobs[event.job].guessed
         if curves:
-            self.books.record_rates(event.job, curves, "training")
+            self.books.record_rates(event.job, curves, "guessed" if guessed else "training")
         round_ = self._round if curves else None  # without rates it was measured
         name, keys = end_line(event, round_, self.ledger.jobs[event.job])
         self.books.record(name, **keys)
@@ -347,7 +346,7 @@ class Coordinator:
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
         batches = self._batches.due(event)
         if batches and not self._coming.devices:
-            self._coming = _Coming({event.job: event.devices}, batches=batches)
+            self._coming = Coming({event.job: event.devices}, batches=batches)
         elif not (self._coming.devices and event.reason == "policy"):  # it makes room for what is planned already
             self._agenda.happened(self._now(), event.job)
         self.outside.save()

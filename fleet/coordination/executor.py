@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
+from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
 
 StopReason = Literal["policy", "signal", "epoch"]
 
@@ -85,7 +85,7 @@ class SetBack:
     job: str
 
 
-Event = Measured | Formed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
+Event = Measured | Formed | StepsTimed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
 
 
 class Executor(Protocol):

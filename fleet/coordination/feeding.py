@@ -26,10 +26,11 @@ class Feeding:
     def choose(self, round_: int, batch: Sequence[Start], paces: Mapping[str, float]) -> tuple[Start, ...]:
         """The starts of a round, in which each job trains at its pace, samples/s; those that go on are among them.
 
-        Where there is one preprocessor, or nobody knows how fast they are, all work.
+        Where there is one preprocessor, or nobody knows how fast they are or how fast a job trains, all work.
         """
         path = self._ledger.data_path
-        if path is None or path.most < 2:
+        guessed = any(self._ledger.jobs[job].guessed for job in {*self._ledger.running, *(each.job for each in batch)})
+        if path is None or path.most < 2 or guessed:
             return tuple(batch)
         demand = demand_of((stream, paces.get(job, 0.0)) for job, stream in self._read(batch))
         working = path.needed(demand)

@@ -62,6 +62,8 @@ class JobRecord:
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
         promise: of its deadline; None: none was made.
+        guessed: whether its rates are a guess, since nobody has measured it yet.
+        rehearsed: how fast it trains in a rehearsal that does not know that; None: as its rates say.
     """
 
     state: JobState
@@ -81,6 +83,8 @@ class JobRecord:
     ranks_cost: int = 0
     deadly: bool = False
     promise: Promise | None = None
+    guessed: bool = False
+    rehearsed: JobRecord | None = None
 
     @classmethod
     def of(
@@ -147,6 +151,8 @@ class JobRecord:
 
     def turn_seconds(self, kinds: Kinds) -> tuple[float, ...]:
         """What the turn of one virtual worker takes on each of these devices; () where nobody knows."""
+        if self.rehearsed is not None:
+            return self.rehearsed.turn_seconds(kinds)
         pace = self.pace(kinds)
         if not pace:
             return ()
@@ -164,8 +170,38 @@ class JobRecord:
         known = replace(self, by_kind=by_kind, state=self.state.changed(rate=curve))
         return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
 
+    def expected_to_keep(self, efficiency: float, kinds: Kinds) -> JobRecord:
+        """The job, where a single number of devices was timed, if each keeps so much of its speed for each further one.
+
+        Args:
+            kinds: of the devices that it has.
+        """
+        curve = self.curve
+        if curve is None or self.by_kind is not None or curve.efficiency is not None or curve.expected == efficiency:
+            return self
+        return self.rated(replace(curve, expected=efficiency), None, kinds)
+
+    def is_timed_on(self, kinds: Kinds) -> bool:
+        """Whether anybody has measured how fast it trains on such devices, or several kinds of them are mixed."""
+        if self.by_kind is None or "" in kinds:
+            return not self.guessed and self.curve is not None and len(kinds) in self.curve.measured
+        return not self.guessed and (len(set(kinds)) > 1 or len(kinds) in self.by_kind.curves[kinds[0]].measured)
+
+    def timed(self, kinds: Kinds, rate: float) -> JobRecord:
+        """The job whose first steps on such devices were so fast; it counts as long as nobody has measured it there.
+
+        Where all its rates are a guess, they are scaled by what this says of them.
+        """
+        if self.guessed and self.curve is not None:
+            by_kind = self.by_kind and self.by_kind.scaled(rate / self.pace(kinds))
+            curve = by_kind.curve if by_kind else replace(self.curve, measured={len(kinds): rate})
+            return replace(self.rated_anew(curve, by_kind, kinds), guessed=False)
+        return self if self.is_timed_on(kinds) else self.taught(kinds, (), rate, ())
+
     def taught(self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float]) -> JobRecord:
         """The job once it was seen to train so fast on its devices, and how long each computed for that."""
+        if self.guessed:
+            return self.timed(kinds, rate)
         if self.by_kind is None or "" in kinds:
             assert self.curve is not None
             return self.rated_anew(self.curve.observe(len(kinds), rate), self.by_kind, kinds)

@@ -15,7 +15,7 @@ from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve, expected_efficiency
 from fleet.scheduling.model.state import Cluster, State
 from trainers.batch_schedule import BatchChange
 
@@ -39,6 +39,8 @@ class Ledger:
         self.jobs = {job.name: job for job in jobs}
         self.running: dict[str, tuple[int, ...]] = {}
         self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
+        self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
+        self.refined: set[str] = set()  # jobs of this round whose rates training has told
         self.rounds: list[Round] = []
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.promises: dict[str, Any] = {}  # the policy's, by job
@@ -80,18 +82,14 @@ class Ledger:
         jobs = tuple(job.seen(now, self.longest_forming) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
-            self.cluster,
-            jobs,
-            dict(self.running),
-            dict(formed),
-            self.lost_devices,
-            seed=self._seed,
-            time=now,
-            changed=changed,
-            memo=memo,
-            promises=self.promises,
-            margin=self.margin,
-        )
+            self.cluster, jobs, self.held, dict(formed), self.lost_devices, seed=self._seed, time=now,
+            changed=changed, memo=memo, promises=self.promises, margin=self.margin, refined=frozenset(self.refined),
+        )  # fmt: skip
+
+    @property
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """Job -> the devices that it has, or that are kept for it."""
+        return {**self.running, **self.kept}
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""
@@ -116,9 +114,7 @@ class Ledger:
         return completed(curves, self.cluster.counts(), others)
 
     def is_dealt_badly(self, job: str) -> bool:
-        """Whether a running job's virtual workers, dealt anew over its devices, would be done so much sooner that it
-        pays.
-        """
+        """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
         by_kind, shares = self.jobs[job].by_kind, self.shares.get(job, ())
         if by_kind is None or not shares:
             return False
@@ -137,18 +133,6 @@ class Ledger:
     def seconds_to_stop(self) -> float:
         """From a wish to stop until all running jobs are saved."""
         return self._stop_time.of({name: self._step_seconds(name) for name in self.running})
-
-    def run_json(self, status: str, policy: str, wall: float, **more: Any) -> dict[str, Any]:
-        """The content of run.json."""
-        return {
-            "status": status,
-            "policy": policy,
-            "wall_seconds": wall,
-            "overhead_seconds": dict(self.overhead),
-            "rounds": [round_.to_json(wall) for round_ in self.rounds],
-            "jobs": {job.name: job.result() for job in self.jobs.values()},
-            **more,
-        }
 
     # what happens to the run
 
@@ -181,6 +165,7 @@ class Ledger:
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
         """A new allocation begins a new round."""
         self.round_ended(now)
+        self.refined = set()
         self.rounds.append(Round(len(self.rounds), dict(allocation), now))
         return self.rounds[-1]
 
@@ -212,13 +197,20 @@ class Ledger:
 
     # what happens to a job before it trains
 
-    def rated(self, job: str, curves: Mapping[str, RateCurve]) -> None:
-        """A job's rates are known, so that policies see it; kind -> curve, "" where all devices are alike."""
+    def rated(self, job: str, curves: Mapping[str, RateCurve], guessed: bool = False) -> None:
+        """A job's rates are known, or guessed: policies see it; kind -> curve, "" where all devices are alike."""
         record = self.jobs[job]
         home, samples = self.home(job, curves), (record.batch or record.limit) / record.limit
         covered = home and curves.keys() >= self.cluster.counts().keys()  # else they are of an earlier session
         by_kind = KindCurves(curves, home, record.limit, samples) if covered else None
-        self.jobs[job] = record.rated(curves[home], by_kind, self.kinds_of(self.running.get(job, ())))
+        record = record.rated(curves[home], by_kind, self.kinds_of(self.running.get(job, ())))
+        self.jobs[job] = replace(record, guessed=guessed)
+
+    def rehearses(self, job: str, curves: Mapping[str, RateCurve]) -> None:
+        """A job's rehearsal goes by these curves, as by `rated`, whatever the run knows of them."""
+        here, self.jobs[job] = self.jobs[job], replace(self.jobs[job], rehearsed=None)
+        self.rated(job, curves)
+        self.jobs[job] = replace(here, rehearsed=self.jobs[job])
 
     def rating(self, begins: bool) -> None:
         """Jobs are about to be rated, with the batches of their spec; or they are, and have those of now."""
@@ -279,7 +271,7 @@ class Ledger:
 
     def started(
         self, job: str, devices: tuple[int, ...], now: float, lane: int = 0, shares: tuple[int, ...] = (),
-        kind: str = "",
+        kind: str = "", kept: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         """A job trains on these devices from now on, each with its share of the virtual workers, and reads that lane.
 
@@ -287,13 +279,24 @@ class Ledger:
 
         Args:
             kind: of the devices; empty: they are of several, or all are alike.
+            kept: all that it will have once it is known how fast it trains on these; empty: these are all.
         """
         self._stays_on(job, kind)
         record = self.jobs[job]
         self.running[job], self.shares[job] = devices, shares
+        if kept:
+            self.kept[job] = kept
         pace = self.pace(job, devices)
         state = transitions.given(record.state, len(devices), now, now, pace, record.started)
         self._change(job, status="running", state=state.changed(lane=lane), started=True)
+
+    def timed(self, job: str, rate: float) -> None:
+        """The first steps of a running job were so fast, samples/s."""
+        record, devices = self.jobs[job], self.running.get(job, ())
+        if devices and record.curve is not None:
+            self.jobs[job] = record.timed(self.kinds_of(devices), rate)
+            self.refined.add(job)
+            self._expect_scaling()
 
     def progressed(self, job: str, epoch: int, step: int, now: float) -> None:
         """A running job has come to a step of its epoch."""
@@ -313,6 +316,7 @@ class Ledger:
         if "loss" in metrics:
             record = replace(record, state=transitions.evaluated(record.state, metrics["loss"]))
         if record.curve is not None and rate > 0 and record.state.held:
+            self.refined |= {job} if record.guessed else set()
             devices = self.running[job]
             spent = [(computed or {}).get(device, 0.0) for device in devices]
             record = record.taught(self.kinds_of(devices), self.shares.get(job, ()), rate, spent)
@@ -378,9 +382,18 @@ class Ledger:
                 there = record.by_kind.at_home_on(kind)
                 self.jobs[job] = self.jobs[job].rated(there.curve, there, ())
 
+    def _expect_scaling(self) -> None:
+        """Jobs that were timed on a single number of devices should scale as others do."""
+        expected = expected_efficiency(job.curve for job in self.jobs.values() if job.by_kind is None)
+        for job in self.unfinished:
+            self.jobs[job.name] = job.expected_to_keep(expected, self.kinds_of(self.running.get(job.name, ())))
+
     def _released(self, job: str, now: float) -> None:
-        devices = self.running.pop(job, None)
+        devices, kept = self.running.pop(job, None), self.kept.pop(job, ())
         self.shares.pop(job, None)
+        if devices is not None and kept:
+            idle = (len(kept) - len(devices)) / self.cluster.size
+            self.charged("profiling", idle * max(0.0, now - self.jobs[job].state.since))
         if devices is not None:
             self._change(job, status="pending", state=transitions.taken(self.jobs[job].state, devices, now))
 

@@ -22,6 +22,7 @@ from fleet.coordination.protocol import (
     SampleSkipped,
     SaveJob,
     StartGroup,
+    StepsTimed,
     StopGroup,
     StopRequested,
 )
@@ -112,7 +113,7 @@ class LiveExecutor:
                 event = self._member_left(message)
                 if event is not None:
                     return event
-            elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, Progress)):
+            elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, Progress)):
                 if isinstance(message, CheckpointWritten):
                     self._saving.pop(message.job, None)
                 return message

@@ -25,6 +25,10 @@ class Outside:
     def decided(self, job: str, promised: bool, why: str) -> None:
         """Tell whether the deadline of such a job is promised; if not, why."""
 
+    def guess(self, job: str) -> float | None:
+        """Samples/s on one device of a job that nobody has measured, by what is known of others; None: nobody knows."""
+        return None
+
     def tell_batch(self, job: str) -> None:
         """Tell everybody the batch that a job has by the books, if they know another."""
 

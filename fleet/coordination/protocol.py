@@ -229,6 +229,16 @@ class Formed:
 
 
 @dataclass(frozen=True)
+class StepsTimed:
+    """From a master, once: how fast its group trains, by its first steps."""
+
+    job: str
+    rate: float  # samples/s
+    batches: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Progress:
     """From a master, about once a second, less often in runs of very many ranks: still alive, at this step."""
 
@@ -319,6 +329,7 @@ Word = (
     | SampleRate
     | SampleSkipped
     | Formed
+    | StepsTimed
     | Progress
     | EpochEnded
     | CheckpointWritten

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
@@ -29,14 +29,19 @@ class Rating:
         books: measurements are written there; unfinished jobs are rated.
         known: by kind of device, the rates from files or an earlier session; "" where all are alike.
         begun: by kind, the rates of jobs that a session measured which was stopped before it had all of them.
+        guess: guesses the curves by kind of a job that is to be measured in training; None: all are measured now.
+        first: of jobs with guesses, those that are measured now all the same.
     """
 
     profiler: Profiler | None
     books: Bookkeeper
     known: Mapping[str, Rates]
     begun: Mapping[str, Rates] = field(default_factory=dict)
+    guess: Callable[[str], Mapping[str, RateCurve]] | None = None
+    first: Collection[str] = ()
     measured: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)  # kind -> job -> count -> samples/s
     failures: dict[str, Result] = field(default_factory=dict)
+    guessed: frozenset[str] = frozenset()
     throughput: dict[int, float] = field(default_factory=dict)
 
     def rate(self) -> None:
@@ -45,7 +50,13 @@ class Rating:
         """
         jobs = [job.name for job in self.books.ledger.unfinished]
         self.measured = {kind: {job: dict(rates.get(job, {})) for job in jobs} for kind, rates in self.known.items()}
-        unknown = {kind: [job for job in jobs if not rates[job]] for kind, rates in self.measured.items()}
+        for kind, rates in self.measured.items():
+            begun = self.begun.get(kind, {})
+            rates.update({job: dict(begun.get(job, {})) for job in jobs if not rates[job] and self._waits(job)})
+        unknown = {
+            kind: [job for job in jobs if not rates[job] and not self._waits(job)]
+            for kind, rates in self.measured.items()
+        }
         if self.profiler is not None and any(unknown.values()):
             self._measure(unknown)
             if self.is_stopped:
@@ -54,7 +65,15 @@ class Rating:
             curves = self._curves(job)
             if curves:
                 measured = any(job in names for names in unknown.values())
-                self.books.record_rates(job, curves, "profile" if measured else "file")
+                self.books.record_rates(job, self.books.ledger.completed(curves), "profile" if measured else "file")
+        self.guessed = frozenset(job for job in jobs if self._waits(job) and not self._curves(job))
+        if self.guess is not None:
+            for job in filter(self.guessed.__contains__, jobs):
+                self.books.record_rates(job, self.guess(job), "guessed")
+
+    def _waits(self, job: str) -> bool:
+        """Whether a job is not measured before it trains."""
+        return self.guess is not None and job not in self.first
 
     @property
     def is_stopped(self) -> bool:
@@ -107,23 +126,28 @@ class Rating:
             )  # fmt: skip
 
     def choose_preprocessors(self, data: list[str], available: int, streams: Mapping[str, str], share: bool) -> int:
-        """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are."""
+        """How many preprocessors the trainers need: the fewest that meet the demand, at most those there are.
+
+        As long as rates are guesses nobody knows the demand; then all are needed, and they are timed if there are
+        several, for those who choose later.
+        """
         single: dict[str, float] = {}
         for of_kind in self.measured.values():
             for job, rates in of_kind.items():
                 single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
         single = {job: rate for job, rate in single.items() if rate}
-        if self.profiler is None or not single or self.is_stopped:
+        known = bool(single) if not self.guessed else available > 1
+        if self.profiler is None or not known or self.is_stopped:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
         self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
-        wanted = demand(single, streams, self.books.ledger.cluster.size, share)
-        chosen = preprocessors_needed(self.throughput, wanted)
+        wanted = None if self.guessed else demand(single, streams, self.books.ledger.cluster.size, share)
+        chosen = available if wanted is None else preprocessors_needed(self.throughput, wanted)
         self.books.record(
             "preprocessors", counts=self.throughput, of_data=self._of_data(data, available), demand=wanted,
             chosen=chosen or available,
         )  # fmt: skip
-        if chosen is None:
+        if chosen is None and wanted is not None:
             best = max(self.throughput.values())
             self.books.journal.write(
                 "warning", job=None,

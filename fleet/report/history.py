@@ -86,6 +86,7 @@ class _Reader:
         self._checkpoints: list[CheckpointFile] = []
         self._rates: list[FittedRates] = []
         self._measurements: list[RecordedMeasurement] = []
+        self._timings: list[RecordedMeasurement] = []
         self._preprocessing: Preprocessing | None = None
         self._outcomes: dict[str, RecordedOutcome] = {}
         self._failures: list[RecordedFailure] = []
@@ -95,6 +96,7 @@ class _Reader:
             "cluster": self._cluster,
             "job": self._job,
             "profile": self._profile,
+            "timed": self._timed,
             "preprocessors": self._preprocessors,
             "preprocessing": self._preprocessing_of_round,
             "rates": self._fitted,
@@ -137,6 +139,7 @@ class _Reader:
             checkpoints=tuple(self._checkpoints),
             rates=tuple(self._rates),
             measurements=tuple(self._measurements),
+            timings=tuple(self._timings),
             preprocessing=self._preprocessing,
             outcomes=self._outcomes,
             failures=tuple(self._failures),
@@ -181,9 +184,15 @@ class _Reader:
         )
 
     def _profile(self, event: JournalLine) -> None:
+        self._measurements.append(self._measurement(event))
+
+    def _timed(self, event: JournalLine) -> None:
+        self._timings.append(self._measurement(event))
+
+    def _measurement(self, event: JournalLine) -> RecordedMeasurement:
         job, devices = self._named(event), _integers(event.get("devices", ()))
         count, rate = int(event.get("count", len(devices))), _number(event.get("rate")) or 0.0
-        self._measurements.append(RecordedMeasurement(job, devices, count, rate, _seconds(event), self._now))
+        return RecordedMeasurement(job, devices, count, rate, _seconds(event), self._now)
 
     def _preprocessors(self, event: JournalLine) -> None:
         chosen = event.get("chosen")

@@ -45,8 +45,8 @@ def _cluster(event: JournalLine, progress: RunProgress) -> str:
 
 
 def _preprocessors(event: JournalLine, progress: RunProgress) -> str:
-    demand, chosen = wording.rate(event.get("demand")), int(event.get("chosen") or 0)
-    return f"{wording.plural(chosen, 'preprocessor')} for a demand of {demand} samples/s"
+    demand, chosen = event.get("demand"), wording.plural(int(event.get("chosen") or 0), "preprocessor")
+    return f"{chosen} for a demand of {wording.rate(demand)} samples/s" if demand else f"{chosen} for unknown demand"
 
 
 def _preprocessing(event: JournalLine, progress: RunProgress) -> str:

@@ -29,7 +29,7 @@ def overheads(history: RunHistory) -> tuple[Overhead, ...]:
     """
     counts = {
         "scheduling": len(history.rounds),
-        "profiling": len(history.measurements),
+        "profiling": len(history.measurements) + len(history.timings),
         "checkpoint": len(history.checkpoints),
         "reforming": len({(span.job, span.start) for span in history.spans}),
     }

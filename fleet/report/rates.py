@@ -15,7 +15,8 @@ class JobRates:
     """The rates of one job in samples per second, by number of devices.
 
     profiled: measured by the profiler or read from a file. trained: the mean of the epochs trained on that many
-    devices; where jobs share a stream this is the pace of the slowest, so it may lie below the curve.
+    devices, or its first steps there where it ended none; where jobs share a stream this is the pace of the slowest, so
+    it may lie below the curve.
     fitted: the curve that the policy used last.
     """
 
@@ -40,7 +41,7 @@ def _rates(history: RunHistory, job: str) -> JobRates:
     profiled: dict[int, float] = {}
     fitted: dict[int, float] = {}
     for curve in (curve for curve in history.rates if curve.job == job):
-        if curve.source != "training":
+        if curve.source not in ("training", "guessed"):
             profiled.update(curve.measured)
         fitted = dict(enumerate(curve.fitted, start=1)) or fitted
     profiled.update({m.count: m.rate for m in history.measurements if m.job == job})
@@ -52,4 +53,5 @@ def _trained(history: RunHistory, job: str) -> dict[int, float]:
     for epoch in history.epochs_of(job):
         if epoch.rate is not None and epoch.devices:
             rates[len(epoch.devices)].append(epoch.rate)
-    return {count: fmean(values) for count, values in sorted(rates.items())}
+    timed = {m.count: m.rate for m in history.timings if m.job == job}
+    return dict(sorted({**timed, **{count: fmean(values) for count, values in rates.items()}}.items()))

@@ -175,7 +175,7 @@ class FittedRates:
 
 @dataclass(frozen=True)
 class RecordedMeasurement:
-    """One measurement of the profiler; it ended at `time` and took `seconds`."""
+    """One measurement, of the profiler or of first steps in training; it ended at `time` and took `seconds`."""
 
     job: str
     devices: tuple[int, ...]
@@ -243,7 +243,8 @@ class RecordedSkip:
 class RunHistory:
     """All that a journal says of a run.
 
-    `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again.
+    `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again;
+    `measurements` those of the profiler, `timings` those of first steps in training.
     """
 
     sessions: tuple[RecordedSession, ...] = ()
@@ -255,6 +256,7 @@ class RunHistory:
     checkpoints: tuple[CheckpointFile, ...] = ()
     rates: tuple[FittedRates, ...] = ()
     measurements: tuple[RecordedMeasurement, ...] = ()
+    timings: tuple[RecordedMeasurement, ...] = ()
     preprocessing: Preprocessing | None = None
     outcomes: Mapping[str, RecordedOutcome] = field(default_factory=dict)
     failures: tuple[RecordedFailure, ...] = ()

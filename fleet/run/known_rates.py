@@ -12,7 +12,7 @@ from fleet.profiling.store import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.journal import read_journal
+from fleet.run_directory.journal import JournalLine, read_journal
 
 RatesByJob = Mapping[str, Mapping[int, float]]
 """Job -> number of devices -> samples/s."""
@@ -68,17 +68,26 @@ class KnownRates:
         return self._guessed.get(job, {})
 
     def begun(self) -> RatesByJob:
-        """Rates that earlier sessions measured on such devices, of jobs with which they did not come to an end."""
+        """Rates that earlier sessions measured on such devices and that no file has: of jobs with which they did not
+        come to an end, and of jobs that training has timed.
+        """
         found: dict[str, dict[int, float]] = {}
         alike = False
         for event in read_journal(self.directory.journal):
             if event["event"] == "cluster":
                 alike = any(_alike(rank, self.named, self.device) for rank in event["ranks"])
-            elif event["event"] == "profile" and alike and event.get("kind", "") == self.named:
+            elif event["event"] in ("profile", "timed") and alike and event.get("kind", "") == self.named:
                 found.setdefault(event["job"], {})[event["count"]] = event["rate"]
-            elif event["event"] == "rates":
+            elif event["event"] == "rates" and event.get("source") == "training":
+                found.update(self._learnt(event) if alike else {})
+            elif event["event"] == "rates" and event.get("source") != "guessed":
                 found.pop(event["job"], None)
         return found
+
+    def _learnt(self, event: JournalLine) -> dict[str, dict[int, float]]:
+        """What a job's training has told, as far as it was on such devices."""
+        measured = event.get("kinds", {}).get(self.named, {}) if self.named else event["measured"]
+        return {event["job"]: {int(count): rate for count, rate in measured.items()}} if measured else {}
 
     def by_batch(self, job: str) -> dict[int, float]:
         """Samples/s on one device by global batch: of a rehearsal's table, or what files name `JOB, batch N`."""

@@ -104,7 +104,7 @@ _CHECKS: dict[str, Check] = {
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
-    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares"), _list(_whole)),
+    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds", "of_data"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
@@ -121,7 +121,7 @@ _CHECKS: dict[str, Check] = {
 }
 _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
-    **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
+    **dict.fromkeys(("batch_profile.rate", "profile.rate", "timed.rate"), _rate),
     "late.deadline": _number,
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
@@ -133,6 +133,7 @@ _NEEDED = {
     "cluster": "ranks devices_per_node",
     "job": "t job",
     "profile": "job count rate",
+    "timed": "job count rate",
     "batch_profile": "job batch rate",
     "batch": "job batch",
     "rates": "job measured",

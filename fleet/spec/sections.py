@@ -9,6 +9,7 @@ from pydantic import (
     Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    StrictBool,
     Tag,
     field_validator,
     model_serializer,
@@ -246,8 +247,15 @@ class Checkpoints(Section):
 
 
 class Profile(Section):
-    """How training rates are measured before the first round (FLEET, MLSys'20, 6.1)."""
+    """How training rates are measured (FLEET, MLSys'20, 6.1)."""
 
+    when: Literal["before", "training"] = Field(
+        default="training",
+        description="When the rates of jobs that no file has are measured: `before` the first job trains, or in "
+        "`training`, by their first steps. Jobs with a deadline, or whose batch the policy chooses, and jobs that stay "
+        "on the kind of device on which they begin where there are several, are measured before in any case.",
+        examples=["before"],
+    )
     batches: Trained = Field(default=MOST_PROFILED, description="Batches trained for one measurement.", examples=[48])
     timed: Timed = Field(
         default=MOST_TIMED,
@@ -312,6 +320,12 @@ class Rehearse(Section):
         "chooses; a step of a batch between two of them takes as long as lies between, beyond them as long as its "
         "samples. Without any, all batches are as fast.",
         examples=[{"mlp-1": {32: 900.0, 512: 2600.0}}],
+    )
+    learn: StrictBool = Field(
+        default=False,
+        description="Let the run begin without knowing `rates`, as one does that nobody has profiled: it guesses "
+        "them from operation counts, and learns them as it trains.",
+        examples=[True],
     )
     time_scale: Positive = Field(
         default=1.0,

@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Left, Message, Progress, StopGroup
+from fleet.coordination.protocol import (
+    CheckpointWritten,
+    EpochEnded,
+    Formed,
+    Left,
+    Message,
+    Progress,
+    StepsTimed,
+    StopGroup,
+)
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
+from fleet.run.ranks.first_steps import FirstSteps
 from trainers import Batch, Stop, Trainer, checkpoint, converged
 from trainers.convergence.stop_agreement import StopAgreement
 
@@ -34,12 +44,16 @@ class Course:
         saving: where and how often to checkpoint.
         epoch_samples: training samples of an epoch.
         evaluates: measure the held-out samples; a rehearsal only reads past them.
+        timed: steps that tell how fast the group trains.
+        time_scale: seconds that are trained here for one second of the rates that are told.
     """
 
     stop: Stop
     saving: Saving
     epoch_samples: int
     evaluates: bool = True
+    timed: int = 20
+    time_scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,7 @@ class JobRun:
         self._steps = 0  # since the group was formed
         self._training_seconds = 0.0
         self._training_steps = 0
+        self._first = FirstSteps(course.timed)
         self._last_progress = clock()
 
     def run(self) -> Left:
@@ -139,9 +154,11 @@ class JobRun:
             assert isinstance(item, StepBatches) and item.step == self._trainer.step_in_epoch, item
             begin = self._clock()
             self._trainer.step(item.batches)
-            self._training_seconds += self._clock() - begin
+            spent = self._clock() - begin
+            self._training_seconds += spent
             self._training_steps += 1
             self._steps += 1
+            self._tell_first(spent)
             self._tell_progress()
         return GO_ON
 
@@ -204,6 +221,13 @@ class JobRun:
             )
         )  # fmt: skip
 
+    def _tell_first(self, spent: float) -> None:
+        first = self._first
+        if self._group.is_master and first.took(spent):
+            self._line.tell(
+                StepsTimed(self._job, self._rate_of(first.steps, first.seconds), first.steps, first.seconds)
+            )
+
     def _tell_progress(self) -> None:
         now = self._clock()
         if self._group.is_master and now - self._last_progress >= self._line.seconds_between_words:
@@ -213,8 +237,11 @@ class JobRun:
 
     def _rate(self) -> float:
         """Samples/s of the epoch's steps so far; 0 before the first."""
-        samples = self._training_steps * self._trainer.virtual_workers * self._trainer.batch_size
-        return samples / self._training_seconds if self._training_seconds > 0 else 0.0
+        return self._rate_of(self._training_steps, self._training_seconds)
+
+    def _rate_of(self, steps: int, seconds: float) -> float:
+        samples = steps * self._trainer.virtual_workers * self._trainer.batch_size
+        return samples / seconds * self._course.time_scale if seconds > 0 else 0.0
 
     def _last_word(self, why: str, reason: str) -> Left:
         data, peers, computed = self._watch.read()

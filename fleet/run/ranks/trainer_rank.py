@@ -280,8 +280,11 @@ class TrainerRank:
     def _course(self, job: str) -> Course:
         """What the job's training goes by."""
         runtime = self._runtime
-        samples, real = runtime.data_of(job).samples, runtime.rehearsal is None
-        return Course(runtime.stop(job), self._saving(job), samples, real)
+        samples, rehearsal = runtime.data_of(job).samples, runtime.rehearsal
+        scale = 1.0 if rehearsal is None else rehearsal.time_scale
+        return Course(
+            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale
+        )
 
     def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:
         runtime = runtime or self._runtime

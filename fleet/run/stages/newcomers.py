@@ -6,17 +6,17 @@ import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
-from fleet.profiling.sizing import Size, assumed_rate, size_of
+from fleet.profiling.sizing import Size, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import check_memory, minimum_problem
 from fleet.run.lanes import RingPlan, largest_batch
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
+from fleet.run.stages.guessing import guess
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
@@ -98,7 +98,7 @@ class Newcomers:
         known = {kind: rates for kind, each in self._opened.ready.known.items() if (rates := each.of(runtime, name))}
         if job.deadline is not None and not known and runtime.rehearsal is None:
             return _Newcomer(job, runtime, size, record, {}, "profile")  # nothing is promised by a guess
-        guessed = {next(iter(self._opened.ready.known)): {1: self._guess(size)}}
+        guessed = {next(iter(self._opened.ready.known)): {1: guess(self._opened, size)}}
         curves = {kind: self._curve(job, kind, rates) for kind, rates in (known or guessed).items()}
         return _Newcomer(job, runtime, size, record, self._ledger.completed(curves), "file" if known else "guessed")
 
@@ -142,14 +142,3 @@ class Newcomers:
 
     def _curve(self, job: Job, kind: str, rates: Mapping[int, float]) -> RateCurve:
         return RateCurve(rates, per_node=self._ledger.cluster.per_node(kind), workers=job.virtual_workers)
-
-    def _guess(self, size: Size) -> float:
-        """Samples/s on one device, of the first kind, from how fast it works on the other jobs; training refines it."""
-        kind = next(iter(self._opened.ready.known))
-        rated = {job.name: job.curves[kind](1) for job in self._ledger.jobs.values() if kind in job.curves}
-        speeds = [rate * (self._sizes[name].operations or 0.0) for name, rate in rated.items() if name in self._sizes]
-        speeds = [speed for speed in speeds if speed > 0]
-        if size.operations and speeds:
-            return median(speeds) / size.operations
-        device = self._rank.cluster.device_name.split(":")[0]
-        return median(rated.values()) if rated else assumed_rate(size, device)

@@ -53,14 +53,19 @@ class Opened:
         EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
 
     def _run_json(self, status: str) -> dict[str, Any]:
-        spec = self.rank.runtime.spec
-        more = {
+        spec, ledger, wall = self.rank.runtime.spec, self.books.ledger, self.output.journal.seconds()
+        return {
+            "status": status,
+            "policy": spec.policy.name,
+            "wall_seconds": wall,
+            "overhead_seconds": dict(ledger.overhead),
+            "rounds": [round_.to_json(wall) for round_ in ledger.rounds],
+            "jobs": {job.name: job.result() for job in ledger.jobs.values()},
             "name": spec.name,
             "rehearsal": self.rank.runtime.rehearsal is not None,
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }
-        return self.books.ledger.run_json(status, spec.policy.name, self.output.journal.seconds(), **more)
 
 
 def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,19 +14,29 @@ from fleet.profiling.batch_ends import BatchEnds
 from fleet.profiling.profiler import Effort, Profiler, Waiting
 from fleet.profiling.rating import Rating
 from fleet.profiling.store import RateProfile
+from fleet.run.known_rates import RatesByJob
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
+from fleet.run.stages.guessing import guessed_curves, measured_first, waits_for_training
+from fleet.run.stages.learnt_rates import add_to_profile
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
+from fleet.scheduling.model.rates import RateCurve
 
+RatesByKind = Mapping[str, RatesByJob]
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
 
 
 @dataclass(frozen=True)
 class Rated:
-    """A run whose jobs have rate curves, other than those that failed."""
+    """A run whose jobs have rate curves, other than those that failed.
+
+    Attributes:
+        guessed: jobs whose curves are guesses, until training tells better ones.
+    """
 
     opened: Opened
+    guessed: Collection[str] = ()
 
 
 def rate(opened: Opened) -> Rated:
@@ -34,8 +44,12 @@ def rate(opened: Opened) -> Rated:
     begin = perf_counter()
     rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known
     profiler = profiler_of(opened) if rank.runtime.rehearsal is None else None
-    files = {kind: each.of_all() for kind, each in known.items()}
-    rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()})
+    files: RatesByKind = {kind: each.of_all() for kind, each in known.items()}
+    first, waiting = measured_first(opened), waits_for_training(opened)
+    if rank.runtime.rehearsal is not None and waiting:
+        files = _hidden(opened, files, first)
+    guess = partial(guessed_curves, opened) if waiting else None
+    rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()}, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     keeper.ledger.rating(True)
     with silent_ones_fail(keeper, rank):
@@ -49,7 +63,20 @@ def rate(opened: Opened) -> Rated:
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, opened), opened.output.directory, rank)
     keeper.ledger.charged("profiling", perf_counter() - begin)
-    return Rated(opened)
+    return Rated(opened, rating.guessed)
+
+
+def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> RatesByKind:
+    """The rates that a rehearsal knows which learns: those of jobs that are measured first; it waits by all of them."""
+    ledger = opened.books.ledger
+    for job in ledger.unfinished:
+        if job.name not in first:
+            curves = {
+                kind: RateCurve(rates[job.name], per_node=ledger.cluster.per_node(kind), workers=job.limit)
+                for kind, rates in files.items()
+            }
+            ledger.rehearses(job.name, curves)
+    return {kind: {job: rates for job, rates in known.items() if job in first} for kind, known in files.items()}
 
 
 @contextmanager
@@ -117,8 +144,6 @@ def _home(opened: Opened, job: str) -> str:
 
 def _store(profile: RateProfile, directory: RunDirectory, rank: Rank) -> None:
     """Add what was measured to what the run knew, and write it where the user asked for it."""
-    if directory.profile.exists():
-        profile = RateProfile.read(directory.profile).updated(profile)
-    profile.write(directory.profile)
+    profile = add_to_profile(profile, directory)
     if rank.options.profile is not None:
         profile.write(rank.options.profile.rates)

@@ -15,6 +15,8 @@ from fleet.coordination.protocol import MakeRing
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
 from fleet.run.stages.books import stands
+from fleet.run.stages.guessing import guess
+from fleet.run.stages.learnt_rates import keep_learnt
 from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import PROFILE_SECONDS, Rated
@@ -31,11 +33,15 @@ class Running(Outside):
         opened: with its books.
         executor: carries the policy's allocations out.
         newcomers: are taken in meanwhile.
+        guessed: jobs that begin with guessed rates.
     """
 
-    def __init__(self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers) -> None:
+    def __init__(
+        self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers, guessed: Collection[str] = ()
+    ) -> None:
         self._opened, self._executor, self._newcomers = opened, executor, newcomers
-        self._save = Seldom(opened.save)  # it grows with jobs and rounds
+        self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
+        self._save = Seldom(self._write)  # it grows with jobs and rounds
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
@@ -43,6 +49,7 @@ class Running(Outside):
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
+        keep_learnt(opened, self._guessed)
 
     def stop_requested(self) -> bool:
         return self._opened.walltime()
@@ -56,12 +63,20 @@ class Running(Outside):
     def decided(self, job: str, promised: bool, why: str) -> None:
         self._newcomers.decided(job, promised, why)
 
+    def guess(self, job: str) -> float | None:
+        size = self._opened.ready.sizes.get(job)
+        return None if size is None else guess(self._opened, size)
+
     def tell_batch(self, job: str) -> None:
         self._opened.books.batches.tell_of(self._opened.books.ledger.jobs[job])
 
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
             self._save()
+
+    def _write(self) -> None:
+        self._opened.save()
+        keep_learnt(self._opened, self._guessed)
 
     def stands(self, job: str) -> Standing:
         return stands(self._opened.rank, job)
@@ -95,4 +110,4 @@ def start(rated: Rated) -> Running:
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
     lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
     executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
-    return Running(opened, executor, Newcomers(opened, ring))
+    return Running(opened, executor, Newcomers(opened, ring), rated.guessed)

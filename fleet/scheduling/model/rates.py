@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ class RateCurve:
 
     which is the printed formula where L is M_b, and goes on from the last measurement without a jump where it is not.
     Where M_b - 1 and M_b are not both measured, q is the loss for each device between the last two counts that are;
-    where only one is, q is 0.97. q never exceeds 1: no growth faster than linear is made up from noise.
+    where only one is, q is `expected`. q never exceeds 1: no growth faster than linear is made up from noise.
 
     With N virtual workers a step on m devices takes ceil(N / m) turns, so r is a staircase. Given `workers`,
     interpolation and Eq. 5 apply to the smooth r(m) / u(m), with u(m) = N / (m ceil(N / m)) the part of the devices
@@ -45,6 +46,7 @@ class RateCurve:
         per_node: devices of a node.
         limit: most devices that help; beyond it r stays as it is. None: `workers`, or no limit.
         workers: N, virtual workers of the job; None: not a staircase.
+        expected: q where a single count was measured.
 
     Raises:
         ValueError: nothing measured, or a number that no machine can show.
@@ -54,6 +56,7 @@ class RateCurve:
     per_node: int
     limit: int | None = None
     workers: int | None = None
+    expected: float = DEFAULT_EFFICIENCY
     _tables: dict[str, _Table] = field(default_factory=dict, init=False, repr=False, compare=False)
     _envelopes: dict[int, tuple[Counts, Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _corners: dict[tuple[int, int], Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -132,12 +135,17 @@ class RateCurve:
         _check_rate(count, rate)
         before = self.measured.get(count, rate)
         blended = before + OBSERVED_WEIGHT * (rate - before)
-        return RateCurve({**self.measured, count: blended}, self.per_node, self.limit, self.workers)
+        return replace(self, measured={**self.measured, count: blended})
 
     def scaled(self, factor: float) -> RateCurve:
         """A new curve of a job that is so many times as fast on any number of devices."""
         measured = {count: rate * factor for count, rate in self.measured.items()}
-        return RateCurve(measured, self.per_node, self.limit, self.workers)
+        return replace(self, measured=measured)
+
+    @property
+    def efficiency(self) -> float | None:
+        """q, as measured; None where a single count was."""
+        return self._decay() if len(self.measured) > 1 else None
 
     def _table(self, limit: int) -> _Table:
         """The table so far, made longer if it ends before `limit`."""
@@ -168,7 +176,7 @@ class RateCurve:
         smooth = values / self._utilisation(known)
         below = counts[: first - 1]
         table = np.interp(counts, known, smooth)
-        table[: first - 1] = smooth[0] / first * below * DEFAULT_EFFICIENCY ** (below - first)
+        table[: first - 1] = smooth[0] / first * below * self.expected ** (below - first)
         table *= self._utilisation(counts)
         table[known - 1] = values
         return table
@@ -183,7 +191,7 @@ class RateCurve:
         """q of Eq. 5."""
         counts = list(self.measured)
         if len(counts) == 1:
-            return DEFAULT_EFFICIENCY
+            return self.expected
         a, b = counts[-2:]
         m_b = 2 * self.per_node
         if m_b - 1 in self.measured and m_b in self.measured:
@@ -208,6 +216,12 @@ class RateCurve:
         if self.workers is not None:
             counts = counts[_rises(-self.workers // counts)]  # fewer turns than before
         return counts[_rises(rates[counts - 1])]
+
+
+def expected_efficiency(curves: Iterable[RateCurve | None]) -> float:
+    """q of Eq. 5 where nobody has measured it: the median of those that somebody has, and of 0.97."""
+    known = (curve.efficiency for curve in curves if curve is not None)
+    return median((*(q for q in known if q is not None), DEFAULT_EFFICIENCY))
 
 
 def _rises(values: npt.NDArray[Any], by: float = 1.0) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,162 @@
+"""Rates that nobody has measured: the first steps of groups tell them, and the policy hears of it once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.outside import Outside
+from fleet.coordination.protocol import StepsTimed
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.state import Allocation, State
+from fleet.scheduling.policies import Policy
+
+PATIENCE_SECONDS = 3.0
+"""So long a plan waits for the first steps of a group."""
+FREE_SECONDS, PART = 1.0, 0.02
+"""The machine may stand idle for so long, and for so much of the run's time, while jobs are timed on one device."""
+CHANGE = 0.2
+"""A guess that turns out less wrong stays."""
+
+
+class FirstRates:
+    """Takes in what the first steps of groups tell, and says when that is worth asking the policy.
+
+    A job with guessed rates to which a plan gives several devices begins on one of them, where the plan would be
+    another if further devices brought it nothing: r(1) is what all curves begin with. Once that is known the job gets
+    the others too, unless the policy now wants otherwise.
+
+    Args:
+        books: what was timed is written there.
+        outside: guesses.
+    """
+
+    def __init__(self, books: Bookkeeper, outside: Outside) -> None:
+        self._books, self._ledger, self._outside = books, books.ledger, outside
+        self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
+        self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for
+        self._news: dict[str, None] = {}  # jobs of which the policy has not heard yet, each once
+
+    # plans
+
+    def choose(self, policy: Policy, state: State, plan: Plan) -> None:
+        """Choose who of a plan begins on one device; `state`: for which it was made."""
+        self._alone = frozenset()
+        wide = self._guessed_on_several(state, plan.whole_of(state.running))
+        if not wide or len(state.by_name) == 1 or self._ledger.cluster.kinds or not self._may_idle(state.time):
+            return
+        flat = {name: _flat(state.by_name[name]) for name in wide}
+        other = policy.plan(replace(state, by_name={**state.by_name, **flat}, memo=None))
+        if other.whole_of(state.running) != plan.whole_of(state.running):
+            self._alone = frozenset(wide)
+
+    def begins_on(self, job: str, devices: tuple[int, ...]) -> tuple[int, ...]:
+        """The devices on which a job begins to which the plan gives these."""
+        return devices[:1] if job in self._alone and self._ledger.jobs[job].guessed else devices
+
+    def has(self, job: str) -> tuple[int, ...]:
+        """The devices that a running job has, as far as plans go: until it is timed on one, those kept for it too."""
+        return self._ledger.held[job] if job in self._awaited else self._ledger.running[job]
+
+    def with_mates(self, new: Allocation, allocation: Allocation) -> dict[str, tuple[int, ...]]:
+        """Who starts anew: also those who read the samples of a job that now gets the devices kept for it.
+
+        So they go on together from the place of the rearmost of them.
+        """
+        known, kept = self._ledger.jobs, self._ledger.kept
+        lanes = {_lane(known[job]) for job, devices in new.items() if kept.get(job) == devices}
+        running = [job for job in self._ledger.running if job in allocation]
+        return {**new, **{job: allocation[job] for job in running if _lane(known[job]) in lanes}}
+
+    # what happens
+
+    def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
+        """A job trains on these devices from now on."""
+        if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
+            self._awaited[job] = now + PATIENCE_SECONDS
+
+    def told(self, event: StepsTimed) -> None:
+        """The first steps of a group are over."""
+        devices = self._ledger.running.get(event.job, ())
+        kinds = self._ledger.kinds_of(devices)
+        if devices and event.rate > 0 and not self._ledger.jobs[event.job].is_timed_on(kinds):
+            self._books.record(
+                "timed", job=event.job, devices=devices, count=len(devices), rate=event.rate, batches=event.batches,
+                seconds=event.seconds, **({"kind": kinds[0]} if kinds[0] and len(set(kinds)) == 1 else {}),
+            )  # fmt: skip
+            self._heard(event.job)
+        self._awaited.pop(event.job, None)
+
+    def ended_epoch(self, job: str) -> None:
+        """A job has trained an epoch, which says as much."""
+        if job in self._awaited:
+            del self._awaited[job]
+            self._heard(job)
+
+    def ended(self, job: str) -> None:
+        """A job has left its devices."""
+        self._awaited.pop(job, None)
+
+    # when the policy is asked
+
+    def due(self, now: float, free: bool) -> tuple[str, ...]:
+        """The jobs of which the policy should hear now: once all are timed that can be, so that it is asked once.
+
+        Args:
+            free: whether its last plan is carried out; else it hears later.
+        """
+        for job in [job for job, until in self._awaited.items() if until <= now]:
+            del self._awaited[job]
+            if job in self._ledger.kept:
+                self._news[job] = None
+        if self._awaited or not free:
+            return ()
+        news, self._news = tuple(self._news), {}
+        return news
+
+    @property
+    def next(self) -> float:
+        """When somebody has been waited for in vain."""
+        return min(self._awaited.values(), default=math.inf)
+
+    def _heard(self, job: str) -> None:
+        self._news[job] = None
+        for name, curves in self._guessed_anew():
+            self._books.record_rates(name, curves, "guessed")
+            self._news[name] = None
+
+    def _guessed_anew(self) -> Iterable[tuple[str, dict[str, RateCurve]]]:
+        """Jobs that wait, and are expected to be much faster or slower than was guessed."""
+        for job in self._ledger.unfinished:
+            if not job.guessed or job.curve is None or job.name in self._ledger.running:
+                continue
+            rate = self._outside.guess(job.name)
+            factor = 1.0 if rate is None else rate / next(iter(job.curves.values()))(1)
+            if abs(factor - 1) < CHANGE:
+                return  # what was learnt of the device concerns all of them alike
+            yield job.name, {kind: curve.scaled(factor) for kind, curve in job.curves.items()}
+
+    def _guessed_on_several(self, state: State, allocation: Allocation) -> list[str]:
+        return [
+            job
+            for job, devices in allocation.items()
+            if len(devices) > 1 and state.running.get(job) != tuple(devices) and self._ledger.jobs[job].guessed
+        ]
+
+    def _may_idle(self, now: float) -> bool:
+        return self._ledger.overhead["profiling"] <= FREE_SECONDS + PART * now
+
+
+def _flat(job: JobState) -> JobState:
+    """The job if further devices brought it nothing."""
+    return job.changed(rate=RateCurve({1: job.rate(1)}, per_node=1, limit=1))
+
+
+def _lane(job: JobRecord) -> tuple[str, int, int]:
+    """Those for whom it is the same read together, if they began together."""
+    return job.stream, job.epoch, job.state.lane
