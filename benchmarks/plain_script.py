@@ -65,9 +65,10 @@ class Augmented(Dataset[tuple[Tensor, int]]):
         return len(self._labels)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        top, left, flip = torch.randint(self._places, (3,)).tolist()
+        place, flip = divmod(int(torch.randint(2 * self._places**2, ())), 2)
+        top, left = divmod(place, self._places)
         image = self._images[index, :, top : top + self._side, left : left + self._side]
-        return image.flip(-1) if flip % 2 else image, self._labels[index]
+        return image.flip(-1) if flip else image, self._labels[index]
 
 
 def train_network(network: Network) -> float:
