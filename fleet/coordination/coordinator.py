@@ -14,6 +14,7 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
+from fleet.coordination.lost_devices import end_if_stranded, staying
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress
@@ -137,7 +138,7 @@ class Coordinator:
         self._asked = self._now()
         state = self.ledger.state(self._asked, changed, self._agenda.memo)
         plan = self.policy.plan(state)
-        validate(plan.whole_of(state.running), state)
+        validate(plan.whole_of(state.staying), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
         self.ledger.charged("scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
@@ -148,7 +149,7 @@ class Coordinator:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
         running = self.ledger.running
-        allocation = plan.whole_of(running)
+        allocation = plan.whole_of(staying(running, self.ledger.lost_devices))
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
@@ -210,7 +211,10 @@ class Coordinator:
 
     def _check_somebody_trains(self, plan: Plan) -> None:
         waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
-        if waiting and not self.ledger.running and plan.wake == math.inf:
+        if not waiting or self.ledger.running:
+            return
+        end_if_stranded(waiting, self.ledger.stranded)
+        if plan.wake == math.inf:
             raise RuntimeError(
                 f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
             )
@@ -322,7 +326,7 @@ class Coordinator:
     def _record_loss(self, event: RanksGone) -> None:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
         self.books.record("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
-        self._agenda.happened(self._now(), *self._coming.devices, urgent=True)
+        self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
         self._coming = _Coming()
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
 

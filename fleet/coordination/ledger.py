@@ -9,6 +9,7 @@ from typing import Any
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord, Promise
+from fleet.coordination.lost_devices import stranded
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
@@ -69,6 +70,11 @@ class Ledger:
         return [job for job in self.jobs.values() if job.waits]
 
     @property
+    def stranded(self) -> dict[str, str]:
+        """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
+        return stranded(self.unfinished, self.cluster, self.lost_devices)
+
+    @property
     def status(self) -> str:
         """What run.json says of the run as a whole, were it to end now."""
         if self.unfinished:
@@ -87,23 +93,16 @@ class Ledger:
         return self.rounds[-1] if self.rounds and self.rounds[-1].end is None else None
 
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
-        """The books as a policy sees them."""
-        known = [job for job in self.unfinished if job.curve is not None and job.state.arrival <= now]
+        """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
+        hidden = self.stranded.keys() - self.running.keys()
+        here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
+        known = [job for job in here if job.curve is not None]
         jobs = tuple(job.seen(now, self.longest_forming) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
-            self.cluster,
-            jobs,
-            dict(self.running),
-            dict(formed),
-            self.lost_devices,
-            seed=self._seed,
-            time=now,
-            changed=changed,
-            memo=memo,
-            promises=self.promises,
-            margin=self.margin,
-        )
+            self.cluster, jobs, dict(self.running), dict(formed), self.lost_devices, seed=self._seed, time=now,
+            changed=changed, memo=memo, promises=self.promises, margin=self.margin,
+        )  # fmt: skip
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""
