@@ -62,8 +62,8 @@ def measure(repetitions: int = 0) -> list[Bar]:
     restarts: dict[str, list[float]] = {name: [] for name in MOVES}
     for _ in range(repetitions or REPETITIONS):
         for name, (old, new) in MOVES.items():
-            places[name].append(_in_place(old, new))
-            restarts[name].append(_by_restart(old, new))
+            places[name].append(in_place(old, new))
+            restarts[name].append(by_restart(old, new))
     bars = []
     for name in MOVES:
         seconds = places[name]
@@ -75,13 +75,15 @@ def measure(repetitions: int = 0) -> list[Bar]:
     return bars
 
 
-def _in_place(old: tuple[int, ...], new: tuple[int, ...]) -> float:
+def in_place(old: tuple[int, ...], new: tuple[int, ...]) -> float:
+    """Return the seconds of a move from some of the trainers 0 to 3 to others, in the same processes."""
     with tempfile.TemporaryDirectory(prefix="resizing-") as folder:
         _launch(len(WIDE), "move", folder, old, new)
         return _elapsed(Path(folder))
 
 
-def _by_restart(old: tuple[int, ...], new: tuple[int, ...]) -> float:
+def by_restart(old: tuple[int, ...], new: tuple[int, ...]) -> float:
+    """Return the seconds of a move by checkpoint, exit, restart and resume."""
     with tempfile.TemporaryDirectory(prefix="resizing-") as folder:
         _launch(len(old), "leave", folder, old, new)
         _launch(len(new), "resume", folder, old, new)

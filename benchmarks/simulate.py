@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
 from time import perf_counter
@@ -26,10 +27,15 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     Returns:
         {"bars": [...], "tables": [...], "notes": [...], "seconds": {part: wall seconds}}
     """
+    return collected("benchmarks.simulated", PARTS, repetitions)
+
+
+def collected(room: str, parts: Iterable[str], repetitions: int) -> dict[str, Any]:
+    """Measure parts of a benchmark, modules of a room that have a `measure`; as `main` returns it."""
     whole, seconds = Part(), {}
-    for name in PARTS:
+    for name in parts:
         begin = perf_counter()
-        part = _measured(name, repetitions)
+        part = _measured(room, name, repetitions)
         seconds[name] = perf_counter() - begin
         short = sum(not bar["ok"] for bar in part.bars)
         print(f"{name}: {len(part.bars)} bars, {short} short, {seconds[name]:.1f} s", file=sys.stderr, flush=True)
@@ -37,10 +43,10 @@ def main(repetitions: int = 0) -> dict[str, Any]:
     return {"bars": whole.bars, "tables": whole.tables, "notes": whole.notes, "seconds": seconds}
 
 
-def _measured(name: str, repetitions: int) -> Part:
+def _measured(room: str, name: str, repetitions: int) -> Part:
     """What a part finds; one that fails misses a bar and leaves the others to be measured."""
     part = Part()
-    module = f"benchmarks.simulated.{name}"
+    module = f"{room}.{name}"
     if find_spec(module) is None:
         part.note("it is not part of this version")
         return part

@@ -12,11 +12,12 @@ from fleet.coordination.agenda import Agenda
 from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
-from fleet.coordination.errors import SilentGroupError, TooFewDevicesError
+from fleet.coordination.errors import SilentGroupError
 from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
+from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, staying
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
@@ -127,7 +128,7 @@ class Coordinator:
         self._asked = self._now()
         state = self.ledger.state(self._asked, changed, self._agenda.memo)
         plan = self.policy.plan(state)
-        validate(plan.whole_of(state.running), state)
+        validate(plan.whole_of(state.staying), state)
         # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
         self.ledger.charged("scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
@@ -139,7 +140,7 @@ class Coordinator:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
         running = self.ledger.running
-        allocation = plan.whole_of(self.ledger.held)
+        allocation = plan.whole_of(staying(self.ledger.held, self.ledger.lost_devices))
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
@@ -204,14 +205,11 @@ class Coordinator:
 
     def _check_somebody_trains(self, plan: Plan) -> None:
         waiting = [job.name for job in self.ledger.unfinished if job.state.arrival <= self._now()]
-        if waiting and not self.ledger.running and plan.wake == math.inf:
-            text = f"policy {self.policy.name} gives no device to anyone, while these jobs wait: {', '.join(waiting)}"
-            lost = sorted(self.ledger.lost_devices)
-            if lost:
-                raise TooFewDevicesError(
-                    f"{text}; devices {', '.join(map(str, lost))} are lost, a new start has them again"
-                )
-            raise RuntimeError(text)
+        if not waiting or self.ledger.running:
+            return
+        end_if_stranded(waiting, self.ledger.stranded)
+        if plan.wake == math.inf:
+            raise nobody_trains(self.policy.name, waiting, self.ledger.lost_devices)
 
     def _start_who_can(self) -> None:
         """Start those who come once they and their devices are free: together, as some may share samples."""
@@ -327,7 +325,7 @@ class Coordinator:
     def _record_loss(self, event: RanksGone) -> None:
         """Ranks are gone: whatever was planned without knowing it is planned anew, at once."""
         self.books.record("lost", ranks=event.ranks, devices=event.devices, hosts=event.hosts)
-        self._agenda.happened(self._now(), *self._coming.devices, urgent=True)
+        self._agenda.happened(self._now(), *self._coming.devices, *self.ledger.stranded, urgent=True)
         self._coming = Coming()
         self._agenda.clearing = (self._agenda.clearing or event.all_leave) and bool(self.ledger.running)
 

@@ -282,6 +282,35 @@ class JobRecord:
         kept = now is not None and now <= until
         return replace(self, promise=Promise("kept" if kept else "missed", until, now))
 
+    @property
+    def expected_end(self) -> float:
+        """When it will be done at its pace, seconds; infinite where that is not known."""
+        return self.state.ready + self.state.remaining / self.state.pace if self.state.pace else math.inf
+
+    def step_seconds(self, kinds: Kinds) -> float:
+        """Seconds of a step on devices of these kinds; 0: not known."""
+        pace = self.pace(kinds)
+        return (self.batch or 0) / pace if pace else 0.0
+
+    def reopened(self, is_over: bool) -> JobRecord:
+        """In a new session, without its rates; one that failed is tried again, since its fault may be mended.
+
+        Args:
+            is_over: the run had ended; else a job that costs ranks is not tried again.
+        """
+        known = replace(self, state=self.state.changed(rate=UNRATED, last=()), alone={}, by_kind=None)
+        if self.status == "failed" and (is_over or not self.deadly):
+            known = replace(known, status="pending", error=None, deadly=False)
+        return (replace(known, ranks_cost=0) if is_over else known).begun_again()
+
+    def staying_on(self, kind: str) -> JobRecord:
+        """On devices of a kind, which it never leaves."""
+        stays = replace(self, state=self.state.changed(kind=kind))
+        if self.by_kind is None or kind not in self.by_kind.curves:
+            return stays
+        there = self.by_kind.at_home_on(kind)
+        return stays.rated(there.curve, there, ())
+
     def begun_again(self) -> JobRecord:
         """The job in a new session, by whose clock its deadline is another; its promise is looked at anew."""
         if self.promise is None or not self.waits:

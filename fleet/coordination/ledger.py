@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
-from fleet.coordination.job_record import UNRATED, JobRecord, Promise
+from fleet.coordination.job_record import JobRecord, Promise
+from fleet.coordination.lost_devices import stranded
 from fleet.coordination.round import Round
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
@@ -59,6 +60,11 @@ class Ledger:
         return [job for job in self.jobs.values() if job.waits]
 
     @property
+    def stranded(self) -> dict[str, str]:
+        """Unfinished jobs that have to wait for a kind of device all of which are lost, and that kind."""
+        return stranded(self.unfinished, self.cluster, self.lost_devices)
+
+    @property
     def status(self) -> str:
         """What run.json says of the run as a whole, were it to end now."""
         if self.unfinished:
@@ -77,8 +83,10 @@ class Ledger:
         return self.rounds[-1] if self.rounds and self.rounds[-1].end is None else None
 
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
-        """The books as a policy sees them."""
-        known = [job for job in self.unfinished if job.curve is not None and job.state.arrival <= now]
+        """The books as a policy sees them: without those that wait for rates, or for devices that are gone."""
+        hidden = self.stranded.keys() - self.running.keys()
+        here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
+        known = [job for job in here if job.curve is not None]
         jobs = tuple(job.seen(now, self.longest_forming) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
@@ -122,8 +130,7 @@ class Ledger:
 
     def expected_end(self, job: str) -> float:
         """When a job will be done at its pace, seconds; infinite where that is not known."""
-        state = self.jobs[job].state
-        return state.ready + state.remaining / state.pace if state.pace else math.inf
+        return self.jobs[job].expected_end
 
     @property
     def late(self) -> set[str]:
@@ -132,22 +139,16 @@ class Ledger:
 
     def seconds_to_stop(self) -> float:
         """From a wish to stop until all running jobs are saved."""
-        return self._stop_time.of({name: self._step_seconds(name) for name in self.running})
+        steps = {job: self.jobs[job].step_seconds(self.kinds_of(devices)) for job, devices in self.running.items()}
+        return self._stop_time.of(steps)
 
     # what happens to the run
 
     def reopened(self) -> None:
-        """The session before is over, however it ended: nobody holds a device, and a job that failed is tried again,
-        since its fault may be mended; but one that costs ranks not before the run has ended. Rates hold for a session.
-        """
+        """The session before is over, however it ended: nobody holds a device, and each job begins anew."""
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
-        for name, job in self.jobs.items():
-            state = job.state.changed(rate=UNRATED, last=())
-            known = replace(job, state=state, alone={}, by_kind=None)
-            if job.status == "failed" and (self.is_over or not job.deadly):
-                known = replace(known, status="pending", error=None, deadly=False)
-            self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
+        self.jobs = {name: job.reopened(self.is_over) for name, job in self.jobs.items()}
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
 
     def added(self, job: JobRecord) -> None:
@@ -375,12 +376,9 @@ class Ledger:
         self.promises.pop(record.name, None)
 
     def _stays_on(self, job: str, kind: str) -> None:
-        record = self.jobs[job]
-        if kind and not record.state.mixed_kinds and record.state.kind != kind:
-            self._change(job, state=record.state.changed(kind=kind))
-            if record.by_kind is not None and kind in record.by_kind.curves:
-                there = record.by_kind.at_home_on(kind)
-                self.jobs[job] = self.jobs[job].rated(there.curve, there, ())
+        state = self.jobs[job].state
+        if kind and not state.mixed_kinds and state.kind != kind:
+            self.jobs[job] = self.jobs[job].staying_on(kind)
 
     def _expect_scaling(self) -> None:
         """Jobs that were timed on a single number of devices should scale as others do."""
@@ -399,8 +397,3 @@ class Ledger:
 
     def _change(self, job: str, **fields: Any) -> None:
         self.jobs[job] = replace(self.jobs[job], **fields)
-
-    def _step_seconds(self, job: str) -> float:
-        """Seconds of a step of a running job; 0: not known."""
-        pace = self.pace(job, self.running[job])
-        return (self.jobs[job].batch or 0) / pace if pace else 0.0

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.faults.support.shim import ERRORS, Point, Shim
-from tests.faults.support.small_runs import RealRuns, Start, goes_on, quick_disk, standing_of
+from tests.faults.support.small_runs import (
+    JOBS,
+    RealRuns,
+    Start,
+    goes_on,
+    has_the_bits,
+    has_the_bits_of_its_history,
+    quick_disk,
+    standing_of,
+)
 from tests.faults.support.trials import Trial, report
+from tests.run.support.bits import final_states
 from tests.run.support.ensembles import Ensemble
+from tests.run.support.processes import run
 
 SHORT, REAL, PARTS = 3, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
 NAMED = [  # a call, the run's code, and what it says
@@ -29,6 +41,18 @@ NAMED = [  # a call, the run's code, and what it says
         0,
         "report.html cannot be written: No space left on device; `fleet",
     ),
+]
+MIXED = [  # as groups of both kinds are noted, and their checkpoints are
+    Point(6, "EIO", only="fsync journal.jsonl"),
+    Point(12, "ENOSPC", only="write journal.jsonl"),
+    Point(2, "EIO", only="rename epoch-"),
+    Point(1, "ESTALE", only="open ensemble.json"),
+]
+CHANGING = [  # as batches are chosen, change, and are read again
+    Point(8, "EIO", only="fsync journal.jsonl"),
+    Point(30, "ENOSPC", True, only="write journal.jsonl"),
+    Point(3, "ESTALE", only="open journal.jsonl"),
+    Point(20, "EDQUOT", only="rename epoch-"),
 ]
 SWEEP_SECONDS = 4 * 3600
 
@@ -54,7 +78,7 @@ def tried(trial: Trial, points: list[Point]) -> None:
 
 @pytest.fixture
 def trial(struck: Start, plain: Start, undisturbed: Mapping[str, Path]) -> Trial:
-    return Trial(struck, plain, undisturbed)
+    return Trial(struck, plain, partial(has_the_bits, wanted=undisturbed))
 
 
 def test_drawn_calls_fail(trial: Trial) -> None:
@@ -83,7 +107,7 @@ def test_a_checkpoint_that_rank_0_alone_could_read_is_not_done_without(
         assert standing_of(out)["mlp"] == (2, 0)
         ended = struck(out, watch.variables(Point(5, "EIO", only="open epoch-00002")))
         assert ended.code == 1 and "rank 0 read epoch 2, step 0 there, and this rank cannot" in ended.output
-        assert not goes_on(plain, out, undisturbed, {"mlp": (2, 0)})
+        assert not goes_on(plain, out, partial(has_the_bits, wanted=undisturbed), {"mlp": (2, 0)})
 
 
 @pytest.mark.slow
@@ -101,5 +125,42 @@ def test_each_call_fails(part: int, trial: Trial) -> None:
 def test_drawn_calls_of_a_real_rank_fail(
     rank: int, tiny: Ensemble, shimmed: dict[str, str], undisturbed: Mapping[str, Path]
 ) -> None:
-    trial = Trial(RealRuns(tiny, shimmed), RealRuns(tiny, {}), undisturbed, rank)
+    right = partial(has_the_bits, wanted=undisturbed)
+    trial = Trial(RealRuns(tiny, shimmed), RealRuns(tiny, {}), right, rank)
     tried(trial, drawn(REAL, trial.count(), rank))
+
+
+@pytest.fixture
+def of_kinds(mixed: Ensemble, shimmed: dict[str, str]) -> Trial:
+    """Calls of rank 0 in a run on two kinds of trainers; its networks have the bits of one trainer."""
+    ended = run(mixed.plain("alone", "--trainers", "1", "--set", "resources.kinds={}"), mixed.folder)
+    assert ended.code == 0, ended.output
+    right = partial(has_the_bits, wanted=final_states(mixed.left("alone"), JOBS))
+    return Trial(RealRuns(mixed, shimmed), RealRuns(mixed, {}), right, rank=0)
+
+
+@pytest.fixture
+def of_batches(changing: Ensemble, shimmed: dict[str, str]) -> Trial:
+    """Calls of rank 0 in a run whose batches change; no two have the same history."""
+    right = partial(has_the_bits_of_its_history, jobs=JOBS)
+    return Trial(RealRuns(changing, shimmed), RealRuns(changing, {}), right, rank=0)
+
+
+def test_a_call_fails_on_two_kinds_of_devices(of_kinds: Trial) -> None:
+    tried(of_kinds, MIXED[:1])
+
+
+def test_a_call_fails_as_batches_change(of_batches: Trial) -> None:
+    tried(of_batches, CHANGING[:1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SWEEP_SECONDS)
+def test_drawn_calls_fail_on_two_kinds_of_devices(of_kinds: Trial) -> None:
+    tried(of_kinds, [*MIXED[1:], *drawn(REAL, of_kinds.count(), 5)])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(SWEEP_SECONDS)
+def test_drawn_calls_fail_as_batches_change(of_batches: Trial) -> None:
+    tried(of_batches, [*CHANGING[1:], *drawn(REAL, of_batches.count(), 6)])

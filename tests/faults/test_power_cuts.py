@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ def resumed(recording: Recording, plain: OneRankRuns, wanted: Mapping[str, Path]
     """What is wrong with the run that goes on from a state."""
     with quick_disk() as disk:
         recording.after(state.choice).write(recording.folder, disk)
-        wrong = goes_on(plain, disk / "run", wanted, state.certain)
+        wrong = goes_on(plain, disk / "run", partial(has_the_bits, wanted=wanted), state.certain)
         call = recording.calls[min(state.cut, len(recording.calls) - 1)]
         return [f"power cut before call {state.cut}, {call.kind} {Path(call.path).name}: {text}" for text in wrong]
 

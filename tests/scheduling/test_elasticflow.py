@@ -105,6 +105,33 @@ def test_all_of_a_slot_or_none() -> None:
     assert ElasticFlow(slot=10).plan(State.of(NODE, jobs)).admitted == ("a",)
 
 
+@pytest.mark.parametrize("time", [0.0, 11.0])
+def test_without_admission_a_job_that_is_late_has_what_it_can_use_and_those_behind_it_wait(time: float) -> None:
+    # With all of the node the first is done at 50; the second could be in time on 2 devices, had it any.
+    doomed, fine = job("doomed", 100.0 - 2 * time, 10.0), job("fine", 25.0, 40.0)
+    assert counts(ElasticFlow(slot=10).plan(State.of(NODE, [doomed, fine], time=time)))["fine"] >= 2
+    elastic = ElasticFlow(slot=10, admission=False)
+    plan = elastic.plan(State.of(NODE, [doomed, fine], time=time))
+    assert counts(plan) == {"doomed": 4} and not (plan.dropped or plan.admitted or plan.late)
+    again = elastic.plan(State.of(NODE, [doomed, fine], plan.allocation, time=time + 1, promises=plan.promises))
+    assert not again.allocation and not again.stopped
+
+
+def test_without_admission_who_can_be_in_time_has_as_little_as_that_takes_and_then_what_returns_most() -> None:
+    tight, loose, free = job("tight", 14.9, 10.0), job("loose", 5.0, 100.0), job("free", 50.0)
+    plan = ElasticFlow(slot=10, admission=False).plan(State.of(NODE, [tight, loose]))
+    assert counts(plan) == {"tight": 2, "loose": 2}
+    behind = ElasticFlow(slot=10, admission=False).plan(State.of(NODE, [job("wide", 19.9, 10.0), loose, free]))
+    assert counts(behind) == {"wide": 4} and behind.wake == 90.0
+
+
+def test_quotas_need_admission() -> None:
+    with pytest.raises(ValueError, match="quotas refuse jobs"):
+        ElasticFlow(admission=False, quotas={"ada": 10})
+    with pytest.raises(ValueError, match="admission is 'no'"):
+        ElasticFlow(admission="no")  # type: ignore[arg-type]
+
+
 def test_what_is_reserved_is_used_but_not_promised() -> None:
     jobs = [job("a", 19.9, 10.0), job("b", 14.9, 10.0)]
     plan = ElasticFlow(slot=10, reserve=2).plan(State.of(NODE, jobs))

@@ -39,6 +39,16 @@ def simulate(
     return Simulation(trace, MeasuredMachine(cluster, RATES, costs), watched, failures).run(), watched
 
 
+@given(trace=scaling_traces(), cluster=scaling_clusters, restart=st.sampled_from([0.0, 3.0, 17.0]), slot=SLOTS)
+@settings(max_examples=20)
+def test_without_admission_all_jobs_are_done_and_none_is_refused(
+    trace: Trace, cluster: Cluster, restart: float, slot: float
+) -> None:
+    outcome, watched = simulate(trace, cluster, Costs(0.0, restart), slot=slot, admission=False)
+    assert outcome.finished.all() and not outcome.dropped.any()
+    assert not any(plan.admitted or plan.late for plan in watched.plans)
+
+
 @pytest.mark.parametrize("name", ["elasticflow", "elasticflow-slot"])
 @given(
     trace=scaling_traces(),

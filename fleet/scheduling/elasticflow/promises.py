@@ -10,6 +10,7 @@ import numpy as np
 
 from fleet.scheduling.elasticflow.claims import Claim, Step
 from fleet.scheduling.elasticflow.shares import (
+    HORIZON,
     NOTHING,
     Levels,
     MinimumShare,
@@ -20,6 +21,7 @@ from fleet.scheduling.elasticflow.shares import (
     missed_by_moves,
     slot_at,
 )
+from fleet.scheduling.model.arrays import Counts
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
@@ -190,6 +192,21 @@ class Promises:
         """A job waits for devices that others need less; it is promised nothing."""
         self._give(self.claim_of(job), None)
 
+    def serve(self, state: State, capacity: int) -> None:
+        """Set aside devices for all jobs with a deadline, the nearest first, and refuse none; nothing is promised.
+
+        Each has the least with which it is in time beside those before it. One that cannot be in time has the most
+        that they leave until it is done, its deadline may have passed or not.
+        """
+        self._table = Timetable(self._slot, slot_at(state.time, self._slot))
+        for claim in _by_deadline(claim for claim in self.claims.values() if claim.deadline < math.inf):
+            job = state.by_name[claim.name]
+            share = self._share(claim, job, state.time, capacity, self._table)
+            if share is None:
+                share = self._most(claim, job, state.time, capacity)
+            self._table.add(share.first, claim.levels.devices[share.array])
+            self._set(claim, share)
+
     def spare(self, claim: Claim, job: JobState, now: float, after: int) -> float:
         """Samples by which a promise exceeds what a job needs if it now moves to the level of that number.
 
@@ -221,19 +238,37 @@ class Promises:
 
     def _earliest_end(self, claim: Claim, state: State, capacity: int) -> float:
         """When a job is done that has all devices which nobody is promised; seconds since the run began."""
-        job, levels = state.by_name[claim.name], claim.levels
-        begin = max(state.time, job.ready if job.held else state.time + claim.restart)
-        first = slot_at(begin, self._slot)
-        free = np.append(capacity - self._table.ahead(first), capacity)  # after the last promise all are
-        rates = np.array(levels.rates)[levels.fitting[np.maximum(0, free)]]
+        _, end = self._free_until_done(claim, state.by_name[claim.name], state.time, capacity)
+        return max(end, claim.deadline)
+
+    def _most(self, claim: Claim, job: JobState, now: float, capacity: int) -> MinimumShare:
+        """All that nobody else is promised until the job is done; nothing if its end is not known."""
+        first = slot_at(now, self._slot)
+        free, end = self._free_until_done(claim, job, now, capacity)
+        if end == math.inf:
+            return NOTHING
+        slots = max(1, min(HORIZON, math.ceil(end / self._slot) - first))
+        lasting = np.append(free[:slots], np.full(max(0, slots - len(free)), capacity))
+        return MinimumShare(first, claim.levels.fitting[lasting].tobytes(), claim.levels.counts)
+
+    def _free_until_done(self, claim: Claim, job: JobState, now: float, capacity: int) -> tuple[Counts, float]:
+        """Devices that nobody is promised, by slot from now on, and when a job is done that has all of them.
+
+        The last number holds for all later slots; seconds since the run began.
+        """
+        levels = claim.levels
+        begin = max(now, job.ready if job.held else now + claim.restart)
+        now_slot, first = slot_at(now, self._slot), slot_at(begin, self._slot)
+        free = np.maximum(0, np.append(capacity - self._table.ahead(now_slot), capacity))  # after the last promise all
+        usable = free[min(first - now_slot, len(free) - 1) :]
+        rates = np.array(levels.rates)[levels.fitting[usable]]
         bounds = np.append(np.arange(first, first + len(rates)) * self._slot, math.inf)
         bounds[0] = begin
         work = np.cumsum(rates[:-1] * np.diff(bounds)[:-1])
-        left = max(0.0, job.remaining_at(state.time))
+        left = max(0.0, job.remaining_at(now))
         slot = int(np.searchsorted(work, left))
         done = float(work[slot - 1]) if slot else 0.0
-        end = float(bounds[slot]) + (left - done) / float(rates[slot]) if rates[slot] else math.inf
-        return max(end, claim.deadline)
+        return free, float(bounds[slot]) + (left - done) / float(rates[slot]) if rates[slot] else math.inf
 
     def _could(self, claim: Claim, job: JobState, now: float) -> bool:
         """Whether a job could meet its deadline if it were alone."""

@@ -44,6 +44,7 @@ class Homes:
     def __init__(self, state: State, fixed: Mapping[str, str]) -> None:
         self._state, self._fixed = state, fixed
         self._devices = available(state.cluster, state.unavailable)
+        self._alive = [kind for kind, devices in self._devices.items() if devices] or list(self._devices)
         self._load = dict.fromkeys(self._devices, 0.0)
         self.of: dict[str, str] = {}
         """Job -> kind."""
@@ -58,15 +59,15 @@ class Homes:
                 self._assign(job, kind)
             else:
                 waiting.append(job)
-        for job in sorted(waiting, key=lambda job: (-min(self._work(job, kind) for kind in self._load), job.name)):
-            self._assign(job, min(self._load, key=lambda kind: self._load[kind] + self._work(job, kind)))
+        for job in sorted(waiting, key=lambda job: (-min(self._work(job, kind) for kind in self._alive), job.name)):
+            self._assign(job, min(self._alive, key=lambda kind: self._load[kind] + self._work(job, kind)))
 
     def _bound(self, job: JobState) -> str:
         """The kind on which the job is for now; "" if any will do."""
         devices = self._state.running.get(job.name)
         if devices:
             return self._state.cluster.kind_of(devices[0])
-        if self._fixed.get(job.name) in self._load:
+        if self._fixed.get(job.name) in self._alive:
             return self._fixed[job.name]
         return job.kind if job.kind in self._load and not job.mixed_kinds else ""
 

@@ -31,8 +31,9 @@ class MachineOfKind:
     def state(self, whole: State, homes: Mapping[str, str], changed: tuple[str, ...], memo: Any) -> State:
         """What a policy sees that knows of these devices alone, and of the jobs at home there."""
         here = {device: number for number, device in enumerate(self.devices)}
-        jobs = {name: self._job(job) for name, job in whole.by_name.items() if homes[name] == self.kind}
-        kept = {name: whole.promises[name].inner for name in jobs if name in whole.promises}
+        jobs = {name: self._job(job, here) for name, job in whole.by_name.items() if homes[name] == self.kind}
+        promises = {name: whole.promises[name] for name in jobs if name in whole.promises}
+        kept = {name: promise.inner for name, promise in promises.items() if promise.kind == self.kind}
         return State(
             self.cluster, jobs, _renumbered(whole.running, here, jobs), _renumbered(whole.formed, here),
             frozenset(here[device] for device in whole.unavailable if device in here),
@@ -45,9 +46,10 @@ class MachineOfKind:
         """An allocation of these devices, by their numbers in the whole cluster."""
         return {job: tuple(self.devices[device] for device in devices) for job, devices in allocation.items()}
 
-    def _job(self, job: JobState) -> JobState:
+    def _job(self, job: JobState, here: Mapping[int, int]) -> JobState:
         ranged = job.scaling if job.batches is not None else None
-        return job.changed(rate=curve_on(job, self.kind), scaling=ranged, kind="")
+        last = tuple(here[device] for device in job.last if device in here)
+        return job.changed(rate=curve_on(job, self.kind), scaling=ranged, kind="", last=last)
 
 
 def machines_of(cluster: Cluster) -> list[MachineOfKind]:

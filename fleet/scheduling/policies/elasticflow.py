@@ -16,6 +16,7 @@ from fleet.scheduling.elasticflow.shares import slot_at
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
+from fleet.scheduling.policies.checks import check_flag
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 
 ORDERS = ("arrival", "deadline")
@@ -54,6 +55,8 @@ class ElasticFlow(UsualPolicy):
         quota: asked before a job is admitted; None: there is none.
         quotas: user -> device-seconds that may be set aside for the jobs of that user at a time, `*`: of each other
             user. A job beyond that waits until it fits, as long as its deadline can be met.
+        admission: whether jobs can be refused. Without, this is "EDF + Elastic Scaling" (6.4): each job, the nearest
+            deadline first, has as few devices as bring it in time, and who cannot be in time has all that are left.
 
     Raises:
         ValueError: a parameter out of its range.
@@ -66,6 +69,7 @@ class ElasticFlow(UsualPolicy):
     order: str = "arrival"
     quota: Quota | None = None
     quotas: Mapping[str, float] | None = None
+    admission: bool = True
 
     def __post_init__(self) -> None:
         number = isinstance(self.slot, (int, float)) and not isinstance(self.slot, bool)
@@ -73,6 +77,9 @@ class ElasticFlow(UsualPolicy):
             raise ValueError(f"slot is {self.slot!r}; it must be a number of seconds above 0, such as 240")
         if not isinstance(self.reserve, int) or isinstance(self.reserve, bool) or self.reserve < 0:
             raise ValueError(f"reserve is {self.reserve!r}; it must be a number of devices, 0 or more, such as 8")
+        check_flag("admission", self.admission)
+        if not self.admission and (self.quota is not None or self.quotas is not None):
+            raise ValueError("quotas refuse jobs, which admission: false forbids; leave one of the two out")
         if self.order not in ORDERS:
             raise ValueError(f"order is {self.order!r}; it must be one of {', '.join(ORDERS)}")
         if self.quotas is not None and not isinstance(self.quotas, Mapping):
@@ -87,9 +94,15 @@ class ElasticFlow(UsualPolicy):
         """Who is admitted, and who has how many devices from now on."""
         book, new = Promises.of(state, self.slot)
         capacity = min(state.cluster.size - self.reserve, state.capacity)
-        if state.unavailable or book.owed or book.doubtful:
-            book.mend(state, capacity)
-        admitted, dropped = self._decide(book, new, state, capacity)
+        if self.admission:
+            if state.unavailable or book.owed or book.doubtful:
+                book.mend(state, capacity)
+            admitted, dropped = self._decide(book, new, state, capacity)
+        else:
+            admitted, dropped = [], {}
+            for job in new:
+                book.queue(job)
+            book.serve(state, capacity)
         slot = slot_at(state.time, self.slot)
         allotted = allot(book, state, slot, state.capacity)
         return Plan(

@@ -7,17 +7,16 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fleet.run_directory.journal import read_journal
 from tests.faults.support import one_rank
 from tests.run.support.bits import difference
 from tests.run.support.ensembles import Ensemble
-from tests.run.support.processes import Ended, run
+from tests.run.support.processes import FLEET, Ended, run
 from trainers import latest_good
 
 CODES = (0, 1, 2, 70, 75)
@@ -25,6 +24,8 @@ HANGS_SECONDS = 60.0
 JOBS = ("mlp", "cnn")
 Standing = tuple[int, int]  # epochs, and steps of the next
 Start = Callable[[Path, Mapping[str, str]], Ended]
+Judge = Callable[[Path], list[str]]
+"""Says what is wrong with a directory whose run is said to be done."""
 
 
 @contextmanager
@@ -97,20 +98,35 @@ def acknowledged(out: Path) -> dict[str, Standing]:
 
 def has_the_bits(out: Path, wanted: Mapping[str, Path]) -> list[str]:
     """What is wrong with a run that is said to be done: with its bits, and with what is written of it."""
+    wrong, told = all_done(out, wanted)
+    for job, checkpoint in told.items():
+        if not (mine := out / "checkpoints" / job / checkpoint).exists():
+            wrong.append(f"{job} has no {mine.name}, which run.json names")
+        elif differing := difference(mine, wanted[job]):
+            wrong.append(f"{job} differs in {differing}")
+    return wrong
+
+
+def has_the_bits_of_its_history(out: Path, jobs: Iterable[str]) -> list[str]:
+    """The same of a run whose bits hang on when what happened: each job is trained again alone, by the journal."""
+    wrong, told = all_done(out, jobs)
+    for job in told:
+        ended = run([*FLEET, "replay", str(out), job, "--trainers", "1"], out.parent)
+        if ended.code or "equal: every bit" not in ended.output:
+            wrong.append(f"a replay of {job} ended with {ended.code}: {ended.output}")
+    return wrong
+
+
+def all_done(out: Path, jobs: Iterable[str]) -> tuple[list[str], dict[str, str]]:
+    """What is wrong with run.json, and the last checkpoint of each job that it says is done."""
     try:
         summary = json.loads((out / "run.json").read_text())
     except (OSError, ValueError) as error:
-        return [f"run.json cannot be read: {error}"]
+        return [f"run.json cannot be read: {error}"], {}
     wrong = [] if summary["status"] == "done" else [f"run.json says {summary['status']}"]
-    for job, path in wanted.items():
-        told: dict[str, Any] = summary["jobs"][job]
-        if told["status"] != "done":
-            wrong.append(f"{job} is {told['status']}")
-        elif not (mine := out / "checkpoints" / job / Path(told["checkpoint"]).name).exists():
-            wrong.append(f"{job} has no {mine.name}, which run.json names")
-        elif differing := difference(mine, path):
-            wrong.append(f"{job} differs in {differing}")
-    return wrong
+    told = {job: summary["jobs"][job] for job in jobs}
+    wrong += [f"{job} is {known['status']}" for job, known in told.items() if known["status"] != "done"]
+    return wrong, {job: Path(known["checkpoint"]).name for job, known in told.items() if known["status"] == "done"}
 
 
 def trained_again(out: Path, known: Mapping[str, Standing]) -> list[str]:
@@ -125,10 +141,10 @@ def trained_again(out: Path, known: Mapping[str, Standing]) -> list[str]:
     ]
 
 
-def goes_on(start: Start, out: Path, wanted: Mapping[str, Path], known: Mapping[str, Standing]) -> list[str]:
+def goes_on(start: Start, out: Path, wrong_with: Judge, known: Mapping[str, Standing]) -> list[str]:
     """What is wrong with a second start, on which nothing goes wrong."""
     ended = start(out, {})
     wrong = ends_well(ended)
     if not wrong and ended.code != 0:
         wrong = [f"the next start ended with {ended.code}:\n{ended.output}"]
-    return wrong or [*trained_again(out, known), *has_the_bits(out, wanted)]
+    return wrong or [*trained_again(out, known), *wrong_with(out)]

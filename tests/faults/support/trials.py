@@ -6,13 +6,13 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.faults.support.shim import Point, Shim
-from tests.faults.support.small_runs import Start, acknowledged, ends_well, goes_on, has_the_bits, quick_disk
+from tests.faults.support.small_runs import Judge, Start, acknowledged, ends_well, goes_on, quick_disk
 from tests.run.support.processes import Ended
 
 
@@ -36,14 +36,14 @@ class Trial:
 
     Args:
         struck, plain: start it with the shim and without.
-        wanted: the bits that its jobs are to end with.
+        wrong_with: what is wrong with a run that is done.
         rank: whose calls count; None: there is one process alone.
         gone_on: what was wrong with second starts, by what they found: one start for directories that are alike.
     """
 
     struck: Start
     plain: Start
-    wanted: Mapping[str, Path]
+    wrong_with: Judge
     rank: int | None = None
     gone_on: dict[str, list[str]] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Trial:
             watch = Shim(disk / "run", disk / "state")
             ended = self.struck(disk / "run", watch.variables(rank=self.rank))
             assert ended.code == 0, ended.output
-            assert not has_the_bits(disk / "run", self.wanted)
+            assert not self.wrong_with(disk / "run")
             return watch.calls
 
     def __call__(self, point: Point) -> Tried:
@@ -64,10 +64,10 @@ class Trial:
             failed = watch.failed.replace(str(disk), "")
             wrong = ends_well(ended, point.said if failed else "")
             if ended.code == 0:
-                wrong += has_the_bits(out, self.wanted)
+                wrong += self.wrong_with(out)
             left = likeness(out)
             if left not in self.gone_on:
-                self.gone_on[left] = goes_on(self.plain, out, self.wanted, acknowledged(out))
+                self.gone_on[left] = goes_on(self.plain, out, self.wrong_with, acknowledged(out))
             return Tried(point, failed, [*wrong, *self.gone_on[left]], ended)
 
     def all(self, points: Iterable[Point]) -> list[Tried]:
