@@ -112,7 +112,11 @@ def _resume(content: bytes, folder: Path) -> Any:
     journal.write("session", session=ledger.sessions)
     journal.close()
     directory = RunDirectory(folder)
-    directory.write_run_json(ledger.run_json(ledger.status, "flotilla", 1.0))
+    rounds, jobs = (
+        [each.to_json(1.0) for each in ledger.rounds],
+        {job.name: job.result() for job in ledger.jobs.values()},
+    )
+    directory.write_run_json({"status": ledger.status, "rounds": rounds, "jobs": jobs})
     return orders, directory.progress(), json.loads(directory.run_json.read_text())
 
 
