@@ -136,7 +136,7 @@ def test_first_steps_replace_a_guess() -> None:
 
 def test_who_gets_several_devices_is_timed_on_one_first_where_that_can_change_the_plan() -> None:
     """The fast one would be paced by the slow one on one device each: the plan gives the slow one two."""
-    rates = {"fast": linear(100.0, 3), "slow": linear(50.0, 3)}
+    rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     machine, ledger, events = trained(rates, {"fast": 100.0, "slow": 50.0}, devices=3)
     assert machine.begun[:2] == [("fast", 1), ("slow", 1)] and ("slow", 2) in machine.begun
     first = next(event for event in of_kind(events, "started") if event["job"] == "slow")
@@ -158,7 +158,7 @@ def test_a_policy_that_does_not_go_by_rates_has_nobody_timed_on_one_device() -> 
 
 
 def test_who_never_tells_gets_its_other_devices_all_the_same() -> None:
-    rates = {"fast": linear(100.0, 3), "slow": linear(50.0, 3)}
+    rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     machine, ledger, events = trained(rates, {"fast": 100.0, "slow": 50.0}, devices=3, mute=frozenset({"slow"}))
     assert ("slow", 2) in machine.begun
     assert ledger.status == "done" and not [event for event in of_kind(events, "timed") if event["job"] == "slow"]
@@ -207,7 +207,7 @@ def test_others_are_guessed_anew_once_it_is_known_how_fast_the_device_is() -> No
 
 
 def test_the_journal_brings_the_books_to_where_they_were() -> None:
-    rates = {"fast": linear(100.0, 3), "slow": linear(50.0, 3)}
+    rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     _, ledger, events = trained(rates, {"fast": 100.0, "slow": 50.0}, devices=3)
     again = Ledger(ledger.cluster, [JobRecord.of(job.state, "data/0") for job in ledger.jobs.values()], seed=0)
     recall(again, events)
@@ -217,16 +217,19 @@ def test_the_journal_brings_the_books_to_where_they_were() -> None:
 
 
 def test_trials_end_once_they_have_cost_enough() -> None:
-    rates = {"fast": linear(100.0, 3), "slow": linear(50.0, 3)}
+    rates = {"fast": linear(100.0, 3), "slow": linear(50.0)}
     machine = Truthful(rates, {"fast": 1e6, "slow": 1e6})
     ledger = Ledger(
         Cluster((3,)),
-        [JobRecord.of(JobState(job, RateCurve({1: 1.0}, 1), 3, remaining=1e6, data="data"), "data/0") for job in rates],
+        [
+            JobRecord.of(JobState(job, RateCurve({1: 1.0}, 1), len(known), remaining=1e6, data="data"), "data/0")
+            for job, known in rates.items()
+        ],
         seed=0,
     )
     keeper = Bookkeeper(ledger, Journal(None, machine.clock))
     for job, rate in {"fast": 100.0, "slow": 50.0}.items():
-        keeper.record_rates(job, {"": RateCurve({1: rate}, per_node=3, workers=3)}, "guessed")
+        keeper.record_rates(job, {"": RateCurve({1: rate}, per_node=3, workers=len(rates[job]))}, "guessed")
     first, chosen = FirstRates(keeper, Outside()), policy("flotilla")
     plan = chosen.plan(ledger.state(0.0))
     first.choose(chosen, ledger.state(0.0), plan)

@@ -112,11 +112,9 @@ def _resume(content: bytes, folder: Path) -> Any:
     journal.write("session", session=ledger.sessions)
     journal.close()
     directory = RunDirectory(folder)
-    rounds, jobs = (
-        [each.to_json(1.0) for each in ledger.rounds],
-        {job.name: job.result() for job in ledger.jobs.values()},
-    )
-    directory.write_run_json({"status": ledger.status, "rounds": rounds, "jobs": jobs})
+    rounds = [each.to_json(1.0) for each in ledger.rounds]
+    results = {job.name: job.result() for job in ledger.jobs.values()}
+    directory.write_run_json({"status": ledger.status, "rounds": rounds, "jobs": results})
     return orders, directory.progress(), json.loads(directory.run_json.read_text())
 
 
