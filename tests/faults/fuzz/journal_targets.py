@@ -15,6 +15,7 @@ from rich.console import Console
 from fleet.coordination.bookkeeper import recall
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
+from fleet.coordination.run_summary import run_summary
 from fleet.coordination.protocol import MESSAGES
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
@@ -112,7 +113,7 @@ def _resume(content: bytes, folder: Path) -> Any:
     journal.write("session", session=ledger.sessions)
     journal.close()
     directory = RunDirectory(folder)
-    directory.write_run_json(ledger.run_json(ledger.status, "flotilla", 1.0))
+    directory.write_run_json(run_summary(ledger, ledger.status, "flotilla", 1.0))
     return orders, directory.progress(), json.loads(directory.run_json.read_text())
 
 
