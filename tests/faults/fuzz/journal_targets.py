@@ -15,8 +15,8 @@ from rich.console import Console
 from fleet.coordination.bookkeeper import recall
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
-from fleet.coordination.run_summary import run_summary
 from fleet.coordination.protocol import MESSAGES
+from fleet.coordination.run_summary import run_summary
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
 from fleet.report.page import render
