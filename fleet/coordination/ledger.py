@@ -142,7 +142,7 @@ class Ledger:
             self._released(name, self.jobs[name].state.ready)
         for name, job in self.jobs.items():
             state = job.state.changed(rate=UNRATED, last=())
-            known = replace(job, state=state, alone={}, by_kind=None)
+            known = replace(job, state=state, alone={}, by_kind=None, guessed=False)
             if job.status == "failed" and (self.is_over or not job.deadly):
                 known = replace(known, status="pending", error=None, deadly=False)
             self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
