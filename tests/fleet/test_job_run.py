@@ -65,7 +65,7 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
 @pytest.mark.parametrize("scale", [1.0, 0.5])
 def test_first_steps_tell_once_how_fast_they_are(seconds: float, timed: int, scale: float, tmp_path: Path) -> None:
     """Without the first three, which take longer; until 20 are timed, or 0.3 s and three steps at least."""
-    told = list[Message]()
+    told, wishes = list[Message](), [StopGroup("a", "signal")]
 
     class Warming(Slow):
         virtual_workers, batch_size = 2, 4
@@ -77,7 +77,7 @@ def test_first_steps_tell_once_how_fast_they_are(seconds: float, timed: int, sca
     slow = Warming()
     member: Any = slow
     course = Course(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS, time_scale=scale)  # type: ignore[arg-type]
-    line = Line(told.append, lambda: StopGroup("a", "signal") if slow.step_in_epoch > READY else None)
+    line = Line(told.append, lambda: wishes.pop() if wishes and slow.step_in_epoch > READY else None)
     JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
     (word,) = [word for word in told if isinstance(word, StepsTimed)]
     assert (word.job, word.batches) == ("a", timed)
