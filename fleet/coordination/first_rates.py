@@ -39,6 +39,7 @@ class FirstRates:
     def __init__(self, books: Bookkeeper, outside: Outside) -> None:
         self._books, self._ledger, self._outside = books, books.ledger, outside
         self._alone: frozenset[str] = frozenset()  # of the last plan: who begins on one device
+        self._tried: set[str] = set()  # who has begun so
         self._awaited: dict[str, float] = {}  # job -> until when its first steps are waited for
         self._news: dict[str, None] = {}  # jobs of which the policy has not heard yet, each once
 
@@ -48,7 +49,8 @@ class FirstRates:
         """Choose who of a plan begins on one device; `state`: for which it was made."""
         self._alone = frozenset()
         wide = self._guessed_on_several(state, plan.whole_of(state.running))
-        if not wide or len(state.by_name) == 1 or self._ledger.cluster.kinds or not self._may_idle(state.time):
+        waits = policy.trigger.interval > 0  # whoever is timed then keeps devices idle until the interval's end
+        if not wide or waits or len(state.by_name) == 1 or self._ledger.cluster.kinds or not self._may_idle(state.time):
             return
         flat = {name: _flat(state.by_name[name]) for name in wide}
         other = policy.plan(replace(state, by_name={**state.by_name, **flat}, memo=None))
@@ -57,7 +59,7 @@ class FirstRates:
 
     def begins_on(self, job: str, devices: tuple[int, ...]) -> tuple[int, ...]:
         """The devices on which a job begins to which the plan gives these."""
-        return devices[:1] if job in self._alone and self._ledger.jobs[job].guessed else devices
+        return devices[:1] if job in self._alone - self._tried else devices
 
     def has(self, job: str) -> tuple[int, ...]:
         """The devices that a running job has, as far as plans go: until it is timed on one, those kept for it too."""
@@ -77,6 +79,8 @@ class FirstRates:
 
     def started(self, job: str, devices: tuple[int, ...], now: float) -> None:
         """A job trains on these devices from now on."""
+        if job in self._ledger.kept:
+            self._tried.add(job)
         if not self._ledger.jobs[job].is_timed_on(self._ledger.kinds_of(devices)):
             self._awaited[job] = now + PATIENCE_SECONDS
 
@@ -145,7 +149,10 @@ class FirstRates:
         return [
             job
             for job, devices in allocation.items()
-            if len(devices) > 1 and state.running.get(job) != tuple(devices) and self._ledger.jobs[job].guessed
+            if len(devices) > 1
+            and state.running.get(job) != tuple(devices)
+            and self._ledger.jobs[job].guessed
+            and job not in self._tried
         ]
 
     def _may_idle(self, now: float) -> bool:

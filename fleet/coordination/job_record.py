@@ -298,7 +298,7 @@ class JobRecord:
         Args:
             is_over: the run had ended; else a job that costs ranks is not tried again.
         """
-        known = replace(self, state=self.state.changed(rate=UNRATED, last=()), alone={}, by_kind=None)
+        known = replace(self, state=self.state.changed(rate=UNRATED, last=()), alone={}, by_kind=None, guessed=False)
         if self.status == "failed" and (is_over or not self.deadly):
             known = replace(known, status="pending", error=None, deadly=False)
         return (replace(known, ranks_cost=0) if is_over else known).begun_again()

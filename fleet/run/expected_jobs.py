@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
-from fleet.profiling.sizing import Size, assumed_rate
+from fleet.profiling.guesses import guessed_rate
+from fleet.profiling.sizing import Size
 from fleet.run.known_rates import KnownRates
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
@@ -48,9 +49,12 @@ def expected_jobs(
         for kind, rated in cluster.rated.items()
     }
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
+    others = [(sizes[name], rate) for name, rate in single if rate is not None]
     found = {}
     for job in spec.jobs:
-        curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
+        guess = guessed_rate(sizes[job.name], others, device)
+        curves, source = _curves(runtime, known, job, guess, cluster.cluster)
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)

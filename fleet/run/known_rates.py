@@ -67,19 +67,21 @@ class KnownRates:
                 return dict(rates)
         return self._guessed.get(job, {})
 
-    def begun(self) -> RatesByJob:
-        """Rates that earlier sessions measured on such devices and that no file has: of jobs with which they did not
-        come to an end, and of jobs that training has timed.
+    def begun(self, learnt: bool = False) -> RatesByJob:
+        """Rates that earlier sessions measured on such devices, of jobs with which they did not come to an end.
+
+        Args:
+            learnt: also what training has told of jobs.
         """
         found: dict[str, dict[int, float]] = {}
-        alike = False
+        alike, measuring = False, ("profile", "timed") if learnt else ("profile",)
         for event in read_journal(self.directory.journal):
             if event["event"] == "cluster":
                 alike = any(_alike(rank, self.named, self.device) for rank in event["ranks"])
-            elif event["event"] in ("profile", "timed") and alike and event.get("kind", "") == self.named:
+            elif event["event"] in measuring and alike and event.get("kind", "") == self.named:
                 found.setdefault(event["job"], {})[event["count"]] = event["rate"]
             elif event["event"] == "rates" and event.get("source") == "training":
-                found.update(self._learnt(event) if alike else {})
+                found.update(self._learnt(event) if alike and learnt else {})
             elif event["event"] == "rates" and event.get("source") != "guessed":
                 found.pop(event["job"], None)
         return found

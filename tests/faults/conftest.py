@@ -22,7 +22,8 @@ HEALTHY = ("mlp", "cnn")
 
 
 def beside(folder: Path, *jobs: Job, timeout: float = 60.0, **sections: Any) -> Ensemble:
-    """The ensemble of two healthy networks and `jobs`, on two trainers."""
+    """The ensemble of two healthy networks and `jobs`, on two trainers; without rates they are measured first."""
+    sections = {"profile": {"when": "before"}, **sections} if not sections.get("measured", True) else sections
     resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": timeout}
     ensemble = write_ensemble(folder, [*jobs, mlp(), cnn()], **{"resources": resources, **sections})
     shutil.copy(faulty.__file__, folder / "faulty.py")
@@ -52,7 +53,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Two networks on one device: of three epochs, of which two stay, and of one; they are measured first."""
     jobs = [mlp(stop={"epochs": 3}), cnn(stop={"epochs": 1})]
     resources = {"trainers": 1, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 20}
-    return write_ensemble(tmp_path_factory.mktemp("tiny"), jobs, measured=False, resources=resources)
+    return write_ensemble(
+        tmp_path_factory.mktemp("tiny"), jobs, measured=False, resources=resources, profile={"when": "before"}
+    )
 
 
 @pytest.fixture(scope="session")

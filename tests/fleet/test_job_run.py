@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from fleet.coordination.protocol import StopGroup
+from fleet.coordination.protocol import Message, StepsTimed, StopGroup
 from fleet.run.ranks.feed import EpochEnd, StepBatches
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving
 from trainers import Stop
@@ -59,6 +59,29 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
     assert (left.why, left.reason) == ("stopped", "signal")
     due = READY + int(20.0 / WAIT_SECONDS)
     assert due <= left.step <= due + 1, "not when the steps have passed that would be 0.1 s if nothing was waited for"
+
+
+@pytest.mark.parametrize(("seconds", "timed"), [(0.001, 20), (0.05, 6), (2.0, 3)])
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_first_steps_tell_once_how_fast_they_are(seconds: float, timed: int, scale: float, tmp_path: Path) -> None:
+    """Without the first three, which take longer; until 20 are timed, or 0.3 s and three steps at least."""
+    told, wishes = list[Message](), [StopGroup("a", "signal")]
+
+    class Warming(Slow):
+        virtual_workers, batch_size = 2, 4
+
+        def step(self, batches: object) -> None:
+            self.now += 10.0 if self.step_in_epoch < 3 else seconds
+            self.step_in_epoch += 1
+
+    slow = Warming()
+    member: Any = slow
+    course = Course(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS, time_scale=scale)  # type: ignore[arg-type]
+    line = Line(told.append, lambda: wishes.pop() if wishes and slow.step_in_epoch > READY else None)
+    JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
+    (word,) = [word for word in told if isinstance(word, StepsTimed)]
+    assert (word.job, word.batches) == ("a", timed)
+    assert word.rate == pytest.approx(8 / seconds * scale) and word.seconds == pytest.approx(timed * seconds)
 
 
 @dataclass

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fleet.profiling import Measurement, ProfileError, RateProfile, first_pass, second_pass
+from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.measure import made_up_batch, measure
 from fleet.profiling.plan import demand, largest_count, preprocessors_needed
+from fleet.profiling.sizing import Size, assumed_rate
 from preprocess import SampleLayout
 from trainers import Group, Trainer
 
@@ -196,3 +198,14 @@ def test_all_words_of_a_vocabulary_are_met(task: _Task, kind: str) -> None:
     trainer.model.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     measure(trainer, SampleLayout((5,), kind), 4, 3, budget_seconds=60.0)
     assert seen[0].unique().tolist() == list(range(10))
+
+
+def sized(operations: float | None) -> Size:
+    return Size(1000, 4000, 4000, 0, 0, None, operations)
+
+
+def test_a_guess_goes_by_operations_and_by_how_fast_the_device_is_at_those_of_others() -> None:
+    others = [(sized(10.0), 100.0), (sized(20.0), 40.0), (sized(5.0), 400.0), (sized(None), 7.0)]
+    assert guessed_rate(sized(50.0), others, "cpu") == 1000.0 / 50.0, "the median of 1000, 800 and 2000 a second"
+    assert guessed_rate(sized(None), others, "cpu") == 70.0, "the median of their rates"
+    assert guessed_rate(sized(50.0), [], "cpu") == assumed_rate(sized(50.0), "cpu")

@@ -153,6 +153,15 @@ def test_overheads_of_a_run_that_was_cut_come_from_its_events(two_flotillas: lis
     assert [rows[name].count for name in ("scheduling", "profiling", "checkpoint", "reforming")] == [2, 2, 1, 3]
 
 
+def test_first_steps_are_counted_and_drawn_where_no_epoch_ended(two_flotillas: list[Event]) -> None:
+    timed = at(4.5, "timed", job="c", devices=[0], count=1, rate=30.0, batches=20, seconds=0.3)
+    guessed = at(2, "rates", job="c", source="guessed", measured={"1": 1e6}, fitted=[1e6])
+    history = build_history([*two_flotillas[:8], guessed, timed, *two_flotillas[8:]])
+    assert {row.name: row.count for row in overheads(history)}["profiling"] == 3
+    (row,) = [row for row in job_rates(history) if row.job == "c"]
+    assert row.trained[1] == 30.0 and 1 not in row.profiled, "a guess is no measurement"
+
+
 def test_overheads_that_the_run_wrote_at_its_end_are_taken(two_flotillas: list[Event]) -> None:
     seconds = {"profiling": 5.0, "scheduling": 1.0, "checkpoint": 2.0, "reforming": 0.5}
     history = build_history(

@@ -65,16 +65,18 @@ def test_one_member_of_a_group_fails(unlucky: Ensemble) -> None:
 
 
 @pytest.mark.slow
-def test_failure_while_rates_are_measured(unlucky: Ensemble) -> None:
-    """Without known rates the first batches are those of the profiler."""
+@pytest.mark.parametrize(("when", "told"), [("before", "profile"), ("training", "timed")])
+def test_failure_while_rates_are_measured(when: str, told: str, unlucky: Ensemble) -> None:
+    """Without known rates the first batches are those of the profiler, or of the job's first steps."""
     jobs = [mlp(), faulty("sunk", "raise", picture=None)]
     ensemble = write_ensemble(
-        unlucky.folder / "measured", jobs, measured=False, profile={"batches": 4}, resources={"device": "cpu"}
-    )
+        unlucky.folder / f"measured-{when}", jobs, measured=False, profile={"when": when, "batches": 4, "timed": 4},
+        resources={"device": "cpu"},
+    )  # fmt: skip
     end = run(ensemble.plain("run", "--trainers", "2"), ensemble.folder)
     folder = ensemble.left("run")
     assert end.code == 1, end.output
     assert folder.summary["jobs"]["mlp"]["status"] == "done"
     assert "the hull leaks" in folder.summary["jobs"]["sunk"]["error"]
-    assert {event["job"] for event in folder.events("profile")} == {"mlp"}
+    assert {event["job"] for event in folder.events(told)} == {"mlp"}
     assert all(0 < event["forming"] < 60 for event in folder.events("profile"))

@@ -91,7 +91,7 @@ def test_a_rehearsal_waits_as_long_as_each_kind_takes(tmp_path: Path) -> None:
     (event, *_) = together
     pace = next(e["paces"][event["job"]] for e in folder.events("planned") if e["round"] == event["round"])
     trained = [e["rate"] for e in folder.events("epoch", event["job"]) if e["devices"] == event["devices"]]
-    assert all(rate * 0.2 < 1.15 * pace for rate in trained), "it does not train faster than it should"
+    assert all(rate < 1.15 * pace for rate in trained), "it does not train faster than it should"
 
 
 def test_a_plan_shows_kinds(tmp_path: Path) -> None:

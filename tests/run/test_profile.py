@@ -82,7 +82,7 @@ def test_parts_that_cannot_be(part: str, words: str, unmeasured: Ensemble, tmp_p
 def test_signal_to_another_rank_while_rates_are_measured(tmp_path: Path) -> None:
     """A batch system's signal reaches every rank; it is kept until the measurements can be left."""
     jobs = [mlp(), cnn()]
-    ensemble = write_ensemble(tmp_path, jobs, measured=False, profile={"batches": 40, "timed": 20})
+    ensemble = write_ensemble(tmp_path, jobs, measured=False, profile={"when": "before", "batches": 40, "timed": 20})
     folder = ensemble.left("run")
     with started(ensemble.under_mpiexec(2, "run"), tmp_path) as running:
         running.wait_for(lambda: bool(folder.events("cluster")), "the run to begin")

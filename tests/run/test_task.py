@@ -44,7 +44,7 @@ def test_tasks_with_a_step_state_and_batches_of_their_own_have_the_bits_of_stock
     """They are measured, trained beside each other, stopped by nobody; samples of any length go through the ring."""
     own: dict[str, Any] = {"data": None, "optimizer": None, "metrics": []}
     jobs = [{"name": name.lower(), "task": {"name": f"{OWN}:{name}"}, **own} for name in ("Adversarial", "Ragged")]
-    ensemble = write_ensemble(tmp_path, jobs, measured=False, profile={"batches": 4}, resources=TWO)
+    ensemble = write_ensemble(tmp_path, jobs, measured=False, profile={"when": "before", "batches": 4}, resources=TWO)
     ended = run(ensemble.plain("run", "--trainers", "2"), tmp_path)
     assert ended.code == 0, ended.output
     folder = ensemble.left("run")

@@ -122,6 +122,25 @@ def test_measurements_that_were_begun_on_such_devices_go_on(runtime: Runtimes, d
     assert KnownRates(runtime(*TWO), directory, "cpu").begun() == {"a": {1: 10.0}}
 
 
+def test_what_training_told_on_such_devices_is_known(runtime: Runtimes, directory: RunDirectory) -> None:
+    """Its first steps, and what epochs made of that; a guess is nothing that is known."""
+    told: list[dict[str, Any]] = [
+        {"event": "rates", "job": "a", "source": "guessed", "measured": {"1": 99.0}},
+        {"event": "rates", "job": "b", "source": "guessed", "measured": {"1": 98.0}},
+        {"event": "timed", "job": "a", "devices": [0], "count": 1, "rate": 10.0},
+        {"event": "timed", "job": "a", "devices": [0, 1], "count": 2, "rate": 18.0},
+    ]
+    write_journal(directory, cluster_of("cpu"), *told)
+    assert KnownRates(runtime(*TWO), directory, "cpu").begun(learnt=True) == {"a": {1: 10.0, 2: 18.0}}
+    learnt = {"event": "rates", "job": "a", "source": "training", "measured": {"1": 11.0, "2": 18.0}}
+    write_journal(directory, cluster_of("cpu"), *told, learnt)
+    assert KnownRates(runtime(*TWO), directory, "cpu").begun(learnt=True) == {"a": {1: 11.0, 2: 18.0}}
+    write_journal(directory, cluster_of("cuda:0"), *told, learnt)
+    assert KnownRates(runtime(*TWO), directory, "cpu").begun(learnt=True) == {}
+    write_journal(directory, cluster_of("cpu"), *told, learnt)
+    assert KnownRates(runtime(*TWO), directory, "cpu").begun() == {}, "they are to be measured"
+
+
 def test_measurements_that_were_begun_on_other_devices_do_not(runtime: Runtimes, directory: RunDirectory) -> None:
     write_journal(directory, cluster_of("cuda:0"), {"event": "profile", "job": "a", "count": 1, "rate": 10.0})
     assert KnownRates(runtime(*TWO), directory, "cpu").begun() == {}

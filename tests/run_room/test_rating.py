@@ -21,6 +21,7 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
 from fleet.run.wall_clock import WallClock
 from fleet.run_directory.journal import Journal, read_journal
+from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 
 PER_NODE = 2
@@ -145,6 +146,19 @@ def test_without_a_machine_only_what_is_known_counts(rating: Any) -> None:
     made.rate()
     assert curve(made, "a") is not None and curve(made, "b") is None
     assert made.choose_preprocessors(["numbers"], 2, {}, True) == 2
+
+
+def test_who_trains_by_a_guess_is_not_measured(rating: Any, tmp_path: Path) -> None:
+    machine = Measured({"b": 20.0})
+    made = rating(machine, known={"c": {1: 11.0}}, begun={"d": {1: 12.0}}, a=4, b=4, c=4, d=4)
+    made.guess, made.first = (lambda job: {"": RateCurve({1: 7.0}, PER_NODE, workers=4)}), {"b"}
+    made.rate()
+    assert {each.job for each in machine.asked} == {"b"}
+    sources = {event["job"]: (event["source"], event["measured"]["1"]) for event in events(tmp_path, "rates")}
+    assert sources == {"a": ("guessed", 7.0), "b": ("profile", 20.0), "c": ("file", 11.0), "d": ("file", 12.0)}
+    guessed = {name: job.guessed for name, job in made.books.ledger.jobs.items()}
+    assert guessed == {"a": True, "b": False, "c": False, "d": False} and made.guessed == {"a"}
+    assert made.choose_preprocessors(["numbers"], 3, {}, True) == 3, "nobody knows the demand"
 
 
 def test_all_that_is_known_can_be_stored(rating: Any) -> None:

@@ -1,11 +1,14 @@
 """Algorithm 2: worked by hand, and against the algorithm as printed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.flotillas.formation import closeness, form_flotilla
-from fleet.scheduling.model.state import JobState
+from fleet.scheduling.flotillas.formation import closeness, form_flotilla, useful_work
+from fleet.scheduling.model.state import Cluster, JobState, State
+from fleet.scheduling.policies import Flotilla
 from tests.scheduling.support.printed import create_flotilla, job
 from tests.scheduling.support.strategies import jobs
 
@@ -145,3 +148,18 @@ def test_delta_is_absolute_or_of_the_fastest() -> None:
 def test_other_deltas_are_refused(delta: object) -> None:
     with pytest.raises(ValueError, match="delta is .* must be a number of samples/s, or text such as '12%'"):
         closeness(delta, 100)  # type: ignore[arg-type]
+
+
+def test_a_flotilla_that_turns_out_unlike_is_formed_anew_if_that_brings_a_tenth() -> None:
+    """The pace is that of the slow one: two devices do the work of 1.2."""
+    jobs = tuple(job(name, rate).changed(stream="one") for name, rate in {"fast": 100, "slow": 20, "like": 95}.items())
+    held = {"fast": (0,), "slow": (1,)}
+    state = State.of(Cluster((2,)), jobs, held, held, refined=frozenset({"slow"}))
+    assert useful_work(jobs, {"fast": 1, "slow": 1}) == pytest.approx(1.2)
+    assert Flotilla().plan(state).whole_of(held) == {}
+    assert Flotilla(literal=True).plan(state).whole_of(held) == held, "as printed"
+    assert Flotilla().plan(replace(state, refined=frozenset())).whole_of(held) == held, "nothing was learnt"
+    assert Flotilla().plan(replace(state, refined=frozenset({"like"}))).whole_of(held) == held, "not of its members"
+    two = {"fast": (0,), "like": (1,)}
+    alike = State.of(Cluster((2,)), jobs, two, two, refined=frozenset({"like"}))
+    assert Flotilla().plan(alike).whole_of(two) == two, "nothing is better"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.rates import RateCurve, expected_efficiency
 from tests.scheduling.support.strategies import curves
 
 
@@ -120,3 +120,18 @@ def test_impossible_curves_are_refused(measured: dict[int, float], more: dict[st
         RateCurve({1: 3.0}, per_node=4).observe(2, -1.0)
     with pytest.raises(ValueError, match="asked for 0 devices"):
         RateCurve({1: 3.0}, per_node=4)(0)
+
+
+def test_a_curve_with_one_count_keeps_what_is_expected_of_each_further_device() -> None:
+    curve = RateCurve({2: 100.0}, per_node=4, expected=0.8)
+    assert curve(3) == pytest.approx(150.0 * 0.8) and curve(1) == pytest.approx(50.0 / 0.8)
+    assert curve.scaled(2.0).expected == 0.8 and curve.observe(2, 90.0).expected == 0.8
+    assert curve.observe(1, 60.0)(3) == pytest.approx(150.0 * 100 / 120), "two counts tell themselves"
+
+
+def test_others_let_expect_how_a_curve_goes_on() -> None:
+    curves = [RateCurve({1: 100.0, 2: 200.0 * kept}, per_node=4) for kept in (0.5, 0.6, 0.9)]
+    alone = RateCurve({1: 10.0}, per_node=4)
+    assert alone.efficiency is None and curves[0].efficiency == pytest.approx(0.5)
+    assert expected_efficiency([alone, None]) == 0.97
+    assert expected_efficiency([*curves, alone]) == pytest.approx(0.75), "0.97 is one of four"

@@ -22,7 +22,7 @@ def keep_learnt(opened: Opened, guessed: Collection[str]) -> None:
     for job in (ledger.jobs[name] for name in guessed):
         for kind, curve in ({} if job.guessed else job.curves).items():
             key = runtime.fingerprint(job.name, models[kind])
-            rates[key], names[key] = curve.measured, f"{job.name}, {kind}" if kind else job.name
+            rates[key], names[key] = curve.measured, job.name
     if rates:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         add_to_profile(RateProfile(platform.node(), now, rates, names), opened.output.directory)

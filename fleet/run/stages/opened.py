@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.coordination.run_summary import run_summary
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.books import Books, open_books
@@ -53,19 +54,14 @@ class Opened:
         EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
 
     def _run_json(self, status: str) -> dict[str, Any]:
-        spec, ledger, wall = self.rank.runtime.spec, self.books.ledger, self.output.journal.seconds()
-        return {
-            "status": status,
-            "policy": spec.policy.name,
-            "wall_seconds": wall,
-            "overhead_seconds": dict(ledger.overhead),
-            "rounds": [round_.to_json(wall) for round_ in ledger.rounds],
-            "jobs": {job.name: job.result() for job in ledger.jobs.values()},
+        spec = self.rank.runtime.spec
+        more = {
             "name": spec.name,
             "rehearsal": self.rank.runtime.rehearsal is not None,
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }
+        return run_summary(self.books.ledger, status, spec.policy.name, self.output.journal.seconds(), **more)
 
 
 def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:

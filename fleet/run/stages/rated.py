@@ -49,7 +49,8 @@ def rate(opened: Opened) -> Rated:
     if rank.runtime.rehearsal is not None and waiting:
         files = _hidden(opened, files, first)
     guess = partial(guessed_curves, opened) if waiting else None
-    rating = Rating(profiler, keeper, files, {kind: each.begun() for kind, each in known.items()}, guess, first)
+    begun = {kind: each.begun(learnt=waiting) for kind, each in known.items()}
+    rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     keeper.ledger.rating(True)
     with silent_ones_fail(keeper, rank):

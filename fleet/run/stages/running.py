@@ -49,7 +49,8 @@ class Running(Outside):
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
-        keep_learnt(opened, self._guessed)
+        with suppress(OSError):  # the journal has them, too
+            keep_learnt(opened, self._guessed)
 
     def stop_requested(self) -> bool:
         return self._opened.walltime()

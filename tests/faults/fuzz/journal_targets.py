@@ -16,6 +16,7 @@ from fleet.coordination.bookkeeper import recall
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import MESSAGES
+from fleet.coordination.run_summary import run_summary
 from fleet.report.history import read_history
 from fleet.report.live import PlainView
 from fleet.report.page import render
@@ -112,9 +113,7 @@ def _resume(content: bytes, folder: Path) -> Any:
     journal.write("session", session=ledger.sessions)
     journal.close()
     directory = RunDirectory(folder)
-    rounds = [each.to_json(1.0) for each in ledger.rounds]
-    results = {job.name: job.result() for job in ledger.jobs.values()}
-    directory.write_run_json({"status": ledger.status, "rounds": rounds, "jobs": results})
+    directory.write_run_json(run_summary(ledger, ledger.status, "flotilla", 1.0))
     return orders, directory.progress(), json.loads(directory.run_json.read_text())
 
 
