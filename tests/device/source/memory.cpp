@@ -42,8 +42,10 @@ class Memory {
     std::unique_lock<std::mutex> lock(mutex_);
     free_what_is_reached();
     size_t size = size_class(bytes);
+    auto is_none = [&] { return free_[{&home, size}].empty(); };
+    if (is_none() && !has_room(size)) wait_for_users(lock);
+    if (is_none() && !has_room(size)) release(lock);
     auto& free = free_[{&home, size}];
-    if (free.empty() && top_ + size > bytes_) wait_for_users(lock);
     char* block;
     if (free.empty()) block = fresh(size);
     else {
@@ -72,9 +74,17 @@ class Memory {
     if (found != live_.end() && found->second.home != &user) found->second.users.insert(&user);
   }
 
+  void empty_cache() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    free_what_is_reached();
+    release(lock);
+  }
+
   std::map<std::string, int64_t> figures() {
     std::lock_guard<std::mutex> guard(mutex_);
-    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(top_)}, {"deferred", int64_t(deferred_.size())}};
+    size_t gaps = 0;
+    for (auto& [address, size] : gaps_) gaps += size;
+    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(top_ - gaps)}, {"deferred", int64_t(deferred_.size())}};
   }
   void reset_peak() {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -87,11 +97,25 @@ class Memory {
     TORCH_CHECK(address != MAP_FAILED, "rig: the system gives no addresses for a device's memory");
     return static_cast<char*>(address);
   }
-  char* fresh(size_t size) {
-    TORCH_CHECK_WITH(OutOfMemoryError, top_ + size <= bytes_, "rig: out of memory: ", size, " bytes wanted, ", bytes_ - top_,
-                     " of ", bytes_, " never used");
-    char* block = closed_ + top_;
+  bool has_room(size_t size) const {
+    for (auto& [address, gap] : gaps_)
+      if (gap >= size) return true;
+    return top_ + size <= bytes_;
+  }
+  char* taken(size_t size) {  // out of the first gap that is large enough, or from where nothing has been yet
+    for (auto [address, gap] : gaps_) {
+      if (gap < size) continue;
+      gaps_.erase(address);
+      if (gap > size) gaps_[address + size] = gap - size;
+      return address;
+    }
     top_ += size;
+    return closed_ + top_ - size;
+  }
+  char* fresh(size_t size) {
+    TORCH_CHECK_WITH(OutOfMemoryError, has_room(size), "rig: out of memory: ", size, " bytes wanted, ", bytes_ - top_,
+                     " of ", bytes_, " never used");
+    char* block = taken(size);
     std::memset(opened(block), kPoison, size);  // at once: who reads it too early should not find zeros
     return block;
   }
@@ -110,6 +134,33 @@ class Memory {
     lock.lock();
     free_what_is_reached();
   }
+  void release(std::unique_lock<std::mutex>& lock) {  // as cudaFree does: what is free is of no size and no stream any more
+    auto released = std::move(free_);
+    free_.clear();
+    lock.unlock();
+    for (auto& [key, blocks] : released)
+      if (!blocks.empty()) key.first->wait(key.first->last());  // it is poisoned by then
+    lock.lock();
+    for (auto& [key, blocks] : released)
+      for (char* address : blocks) add_gap(address, key.second);
+  }
+  void add_gap(char* address, size_t size) {
+    auto next = gaps_.lower_bound(address);
+    if (next != gaps_.end() && address + size == next->first) {
+      size += next->second;
+      next = gaps_.erase(next);
+    }
+    if (next != gaps_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == address) {
+        address = before->first;
+        size += before->second;
+        gaps_.erase(before);
+      }
+    }
+    if (address + size == closed_ + top_) top_ -= size;
+    else gaps_[address] = size;
+  }
   void free_what_is_reached() {
     std::vector<std::pair<char*, Block>> still;
     for (auto& [address, block] : deferred_) {
@@ -127,6 +178,7 @@ class Memory {
   std::mutex mutex_;
   std::unordered_map<char*, Block> live_;
   std::map<std::pair<Stream*, size_t>, std::vector<char*>> free_;
+  std::map<char*, size_t> gaps_;  // below the top, of no size class and no stream
   std::vector<std::pair<char*, Block>> deferred_;
   int64_t used_ = 0, peak_ = 0;
 };
@@ -152,7 +204,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
     current_stream(device).push([to = opened(device, to), from = opened(owner(from), from), bytes] { std::memcpy(to, from, bytes); });
   }
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override { empty_cache(); }
   void recordStream(const c10::DataPtr& block, c10::Stream user) override { record_use(block.get(), stream(user)); }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -206,5 +258,8 @@ size_t size_class(size_t bytes) {  // powers of two, above 1 MiB with seven step
 
 std::map<std::string, int64_t> memory_figures(int device) { return memory(device).figures(); }
 void reset_peak(int device) { memory(device).reset_peak(); }
+void empty_cache() {
+  for (int device = 0; device < device_count(); ++device) memory(device).empty_cache();
+}
 
 }  // namespace rig
