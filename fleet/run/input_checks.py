@@ -9,6 +9,7 @@ from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
 from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec, Job, SpecError, check
 from trainers.device.device_room import share_of
@@ -23,6 +24,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
     spec = runtime.spec
     check_against_data(runtime)
     _check_trainers(spec, cluster)
+    prices_of(spec, cluster)
     sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))

@@ -37,6 +37,7 @@ class State:
         memo: the last plan's memo, see `Plan`; None: there is none, or more has changed than `changed` says.
         promises: job -> what the policy promised it last, see `Plan`; the driver's own books, too.
         margin: seconds that promised deadlines leave in case plans, messages or steps are late; 0 if they never are.
+        costs: kind -> what a device of it costs, in units of what it brings, see `WithinPrices`; empty: nothing.
     """
 
     cluster: Cluster
@@ -51,6 +52,7 @@ class State:
     books: FreeDevices | None = None
     promises: Mapping[str, Any] = field(default_factory=dict)
     margin: float = 0.0
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:

@@ -38,6 +38,7 @@ class MachineOfKind:
             frozenset(here[device] for device in whole.unavailable if device in here),
             seed=whole.seed, time=whole.time, changed=changed, memo=memo,
             promises={name: inner for name, inner in kept.items() if inner is not None}, margin=whole.margin,
+            costs={"": whole.costs[self.kind]} if self.kind in whole.costs else {},
         )  # fmt: skip
 
     def back(self, allocation: Allocation) -> dict[str, tuple[int, ...]]:
