@@ -51,13 +51,13 @@ def chosen(ensemble: Ensemble, out: str) -> int:
 
 def test_the_largest_batch_that_fits_is_found_and_trained_with(rig: Rig, tmp_path: Path) -> None:
     made = ensemble_of(tmp_path, roomy())
-    variables = {**rig.variables, **RIG, "RIG_MEGABYTES": "40"}
+    variables = {**rig.variables, **RIG, "RIG_MEGABYTES": "30"}
     ended = run(made.plain("run", "--trainers", "1"), tmp_path, **variables)
     assert ended.code == 0, ended.output
     (found,) = made.left("run").events("batch")
-    assert found["limit"] == "memory" and 4 < found["batch"] < TRAINING, found
+    assert found["limit"] == "memory" and 4 < found["batch"] < 2 * TRAINING // 3, found
     assert chosen(made, "run") == found["batch"]
-    larger = run(made.plain("larger", "--set", f"jobs.roomy.batch_size={2 * found['batch']}"), tmp_path, **variables)
+    larger = run(made.plain("larger", "--set", f"jobs.roomy.batch_size={3 * found['batch'] // 2}"), tmp_path, **variables)
     assert larger.code == 1 and "out of memory" in larger.output, "it is the largest, but for a part"
     options = ("--set", f"jobs.roomy.batch_size={found['batch']}")
     written = run(made.plain("written", *options), tmp_path, **variables)
