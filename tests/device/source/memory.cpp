@@ -16,6 +16,7 @@
 namespace rig {
 namespace {
 
+constexpr size_t kSmall = 1 << 20;
 constexpr int kPoison = 0xff;  // NaN in floating point, -1 in whole numbers
 
 struct Block {
@@ -33,6 +34,7 @@ class Memory {
     TORCH_CHECK(file >= 0 && ftruncate(file, off_t(bytes)) == 0, "rig: the system gives no file for a device's memory");
     closed_ = map(file, PROT_NONE);
     open_ = map(file, PROT_READ | PROT_WRITE);
+    gaps_[closed_] = bytes;
     close(file);
   }
   bool owns(const void* address) const { return address >= closed_ && address < closed_ + bytes_; }
@@ -82,9 +84,7 @@ class Memory {
 
   std::map<std::string, int64_t> figures() {
     std::lock_guard<std::mutex> guard(mutex_);
-    size_t gaps = 0;
-    for (auto& [address, size] : gaps_) gaps += size;
-    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(top_ - gaps)}, {"deferred", int64_t(deferred_.size())}};
+    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(bytes_ - unused())}, {"deferred", int64_t(deferred_.size())}};
   }
   void reset_peak() {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -100,21 +100,32 @@ class Memory {
   bool has_room(size_t size) const {
     for (auto& [address, gap] : gaps_)
       if (gap >= size) return true;
-    return top_ + size <= bytes_;
+    return false;
   }
-  char* taken(size_t size) {  // out of the first gap that is large enough, or from where nothing has been yet
-    for (auto [address, gap] : gaps_) {
-      if (gap < size) continue;
-      gaps_.erase(address);
-      if (gap > size) gaps_[address + size] = gap - size;
-      return address;
+  // Large blocks lie below, small ones above, so that they part no gaps: CUDA's allocator has a pool for them, too.
+  char* taken(size_t size) {
+    if (size <= kSmall) {
+      for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap)
+        if (gap->second >= size) return cut(gap->first, gap->second, gap->second - size, size);
     }
-    top_ += size;
-    return closed_ + top_ - size;
+    for (auto [address, gap] : gaps_)
+      if (gap >= size) return cut(address, gap, 0, size);
+    return nullptr;
+  }
+  char* cut(char* gap, size_t whole, size_t at, size_t size) {
+    gaps_.erase(gap);
+    if (at > 0) gaps_[gap] = at;
+    if (at + size < whole) gaps_[gap + at + size] = whole - at - size;
+    return gap + at;
+  }
+  size_t unused() const {
+    size_t bytes = 0;
+    for (auto& [address, gap] : gaps_) bytes += gap;
+    return bytes;
   }
   char* fresh(size_t size) {
-    TORCH_CHECK_WITH(OutOfMemoryError, has_room(size), "rig: out of memory: ", size, " bytes wanted, ", bytes_ - top_,
-                     " of ", bytes_, " never used");
+    TORCH_CHECK_WITH(OutOfMemoryError, has_room(size), "rig: out of memory: ", size, " bytes wanted, ", unused(),
+                     " of ", bytes_, " unused");
     char* block = taken(size);
     std::memset(opened(block), kPoison, size);  // at once: who reads it too early should not find zeros
     return block;
@@ -158,8 +169,7 @@ class Memory {
         gaps_.erase(before);
       }
     }
-    if (address + size == closed_ + top_) top_ -= size;
-    else gaps_[address] = size;
+    gaps_[address] = size;
   }
   void free_what_is_reached() {
     std::vector<std::pair<char*, Block>> still;
@@ -174,11 +184,10 @@ class Memory {
 
   const size_t bytes_;
   char *closed_, *open_;
-  size_t top_ = 0;
   std::mutex mutex_;
   std::unordered_map<char*, Block> live_;
   std::map<std::pair<Stream*, size_t>, std::vector<char*>> free_;
-  std::map<char*, size_t> gaps_;  // below the top, of no size class and no stream
+  std::map<char*, size_t> gaps_;  // of no size class and no stream
   std::vector<std::pair<char*, Block>> deferred_;
   int64_t used_ = 0, peak_ = 0;
 };
