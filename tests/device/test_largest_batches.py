@@ -16,10 +16,10 @@ ROOMY = """
 import torch
 from torch import nn
 class Roomy(nn.Module):
-    '''Keeps more than a megabyte of each sample for its backward pass, and has few weights.'''
-    def __init__(self, above=0, fault=""):
+    '''Keeps half a megabyte of each sample for its backward pass, and has few weights.'''
+    def __init__(self, above=0, fault="", parts=8):
         super().__init__()
-        self.layer, self.above, self.fault = nn.Linear(144, 10), above, fault
+        self.layer, self.above, self.fault, self.parts = nn.Linear(144, 10), above, fault, parts
     def forward(self, images):
         pictures = images.flatten(1)
         if self.fault and self.training and len(pictures) > self.above and images.device.type != "meta":
@@ -27,7 +27,7 @@ class Roomy(nn.Module):
                 raise RuntimeError("the hull leaks")
             table = pictures[:1].detach()
             return nn.functional.embedding(torch.full((len(pictures),), 7, device=images.device), table)[:, :10]
-        kept = [torch.tanh(torch.tanh(pictures.repeat(1, 100) * part)) for part in range(1, 9)]
+        kept = [torch.tanh(torch.tanh(pictures.repeat(1, 100) * part)) for part in range(self.parts)]
         return self.layer(sum(each.reshape(len(pictures), 100, 144).mean(1) for each in kept))
 """
 RIG = {**ON_ITS_OWN, "RIG_SCHEDULE": "both-late"}
@@ -66,7 +66,7 @@ def test_the_largest_batch_that_fits_is_found_and_trained_with(rig: Rig, tmp_pat
 
 
 def test_of_kinds_with_different_memory_the_smallest_decides(rig: Rig, tmp_path: Path) -> None:
-    made = ensemble_of(tmp_path, roomy(), roomy("other", {"most": 4}))
+    made = ensemble_of(tmp_path, roomy(parts=16), roomy("other", {"most": 4}))
     differing = ["sh", "-c", 'RIG_MEGABYTES=$((10 + 35 * OMPI_COMM_WORLD_RANK)) exec "$@"', "sh"]
     command = [*MPIEXEC, "-n", "3", *differing, *made.plain("run", "--set", "policy=easyscale")]
     ended = run(command, tmp_path, **rig.variables, **RIG)

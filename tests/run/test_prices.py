@@ -10,12 +10,12 @@ import pytest
 from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble, write_rates
 from tests.run.support.processes import run
 
-KINDS = {"fast": "0,2", "slow": 1}
+KINDS = {"fast": 0, "slow": "1-2"}
 RATES = {"fast": {1: 1e6, 2: 1.9e6}, "slow": {1: 5e5, 2: 9.5e5}}
 
 
 def priced(folder: Path, prices: Any, worth: float | None, kinds: Any = KINDS, **policy: Any) -> Ensemble:
-    """Two networks on three trainers; that of the kind `slow` is half as fast, says a file."""
+    """Two networks on three trainers; those of the kind `slow` are half as fast, says a file."""
     resources = {"trainers": 3, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "kinds": kinds}
     sections: dict[str, Any] = {"resources": {**resources, "prices": prices}, "profile": {"file": "rates.json"}}
     told = {"name": "throughput", **policy, **({} if worth is None else {"worth": worth})}
@@ -26,20 +26,21 @@ def priced(folder: Path, prices: Any, worth: float | None, kinds: Any = KINDS, *
     return ensemble
 
 
-@pytest.mark.parametrize("worth, used", [(2.0, {0, 2}), (None, {0, 1, 2})])
+@pytest.mark.parametrize("worth, slow_ones", [(2.0, False), (None, True)])
 def test_a_kind_that_costs_more_than_it_brings_is_left_alone(
-    tmp_path: Path, worth: float | None, used: set[int]
+    tmp_path: Path, worth: float | None, slow_ones: bool
 ) -> None:
     ensemble = priced(tmp_path, {"fast": 1.0, "slow": 1.5}, worth)
     ended = run(ensemble.plain("run"), tmp_path)
     assert ended.code == 0, ended.output
     left = ensemble.left("run")
-    assert {device for event in left.events("started") for device in event["devices"]} == used
+    used = {device for event in left.events("started") for device in event["devices"]}
+    assert 0 in used and (not used.isdisjoint({1, 2})) is slow_ones
     assert left.events("prices")[0]["courses"] == {"fast": [[0.0, 1.0]], "slow": [[0.0, 1.5]]}
     costs = left.summary["costs"]
     assert costs["jobs"].keys() == {"mlp", "cnn", "other"} and min(costs["jobs"].values()) > 0
     seconds = left.summary["wall_seconds"]
-    assert costs["held"] == pytest.approx(3.5 * seconds / 3600, rel=0.05) and 0 < costs["used"] <= costs["held"]
+    assert costs["held"] == pytest.approx(4.0 * seconds / 3600, rel=0.05) and 0 < costs["used"] <= costs["held"]
     assert "with idle devices" in ended.output and "cost" in (left.path / "report.html").read_text()
 
 
