@@ -58,7 +58,8 @@ def test_one_price_holds_for_devices_that_are_alike(tmp_path: Path) -> None:
 
 
 def test_pages_and_tables_tell_costs_where_there_are_prices(tmp_path: Path) -> None:
-    for courses, told in (({"fast": [[0, 3.6]], "slow": [[0, 3.6]]}, True), (None, False)):
+    cases: list[tuple[Any, bool]] = [({"fast": [[0, 3.6]], "slow": [[0, 3.6]]}, True), (None, False)]
+    for courses, told in cases:
         history = read_history(write(tmp_path, courses))
         columns = [str(column.header) for column in result_table(history).columns]
         assert ("cost" in columns) is told and ("The networks cost 2.80" in render(history, "r")) is told
@@ -66,7 +67,8 @@ def test_pages_and_tables_tell_costs_where_there_are_prices(tmp_path: Path) -> N
 
 
 def test_prices_that_a_journal_cannot_have_are_passed_over(tmp_path: Path) -> None:
-    for courses in ({"fast": [[5, 1.0]]}, {"fast": []}, {"fast": [[0, -1.0]]}, {"fast": 3}, [1]):
+    cases: list[Any] = [{"fast": [[5, 1.0]]}, {"fast": []}, {"fast": [[0, -1.0]]}, {"fast": 3}, [1]]
+    for courses in cases:
         assert run_costs(read_history(write(tmp_path, courses))) is None
 
 
