@@ -87,10 +87,10 @@ class Update:
         """Make the buckets of the updates to come, after one: at `place` (see `Adder.place`) if there is room.
 
         EasyScale (SC'23, 3.2) has gradients leave the device so that its memory does not grow with the number of
-        virtual workers. Where it may grow, they stay.
+        virtual workers. Where it may grow, they stay. An only worker's stay where they are.
         """
         workers, before = len(self.gradients), self._buckets.place
-        if self._is_settled:
+        if self._is_settled or self._alone:
             place = before
         elif place.type != "cpu" and room_on(place) < (workers + 1) * self._buckets.bytes:
             place = HOST

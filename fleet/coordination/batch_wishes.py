@@ -13,7 +13,8 @@ class BatchWishes:
     """Settles the batch of each job that a policy may choose one for.
 
     A job that chooses once has its batch for good when it first starts. Another one's changes between two epochs alone:
-    one that is inside an epoch leaves its devices at its end, and goes on there at once.
+    one that is inside an epoch leaves its devices at its end, and goes on there at once. One whose batch may not change
+    so much at once does so again at the end of the next epoch, until it has what it wants.
 
     Args:
         executor: is told of jobs that leave at the end of their epoch.
@@ -36,13 +37,16 @@ class BatchWishes:
             self._wanted.pop(name, None)
             if job.batches is None or job.batch is None:
                 continue
-            batch = job.batches.nearest(wanted.get(name, job.batch))
+            target = job.batches.nearest(wanted.get(name, job.batch))
+            batch = job.batches.nearest(job.towards(target))
             if job.schedule is None:
                 self._books.record("batch", job=name, batch=batch)
             elif job.step and not job.is_as_it_has(batch):
-                self._wanted[name] = batch
+                self._wanted[name] = target
             elif not job.is_as_it_has(batch):
                 self._books.record("batch", job=name, batch=batch, epoch=job.epoch, parts=job.parts_of(batch))
+                if batch != target:
+                    self._wanted[name] = target
             self._outside.tell_batch(name)
 
     def started(self, job: str) -> None:

@@ -22,9 +22,10 @@ from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import validate
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.within_prices import driven
 
 POLL_SECONDS = 1.0
 MOST_LOSSES = 3  # losses of a job in a row, without a checkpoint between them: then it is its own fault
@@ -40,18 +41,14 @@ class Coordinator:
         outside: the run around it.
         silence: seconds without a word from a group after which the run is ended.
         poll: seconds after which it looks outside.
+        prices: of the devices; None: they do not count.
     """
 
     def __init__(
-        self,
-        policy: Policy,
-        executor: Executor,
-        books: Bookkeeper,
-        outside: Outside,
-        silence: float,
-        poll: float = POLL_SECONDS,
-    ) -> None:
-        self.policy, self.executor, self.outside = for_kinds(policy, books.ledger.cluster), executor, outside
+        self, policy: Policy, executor: Executor, books: Bookkeeper, outside: Outside, silence: float,
+        poll: float = POLL_SECONDS, prices: Prices | None = None,
+    ) -> None:  # fmt: skip
+        self.policy, self.executor, self.outside = driven(policy, books.ledger.cluster, prices), executor, outside
         self.books, self.ledger, self._now = books, books.ledger, books.journal.seconds
         self._silence, self._poll = silence, poll
         self._agenda = Agenda(policy.trigger)

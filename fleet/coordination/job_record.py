@@ -55,6 +55,7 @@ class JobRecord:
         batches: batches among which a policy may choose: until the job first starts, or always if it has a schedule;
             None: its batch is fixed.
         schedule: which batch each epoch has, where that may change; None: it may not.
+        growth: by how many times, up or down, its batch changes at once at most.
         fits: most samples of a virtual worker that fit on a device; None: nobody has met the limit.
         alone: batch -> samples/s on one device, for batches other than the one that it has.
         by_kind: its rates on each kind of device; None: all devices are alike, or nobody knows.
@@ -76,6 +77,7 @@ class JobRecord:
     error: str | None = None
     batches: BatchRange | None = None
     schedule: BatchSchedule | None = None
+    growth: float = math.inf
     fits: int | None = None
     alone: Mapping[int, float] = field(default_factory=dict)
     by_kind: KindCurves | None = None
@@ -268,6 +270,14 @@ class JobRecord:
         cut = [-(-change.size // change.parts) for change in changes if change.parts > 1]  # by an earlier session
         fits = self.fits or min(cut, default=None)
         return 1 if fits is None else -(-batch // (fits * self.limit))
+
+    def towards(self, batch: int) -> int:
+        """The batch that is as near to that one as a single change may bring it."""
+        if self.schedule is None or not math.isfinite(self.growth):
+            return batch
+        own = self.step_samples  # a worker's batch may always change by one sample
+        least, most = math.ceil(own / self.growth), math.floor(own * self.growth)
+        return max(min(least, own - self.limit), min(max(most, own + self.limit), batch))
 
     def is_as_it_has(self, batch: int) -> bool:
         """Whether that is the batch that it has, in the parts that it has."""

@@ -18,7 +18,7 @@ FIRST = 32
 """Samples of the first try, if so many may be."""
 CLOSE = 8
 """The search ends where what fits and what does not differ by this part of what fits."""
-_STEPS = 3  # the first two lay gradients out, and make the optimizer's state
+_STEPS = (2, 1)  # the first two lay gradients out, and make the optimizer's state; one more follows an evaluation
 _AHEAD = 2  # a step's batches and the next one's lie on an accelerator together
 
 
@@ -88,7 +88,7 @@ def _next(fits: int, fails: int, why: str, most: int) -> int:
 
 
 def try_batch(trainer: Trainer, layout: SampleLayout, held_out: int) -> None:
-    """Train and evaluate with the trainer's batch, with all that lies on the device then.
+    """Train and evaluate with the trainer's batch in turn, with all that lies on the device then.
 
     Args:
         held_out: samples; evaluation has as many at a time as a step of all virtual workers.
@@ -99,10 +99,11 @@ def try_batch(trainer: Trainer, layout: SampleLayout, held_out: int) -> None:
     evaluated = min(held_out, trainer.virtual_workers * trainer.batch_size)
     try:
         ahead = [[batch_of(trainer, layout) for _ in trainer.workers] for _ in range(_AHEAD)]
-        for step in range(_STEPS):
-            trainer.step(ahead[step % _AHEAD])
-        if evaluated:
-            trainer.evaluate([(0, batch_of(trainer, layout, evaluated))])
+        for steps in _STEPS:
+            for step in range(steps):
+                trainer.step(ahead[step % _AHEAD])
+            if evaluated:
+                trainer.evaluate([(0, batch_of(trainer, layout, evaluated))])
         settle(trainer)
     except BaseException as error:
         if _is_memory(error):

@@ -94,6 +94,7 @@ class _Reader:
         self._skipped_samples: list[RecordedSkip] = []
         self._kinds = {
             "cluster": self._cluster,
+            "prices": self._prices,
             "job": self._job,
             "profile": self._profile,
             "timed": self._timed,
@@ -173,6 +174,10 @@ class _Reader:
         members = int(event.get("members_per_device") or 1)
         cluster = SessionCluster(ranks, _integers(event.get("devices_per_node", ())), members)
         self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
+
+    def _prices(self, event: JournalLine) -> None:
+        told = {str(kind): tuple((float(s), float(p)) for s, p in course) for kind, course in event["courses"].items()}
+        self._sessions[-1] = replace(self._sessions[-1], prices=told)
 
     def _job(self, event: JournalLine) -> None:
         whole = ("parameters", "parameter_bytes", "virtual_workers", "batch_size", "seed", "samples", "max_epochs")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.report.colours import network_colours
+from fleet.report.costs import run_costs
 from fleet.report.figures.curves import curve_figures
 from fleet.report.figures.data_path import data_path_figure
 from fleet.report.figures.layout import Figure
@@ -69,6 +70,7 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
         "session": history.sessions[-1] if history.sessions else None,
         "colours": network_colours(tuple(history.jobs)),
         "results": results,
+        "costs": run_costs(history),
         "best": best_network(results),
         "metrics": metric_names(results),
         "failed": [result for result in results if result.status == "failed"],

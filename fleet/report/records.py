@@ -42,7 +42,7 @@ class SessionCluster:
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """One start of the run; `start` and `end` in seconds of the run."""
+    """One start of the run; `start` and `end` in seconds of the run; `prices` as `Prices.by_kind`."""
 
     index: int
     start: float
@@ -59,6 +59,7 @@ class RecordedSession:
     cluster: SessionCluster | None = None
     status: str | None = None
     overheads: Mapping[str, float] | None = None
+    prices: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def page_environment() -> Environment:
         duration=wording.duration,
         count=wording.count,
         rate=wording.rate,
+        cost=wording.cost,
         metric_title=wording.metric_title,
         devices=wording.devices,
         plural=wording.plural,

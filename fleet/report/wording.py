@@ -45,6 +45,11 @@ def count(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:,.0f}"
 
 
+def cost(value: float) -> str:
+    """12.30, or 0.00123: two decimals, or three digits that matter."""
+    return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.3g}"
+
+
 def rate(value: float | None) -> str:
     """Samples per second with three digits that matter."""
     if value is None or not math.isfinite(value):

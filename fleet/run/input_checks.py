@@ -10,6 +10,7 @@ from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.mixed_kinds import mixes_kinds
+from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import EnsembleSpec, Job, SpecError, check
 from trainers.device.device_room import share_of
@@ -25,6 +26,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
     check_against_data(runtime)
     _check_trainers(spec, cluster)
     check_minimum(runtime, cluster)
+    prices_of(spec, cluster)
     sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
     check_memory(spec, cluster, sizes)
     _check_shared_memory(spec, cluster, ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors)))

@@ -14,6 +14,7 @@ from fleet.profiling.sizing import Size
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
 from fleet.run.input_checks import check_against_data, check_minimum, least_size
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
@@ -111,7 +112,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
         sizes = {job.name: least_size(runtime, job) for job in spec.jobs}
         expected = expected_jobs(runtime, sizes, device, cluster)
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
-    premises = Premises(spec.seed, ring.samples, spec.policy.margin)
+    premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster))
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
     return Prepared(runtime, prediction, expected, sizes, ring, shape, device)
 

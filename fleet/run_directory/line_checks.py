@@ -78,6 +78,18 @@ def _measured(value: Any) -> bool:
     return _numbered(_rate)(value) and bool(value) and all(int(count) > 0 for count in value)
 
 
+def _course(value: Any) -> bool:
+    """Whether it is pairs of a second and a price from then on, by second, from 0 on."""
+    if not _list(lambda pair: _list(_finite)(pair) and len(pair) == 2 and min(pair) >= 0)(value) or not value:
+        return False
+    seconds = [second for second, _ in value]
+    return seconds[0] == 0 and all(a < b for a, b in zip(seconds, seconds[1:]))
+
+
+def _courses(value: Any) -> bool:
+    return _named(_course)(value)
+
+
 def _rank(value: Any) -> bool:
     whole, text = _or_null(_whole), _or_null(_text)
     return isinstance(value, dict) and all(
@@ -111,6 +123,7 @@ _CHECKS: dict[str, Check] = {
     "rehearsal": _or_null(_mapping),
     "batch": _positive,
     "limit": _text,
+    "courses": _courses,
     "fits": _named(_positive),
     "allocation": _named(_list(_whole)),
     "measured": _measured,
@@ -131,6 +144,7 @@ _OF_KIND: dict[str, Check] = {
 
 _NEEDED = {
     "cluster": "ranks devices_per_node",
+    "prices": "courses",
     "job": "t job",
     "profile": "job count rate",
     "timed": "job count rate",

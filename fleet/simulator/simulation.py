@@ -10,9 +10,10 @@ from time import perf_counter
 
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
-from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.within_prices import driven
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
@@ -45,11 +46,13 @@ class Premises:
         seed: root of the policy's random draws.
         slack: samples that a job may be ahead of those with which it shares them, under a policy that shares.
         margin: seconds that promised deadlines leave, as a run's do for its delays.
+        prices: of the devices; None: they do not count.
     """
 
     seed: int = 0
     slack: float = 0.0
     margin: float = 0.0
+    prices: Prices | None = None
 
 
 class Simulation:
@@ -76,7 +79,7 @@ class Simulation:
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
         self._trace, self._machine, self._premises = trace, machine, premises
-        self._policy = for_kinds(policy, machine.cluster)
+        self._policy = driven(policy, machine.cluster, premises.prices)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
         self._books = SimulatedBooks(machine.cluster, len(trace))

@@ -28,7 +28,10 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     """
     values = spec.to_mapping()
     used = {job.data for job in spec.jobs}
-    jobs = {job["name"]: {key: value for key, value in job.items() if _counts(key, value)} for job in values["jobs"]}
+    jobs = {
+        job["name"]: {key: _told(key, value) for key, value in job.items() if _counts(key, value)}
+        for job in values["jobs"]
+    }
     data = {
         name: {key: value for key, value in section.items() if key not in _NO_SAMPLE}
         for name, section in values["data"].items()
@@ -43,6 +46,13 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 def _counts(key: str, value: Any) -> bool:
     """Whether a key of a job counts; what is not asked of a step was no key when the first runs were made."""
     return key not in _NO_RESULT and not (key in (*STEP_OPTIONS, "batch") and value is None)
+
+
+def _told(key: str, value: Any) -> Any:
+    """The value of a job's key; how much a batch may change at once was no key when the first of them changed."""
+    if key != "batch":
+        return value
+    return {inner: told for inner, told in value.items() if inner != "growth" or told is not None}
 
 
 def spec_hash(spec: EnsembleSpec) -> str:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field, Strict, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Count, Device, Name, NotNegative, Positive, Section, numbers_of
+from fleet.spec.prices import PriceCourse
+from fleet.spec.values import Count, Device, Name, NotNegative, Positive, Section, Text, numbers_of
 
 
 class Resources(Section):
@@ -43,6 +44,13 @@ class Resources(Section):
         "differ in what fleet does not see, such as a share of a core. Those that nobody names are of the kind that "
         "fleet finds: the model of an accelerator, or of a processor.",
         examples=[{"fast": "0-3", "slow": "4-7"}],
+    )
+    prices: Mapping[Text, PriceCourse] = Field(
+        default_factory=dict,
+        description="What an hour of a device costs, by kind, in any unit: a number, or pairs of a second of the run "
+        "and the price from then on. Kinds are those of `kinds` or the models that fleet finds; `any` is each that "
+        "nobody names. The report tells the costs; `policy.worth` lets the policy go by them.",
+        examples=[{"fast": 3.0, "slow": [[0, 0.5], [3600, 1.2]]}],
     )
     memory_gib: Positive | None = Field(
         default=None,

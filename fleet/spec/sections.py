@@ -229,6 +229,13 @@ class Policy(Section):
         "messages or steps are late.",
         examples=[5],
     )
+    worth: Positive | None = Field(
+        default=None,
+        description="What an hour of a device on which jobs train fastest is worth, in the unit of `resources.prices`: "
+        "kinds of device that cost more for what they do are left alone while they do; null: whatever they cost, they "
+        "are used.",
+        examples=[2.5],
+    )
 
     _name_alone = model_validator(mode="before")(alone("name"))
 

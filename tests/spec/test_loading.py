@@ -46,6 +46,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "device": "auto",
         "members_per_device": 1,
         "kinds": {},
+        "prices": {},
         "memory_gib": None,
         "timeout": 300.0,
         "lock_wait": 180.0,

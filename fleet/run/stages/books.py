@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
@@ -89,4 +89,6 @@ def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: 
     )  # fmt: skip
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
     schedule = runtime.batches_of(job.name) if changes else None
-    return JobRecord.of(state, f"{data_key(job)}/{job.order_seed}", range_, schedule)
+    record = JobRecord.of(state, f"{data_key(job)}/{job.order_seed}", range_, schedule)
+    growth = job.batch.growth if job.batch is not None else None
+    return record if growth is None else replace(record, growth=growth)

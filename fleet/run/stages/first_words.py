@@ -12,6 +12,7 @@ from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
 from fleet.run.console import rank_console
+from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.stages.books import Books
@@ -26,6 +27,9 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     rank, journal = ready.rank, books.keeper.journal
     _write_session(rank, policy, books.ledger.sessions, journal)
     journal.write("cluster", **rank.cluster.record())
+    prices = prices_of(rank.runtime.spec, rank.cluster)
+    if prices is not None:
+        journal.write("prices", courses=prices.by_kind, worth=prices.worth if prices.worth < math.inf else None)
     for job in rank.runtime.spec.jobs:
         size, due = ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline
         write_job(journal, rank.runtime, job, size, due, rank.cluster.device_name)

@@ -43,9 +43,9 @@ class Opened:
     def rank(self) -> Rank:
         return self.ready.rank
 
-    def save(self, status: str = "stopped") -> None:
-        """Write run.json as it were if the run ended now, with this status."""
-        self.output.directory.write_run_json(self._run_json(status))
+    def save(self, status: str = "stopped", **more: Any) -> None:
+        """Write run.json as it were if the run ended now, with this status; more: of its keys."""
+        self.output.directory.write_run_json({**self._run_json(status), **more})
 
     def write_ensemble(self) -> None:
         """Write down what jobs that are added have to fit."""

@@ -13,6 +13,7 @@ from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
 from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
 from fleet.run.stages.books import stands
 from fleet.run.stages.guessing import guess
@@ -48,7 +49,8 @@ class Running(Outside):
         opened = self._opened
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
-        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence).run()
+        prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
+        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence, prices=prices).run()
         with suppress(OSError):  # the journal has them, too
             keep_learnt(opened, self._guessed)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import checking
+from fleet.report.costs import run_costs
+from fleet.report.history import read_history
 from fleet.run.console import show_result
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import kept
@@ -57,11 +60,19 @@ def _end(opened: Opened) -> int:
     status = _status(opened)
     seconds = output.journal.seconds()
     output.journal.write("ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds)
-    opened.save(status)
+    opened.save(status, **_costs(opened))
     output.view.close()
     if opened.rank.options.profile is None:
         show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
     return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
+
+
+def _costs(opened: Opened) -> dict[str, Any]:
+    """What run.json tells of costs: nothing where devices have no prices."""
+    if not opened.rank.runtime.spec.resources.prices:
+        return {}
+    costs = run_costs(read_history(opened.output.directory.journal))
+    return {} if costs is None else {"costs": costs.to_json()}
 
 
 def _status(opened: Opened) -> str:

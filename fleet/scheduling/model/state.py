@@ -39,6 +39,7 @@ class State:
         margin: seconds that promised deadlines leave in case plans, messages or steps are late; 0 if they never are.
         refined: jobs whose rates were guessed, or not known for that many devices, when the current round began, and
             that training has told since.
+        costs: kind -> what a device of it costs, in units of what it brings, see `WithinPrices`; empty: nothing.
     """
 
     cluster: Cluster
@@ -54,6 +55,7 @@ class State:
     promises: Mapping[str, Any] = field(default_factory=dict)
     margin: float = 0.0
     refined: frozenset[str] = frozenset()
+    costs: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[JobState], *others: Any, **more: Any) -> State:

@@ -34,7 +34,8 @@ class Homes:
 
     A job stays where it runs, where it was promised something, and, if its bits hold for one kind alone, on the kind
     that it prefers or began on. The others go, largest first, where they are done soonest behind those that are there.
-    A kind on which nobody trains takes a job from others that may move.
+    A kind on which nobody trains takes a job from others that may move. Nobody goes to a kind without a device that can
+    be given, and who may move leaves it.
 
     Args:
         state: the jobs and devices.
@@ -65,7 +66,7 @@ class Homes:
     def _bound(self, job: JobState) -> str:
         """The kind on which the job is for now; "" if any will do."""
         devices = self._state.running.get(job.name)
-        if devices:
+        if devices and not (job.mixed_kinds and self._state.unavailable.issuperset(devices)):
             return self._state.cluster.kind_of(devices[0])
         if self._fixed.get(job.name) in self._alive:
             return self._fixed[job.name]

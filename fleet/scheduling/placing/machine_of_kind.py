@@ -40,6 +40,7 @@ class MachineOfKind:
             seed=whole.seed, time=whole.time, changed=changed, memo=memo,
             promises={name: inner for name, inner in kept.items() if inner is not None}, margin=whole.margin,
             refined=whole.refined.intersection(jobs),
+            costs={"": whole.costs[self.kind]} if self.kind in whole.costs else {},
         )  # fmt: skip
 
     def back(self, allocation: Allocation) -> dict[str, tuple[int, ...]]:

@@ -51,7 +51,8 @@ class Throughput(UsualPolicy):
         backfill: whether later jobs may go before one that does not fit (their Figure 4; their text ends the trial).
         priority_base: how many times as much the throughput of a job counts for each step of its priority, which then
             also orders the queue; 1: priorities are ignored.
-        price: a device's cost, in units of a device's throughput: devices that bring less than they cost stay free.
+        price: a device's cost, in units of a device's throughput: devices that bring less than they cost stay free;
+            beside what `State.costs` says.
         stay: throughput that a move must bring so that a running job moves.
 
     Raises:
@@ -114,7 +115,7 @@ class Throughput(UsualPolicy):
     def _counts(self, size: int, state: State, curves: dict[str, BatchCurve]) -> dict[str, int]:
         """The dynamic program over jobs that can all have devices at once."""
         jobs = sorted(map(state.by_name.__getitem__, curves), key=self._key)
-        counts = best_counts([self._gains(job, curves[job.name]) for job in jobs], size)
+        counts = best_counts([self._gains(job, curves[job.name], state) for job in jobs], size)
         assert counts is not None, "the queue was trimmed to what is feasible"
         alike = [(curves[job.name].key, job.priority) for job in jobs]
         return dict(zip((job.name for job in jobs), _steady(jobs, alike, counts)))
@@ -161,13 +162,14 @@ class Throughput(UsualPolicy):
                 )  # also who joins: its devices may not be free yet, and the driver ask before they are
         return dropped
 
-    def _gains(self, job: JobState, curve: BatchCurve) -> Floats:
+    def _gains(self, job: JobState, curve: BatchCurve, state: State) -> Floats:
         """What a job brings to the sum, by its count."""
         gains = curve.factors
         if self.priority_base > 1:
             gains = gains * self.priority_base**job.priority
-        if self.price:
-            gains = gains - self.price * np.arange(1, len(gains) + 1)
+        price = self.price + state.costs.get("", 0.0)
+        if price:
+            gains = gains - price * np.arange(1, len(gains) + 1)
         if self.stay and 0 < job.held <= len(gains):
             gains = gains + self.stay * (np.arange(1, len(gains) + 1) == job.held)
         return gains

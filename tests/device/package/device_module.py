@@ -146,7 +146,8 @@ def is_bf16_supported() -> bool:
     return True
 
 
-def empty_cache() -> None: ...
+def empty_cache() -> None:
+    _C.empty_cache()
 
 
 def mem_get_info(place: Place = None) -> tuple[int, int]:

@@ -41,6 +41,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("memory", &memory_figures);
   module.def("total_bytes", [] { return settings().bytes; });
   module.def("reset_peak", &reset_peak);
+  module.def("empty_cache", &empty_cache, release());
   module.def("pinned_bytes", &pinned_bytes);
   module.def("synchronize", &synchronize, release());
   module.def("end_all_streams", &end_all_streams, release());

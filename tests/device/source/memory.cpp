@@ -16,6 +16,7 @@
 namespace rig {
 namespace {
 
+constexpr size_t kSmall = 1 << 20;
 constexpr int kPoison = 0xff;  // NaN in floating point, -1 in whole numbers
 
 struct Block {
@@ -33,6 +34,7 @@ class Memory {
     TORCH_CHECK(file >= 0 && ftruncate(file, off_t(bytes)) == 0, "rig: the system gives no file for a device's memory");
     closed_ = map(file, PROT_NONE);
     open_ = map(file, PROT_READ | PROT_WRITE);
+    gaps_[closed_] = bytes;
     close(file);
   }
   bool owns(const void* address) const { return address >= closed_ && address < closed_ + bytes_; }
@@ -42,8 +44,10 @@ class Memory {
     std::unique_lock<std::mutex> lock(mutex_);
     free_what_is_reached();
     size_t size = size_class(bytes);
+    auto is_none = [&] { return free_[{&home, size}].empty(); };
+    if (is_none() && !has_room(size)) wait_for_users(lock);
+    if (is_none() && !has_room(size)) release(lock);
     auto& free = free_[{&home, size}];
-    if (free.empty() && top_ + size > bytes_) wait_for_users(lock);
     char* block;
     if (free.empty()) block = fresh(size);
     else {
@@ -72,9 +76,15 @@ class Memory {
     if (found != live_.end() && found->second.home != &user) found->second.users.insert(&user);
   }
 
+  void empty_cache() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    free_what_is_reached();
+    release(lock);
+  }
+
   std::map<std::string, int64_t> figures() {
     std::lock_guard<std::mutex> guard(mutex_);
-    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(top_)}, {"deferred", int64_t(deferred_.size())}};
+    return {{"used", used_}, {"peak", peak_}, {"reserved", int64_t(bytes_ - unused())}, {"deferred", int64_t(deferred_.size())}};
   }
   void reset_peak() {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -87,11 +97,36 @@ class Memory {
     TORCH_CHECK(address != MAP_FAILED, "rig: the system gives no addresses for a device's memory");
     return static_cast<char*>(address);
   }
+  bool has_room(size_t size) const {
+    for (auto& [address, gap] : gaps_)
+      if (gap >= size) return true;
+    return false;
+  }
+  // Large blocks lie below, small ones above, so that they part no gaps: CUDA's allocator has a pool for them, too.
+  char* taken(size_t size) {
+    if (size <= kSmall) {
+      for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap)
+        if (gap->second >= size) return cut(gap->first, gap->second, gap->second - size, size);
+    }
+    for (auto [address, gap] : gaps_)
+      if (gap >= size) return cut(address, gap, 0, size);
+    return nullptr;
+  }
+  char* cut(char* gap, size_t whole, size_t at, size_t size) {
+    gaps_.erase(gap);
+    if (at > 0) gaps_[gap] = at;
+    if (at + size < whole) gaps_[gap + at + size] = whole - at - size;
+    return gap + at;
+  }
+  size_t unused() const {
+    size_t bytes = 0;
+    for (auto& [address, gap] : gaps_) bytes += gap;
+    return bytes;
+  }
   char* fresh(size_t size) {
-    TORCH_CHECK_WITH(OutOfMemoryError, top_ + size <= bytes_, "rig: out of memory: ", size, " bytes wanted, ", bytes_ - top_,
-                     " of ", bytes_, " never used");
-    char* block = closed_ + top_;
-    top_ += size;
+    TORCH_CHECK_WITH(OutOfMemoryError, has_room(size), "rig: out of memory: ", size, " bytes wanted, ", unused(),
+                     " of ", bytes_, " unused");
+    char* block = taken(size);
     std::memset(opened(block), kPoison, size);  // at once: who reads it too early should not find zeros
     return block;
   }
@@ -110,6 +145,32 @@ class Memory {
     lock.lock();
     free_what_is_reached();
   }
+  void release(std::unique_lock<std::mutex>& lock) {  // as cudaFree does: what is free is of no size and no stream any more
+    auto released = std::move(free_);
+    free_.clear();
+    lock.unlock();
+    for (auto& [key, blocks] : released)
+      if (!blocks.empty()) key.first->wait(key.first->last());  // it is poisoned by then
+    lock.lock();
+    for (auto& [key, blocks] : released)
+      for (char* address : blocks) add_gap(address, key.second);
+  }
+  void add_gap(char* address, size_t size) {
+    auto next = gaps_.lower_bound(address);
+    if (next != gaps_.end() && address + size == next->first) {
+      size += next->second;
+      next = gaps_.erase(next);
+    }
+    if (next != gaps_.begin()) {
+      auto before = std::prev(next);
+      if (before->first + before->second == address) {
+        address = before->first;
+        size += before->second;
+        gaps_.erase(before);
+      }
+    }
+    gaps_[address] = size;
+  }
   void free_what_is_reached() {
     std::vector<std::pair<char*, Block>> still;
     for (auto& [address, block] : deferred_) {
@@ -123,10 +184,10 @@ class Memory {
 
   const size_t bytes_;
   char *closed_, *open_;
-  size_t top_ = 0;
   std::mutex mutex_;
   std::unordered_map<char*, Block> live_;
   std::map<std::pair<Stream*, size_t>, std::vector<char*>> free_;
+  std::map<char*, size_t> gaps_;  // of no size class and no stream
   std::vector<std::pair<char*, Block>> deferred_;
   int64_t used_ = 0, peak_ = 0;
 };
@@ -152,7 +213,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
     current_stream(device).push([to = opened(device, to), from = opened(owner(from), from), bytes] { std::memcpy(to, from, bytes); });
   }
   bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override { empty_cache(); }
   void recordStream(const c10::DataPtr& block, c10::Stream user) override { record_use(block.get(), stream(user)); }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -206,5 +267,8 @@ size_t size_class(size_t bytes) {  // powers of two, above 1 MiB with seven step
 
 std::map<std::string, int64_t> memory_figures(int device) { return memory(device).figures(); }
 void reset_peak(int device) { memory(device).reset_peak(); }
+void empty_cache() {
+  for (int device = 0; device < device_count(); ++device) memory(device).empty_cache();
+}
 
 }  // namespace rig

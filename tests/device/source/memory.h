@@ -18,5 +18,6 @@ void record_use(const void* block, Stream& user);
 size_t size_class(size_t bytes);
 std::map<std::string, int64_t> memory_figures(int device);
 void reset_peak(int device);
+void empty_cache();
 
 }  // namespace rig

@@ -1,0 +1,59 @@
+"""What a run and its networks have cost: device-hours times the price of each device while they were held."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.report.records import RecordedSession, RunHistory
+from fleet.scheduling.model.prices import Prices
+
+
+@dataclass(frozen=True)
+class RunCosts:
+    """In the unit of the prices.
+
+    Attributes:
+        jobs: by job, while its groups held devices, the forming counted.
+        held: of all devices from each session's begin to its end, whoever used them.
+    """
+
+    jobs: Mapping[str, float]
+    held: float
+
+    @property
+    def used(self) -> float:
+        """Of all jobs together."""
+        return sum(self.jobs.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in run.json."""
+        return {"jobs": dict(self.jobs), "used": self.used, "held": self.held}
+
+
+def run_costs(history: RunHistory) -> RunCosts | None:
+    """The costs of all sessions that had prices; None: none had any."""
+    priced = [session for session in history.sessions if session.prices]
+    if not priced:
+        return None
+    devices = {session.index: _kinds(session) for session in priced}
+    prices = {session.index: Prices(session.prices) for session in priced}
+    jobs = dict.fromkeys(history.jobs, 0.0)
+    for span in history.spans:
+        if span.session in prices:
+            kind = devices[span.session].get(span.device, "")
+            jobs[span.job] = jobs.get(span.job, 0.0) + prices[span.session].cost(kind, span.start, span.end)
+    held = sum(
+        prices[session.index].cost(kind, session.start, session.end)
+        for session in priced
+        for kind in devices[session.index].values()
+    )
+    return RunCosts(jobs, held)
+
+
+def _kinds(session: RecordedSession) -> dict[int, str]:
+    """Device -> its kind, "" where one price holds for all."""
+    ranks = session.cluster.ranks if session.cluster is not None else ()
+    alike = set(session.prices) == {""}
+    return {rank.device: "" if alike else rank.kind or "" for rank in ranks if rank.device is not None}
