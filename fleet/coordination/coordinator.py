@@ -254,7 +254,8 @@ class Coordinator:
     def _start_of(self, name: str, starting: _Coming) -> Start:
         job, devices = self.ledger.jobs[name], starting.devices[name]
         kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
-        return Start(name, devices, job.epoch, job.step, resume, job.turn_seconds(kinds), lane, job.shares(kinds))
+        turns = job.turn_seconds(kinds, self.ledger.feeds(name))
+        return Start(name, devices, job.epoch, job.step, resume, turns, lane, job.shares(kinds))
 
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:

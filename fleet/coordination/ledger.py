@@ -77,7 +77,7 @@ class Ledger:
     def state(self, now: float, changed: tuple[str, ...] = (), memo: Any = None) -> State:
         """The books as a policy sees them."""
         known = [job for job in self.unfinished if job.curve is not None and job.state.arrival <= now]
-        jobs = tuple(job.seen(now, self.longest_forming) for job in known)
+        jobs = tuple(job.seen(now, self.longest_forming, self.feeds(job.name)) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
             self.cluster,
@@ -92,6 +92,10 @@ class Ledger:
             promises=self.promises,
             margin=self.margin,
         )
+
+    def feeds(self, job: str) -> float:
+        """Samples/s that the data path can feed a job; infinite: nobody knows."""
+        return math.inf if self.data_path is None else self.data_path.feeds(self.jobs[job].state.data)
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.sizing import Size, assumed_rate
+from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import KnownRates
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
@@ -48,9 +49,13 @@ def expected_jobs(
         for kind, rated in cluster.rated.items()
     }
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    path = foretold_data_path(spec, sorted(runtime.facts), len(cluster.preprocessors))
     found = {}
     for job in spec.jobs:
         curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
+        if path is not None:
+            fed = path.feeds(data_key(job))
+            curves = {kind: curve.capped(fed, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)
