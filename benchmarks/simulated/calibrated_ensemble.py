@@ -20,6 +20,8 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rates import RunRates
+from fleet.simulator.rounds import PlannedRound
+from fleet.simulator.rounds import Rounds as WatchedRounds
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.trace import Trace
 
@@ -52,10 +54,11 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Trained:
-    """An ensemble that a policy has trained: seconds, flotillas, and all the rest."""
+    """An ensemble that a policy has trained: seconds, flotillas, what each of them trained, and all the rest."""
 
     seconds: float
     rounds: int
+    planned: tuple[PlannedRound, ...]
     outcome: Outcome
 
 
@@ -79,7 +82,9 @@ def trained(
     trace, rounds = drawn(devices, seed, ensemble), Rounds(policy)
     trace = trace.with_losses(losses(seed, ensemble)) if shown else trace
     machine = MeasuredMachine(Cluster((PER_NODE,) * (devices // PER_NODE)), RunRates(trace.curves), costs)
-    outcome = Simulation(trace, machine, rounds, premises=Premises(seed, BUFFER)).run()  # type: ignore[arg-type]
+    watch, premises = WatchedRounds(), Premises(seed, BUFFER)
+    outcome = Simulation(trace, machine, rounds, premises=premises, watch=watch).run()  # type: ignore[arg-type]
     if not outcome.finished.all():
         raise RuntimeError(f"{policy.name} left {int((~outcome.finished).sum())} networks untrained on {devices} GPUs")
-    return Trained(outcome.makespan, rounds.count, outcome)
+    planned = watch.until(dict(zip(outcome.names, outcome.end.tolist())))
+    return Trained(outcome.makespan, rounds.count, planned, outcome)

@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.simulated.calibrated_ensemble import CALIBRATED_ON, SIZES, trained
 from benchmarks.simulated.drawn_ensemble import Ensemble, spread_of_rates
-from benchmarks.simulated.ensemble import METHODS, TOTALS
+from benchmarks.simulated.ensemble import METHODS
+from benchmarks.simulated.paper_tables import TOTALS
 
 SHAPES = (0.1, 0.2, 0.3)
 TIES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -15,6 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.simulated.calibrated_ensemble import CALIBRATED, CALIBRATED_ON, CHECKPOINT, JUDGED_ON, SIZES, trained
+from benchmarks.simulated.paper_tables import (
+    CHECKPOINTS,
+    TOTALS,
+    flotilla_lengths,
+    tell_gains,
+    tell_lengths,
+    tell_overheads,
+    tell_own,
+    tell_waiting,
+    waiting,
+)
 from benchmarks.simulated.part import Part
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
@@ -22,9 +33,7 @@ from fleet.simulator.machines.arrivals import Costs
 Floats = npt.NDArray[np.float64]
 
 ENSEMBLES = 100
-TOTALS = np.array([55200.1, 30204.8, 24495.0, 21891.0, 18359.1, 15323.9, 13366.3, 11825.2])
-"""Table 4, seconds."""
-FLOTILLAS = np.array([1496.0, 1156.0, 986.0, 816.0, 782.0, 680.0, 680.0, 748.0]) / 34
+FLOTILLAS = np.array(CHECKPOINTS) / 34
 """Table 4: the checkpoints' seconds, of which each flotilla has 34."""
 DELTA = 20.0
 """Samples/s (section 4.3.2)."""
@@ -37,7 +46,9 @@ METHODS = {
     "FLEET-L": (policy("local", literal=True, delta=DELTA), STAYING),
     "Baseline": (policy("baseline"), STAYING),
     "Homogeneous": (policy("homogeneous"), STAYING),
+    "flotilla": (policy("flotilla", delta=DELTA), STOPPING),
 }
+"""The paper's four, and fleet's own default with the paper's delta."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +56,17 @@ class Tried:
     """One ensemble under each method.
 
     Attributes:
-        seconds: total time by method; of shape (sizes,).
-        flotillas: how many FLEET-G formed; shape (sizes,).
+        seconds, waits: total time, and how long a GPU waited, by method; of shape (sizes,).
+        flotillas, planning: how many FLEET-G formed, and how long it planned, wall seconds; shape (sizes,).
+        first: see `flotilla_lengths`, of FLEET-G on 80 GPUs.
         lengths: mean and standard deviation of how long a network runs on 80 GPUs, by method, seconds.
     """
 
     seconds: dict[str, Floats]
+    waits: dict[str, Floats]
     flotillas: Floats
+    planning: Floats
+    first: Floats
     lengths: dict[str, tuple[float, float]]
 
 
@@ -68,6 +83,15 @@ def measure(part: Part, repetitions: int) -> None:
     _totals(part, seconds["FLEET-G"].mean(axis=0), np.mean([each.flotillas for each in tried], axis=0), len(tried))
     _orders(part, seconds)
     _lengths(part, tried)
+    faster = {name: seconds["Baseline"] / found for name, found in seconds.items() if name != "Baseline"}
+    tell_gains(part, faster)
+    tell_own(part, seconds)
+    tell_waiting(part, {name: np.array([each.waits[name] for each in tried]) for name in METHODS}, seconds)
+    tell_lengths(part, [each.first for each in tried])
+    flotillas, planning = (
+        np.mean([getattr(each, name) for each in tried], axis=0) for name in ("flotillas", "planning")
+    )
+    tell_overheads(part, seconds["FLEET-G"].mean(axis=0), flotillas, planning)
     part.note(
         f"the ensembles are calibrated to the totals of Table 4, on seeds {', '.join(map(str, CALIBRATED_ON))}: "
         f"{CALIBRATED}. At 20 GPUs the paper's total leaves 6 % for idle GPUs, checkpoints, paces and sublinear "
@@ -84,7 +108,11 @@ def _try(seed: int) -> Tried:
         length = outcome.end - outcome.begin
         lengths[name] = float(length.mean()), float(length.std())
     seconds = {name: np.array([run.seconds for run in of_sizes]) for name, of_sizes in runs.items()}
-    return Tried(seconds, np.array([float(run.rounds) for run in runs["FLEET-G"]]), lengths)
+    waits = {name: np.array([waiting(run) for run in of_sizes]) for name, of_sizes in runs.items()}
+    literal = runs["FLEET-G"]
+    flotillas = np.array([float(run.rounds) for run in literal])
+    planning = np.array([float(run.outcome.timeline.plan_seconds.sum()) for run in literal])
+    return Tried(seconds, waits, flotillas, planning, flotilla_lengths(literal[SIZES.index(LENGTHS_ON)]), lengths)
 
 
 def _totals(part: Part, totals: Floats, flotillas: Floats, ensembles: int) -> None:
@@ -110,10 +138,10 @@ def _orders(part: Part, seconds: dict[str, Floats]) -> None:
     ensembles = len(ordered)
     rows = [
         [size, int(ordered[:, i].sum()), int(gains[:, i].sum()),
-         *(_spread(faster[name][:, i]) for name in ("FLEET-G", "FLEET-L", "Homogeneous"))]
+         *(_spread(faster[name][:, i]) for name in ("FLEET-G", "FLEET-L", "Homogeneous", "flotilla"))]
         for i, size in enumerate(SIZES)
     ]  # fmt: skip
-    columns = ["GPUs", "B <= L <= G", "B <= G", "FLEET-G", "FLEET-L", "Homogeneous"]
+    columns = ["GPUs", "B <= L <= G", "B <= G", "FLEET-G", "FLEET-L", "Homogeneous", "flotilla"]
     title = f"in how many of {ensembles} calibrated ensembles an order holds; speed-ups over Baseline, median (range)"
     part.table(title, columns, rows)
     for name, holds in (("Baseline <= FLEET-L <= FLEET-G", ordered), ("Baseline <= FLEET-G", gains)):

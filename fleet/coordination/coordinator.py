@@ -248,7 +248,8 @@ class Coordinator:
     def _start_of(self, name: str, starting: Coming) -> Start:
         job, devices = self.ledger.jobs[name], self._first.begins_on(name, starting.devices[name])
         kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
-        return Start(name, devices, job.epoch, job.step, resume, job.turn_seconds(kinds), lane, job.shares(kinds))
+        turns = job.turn_seconds(kinds, self.ledger.feeds(name))
+        return Start(name, devices, job.epoch, job.step, resume, turns, lane, job.shares(kinds))
 
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:
@@ -279,7 +280,7 @@ class Coordinator:
         if isinstance(event, EpochEnded):
             devices = self.ledger.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
-                before = self.ledger.expected_end(event.job)
+                before = self.ledger.jobs[event.job].expected_end
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
                 self._first.ended_epoch(event.job)
                 if not self._falls_behind(event.job, before) and self.ledger.is_dealt_badly(event.job):
@@ -303,7 +304,7 @@ class Coordinator:
             self.books.record("set_back", job=event.job, epoch=found.epoch, step=found.step)
             self._agenda.happened(self._now(), event.job)
         elif isinstance(event, Progress):
-            before = self.ledger.expected_end(event.job)
+            before = self.ledger.jobs[event.job].expected_end
             self.books.announce("progress", **asdict(event))
             if self._falls_behind(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
                 self.books.announce("slowed", job=event.job, rate=event.rate)
@@ -313,7 +314,7 @@ class Coordinator:
         if job not in self.ledger.running:
             return False
         patience = self.ledger.margin if self.ledger.jobs[job].state.admitted else None
-        return self._agenda.learnt(self._now(), job, before, self.ledger.expected_end(job), patience)
+        return self._agenda.learnt(self._now(), job, before, self.ledger.jobs[job].expected_end, patience)
 
     @property
     def _round(self) -> int:

@@ -151,11 +151,15 @@ class JobRecord:
         """Virtual workers of each of these devices; () if they are balanced."""
         return () if self.by_kind is None else self.by_kind.shares(kinds)
 
-    def turn_seconds(self, kinds: Kinds) -> tuple[float, ...]:
-        """What the turn of one virtual worker takes on each of these devices; () where nobody knows."""
+    def turn_seconds(self, kinds: Kinds, fed: float = math.inf) -> tuple[float, ...]:
+        """What the turn of one virtual worker takes on each of these devices; () where nobody knows.
+
+        Args:
+            fed: samples/s that the data path can feed it.
+        """
         if self.rehearsed is not None:
-            return self.rehearsed.turn_seconds(kinds)
-        pace = self.pace(kinds)
+            return self.rehearsed.turn_seconds(kinds, fed)
+        pace = min(self.pace(kinds), fed)
         if not pace:
             return ()
         speeds = [1.0 if self.by_kind is None else self.by_kind.speeds[kind] for kind in kinds]
@@ -217,15 +221,18 @@ class JobRecord:
         alone = {batch: rate * factor for batch, rate in self.alone.items()}
         return replace(self.rated(curve, by_kind, kinds), alone=alone)
 
-    def seen(self, now: float, restart: float) -> JobState:
+    def seen(self, now: float, restart: float, fed: float = math.inf) -> JobState:
         """The job as policies see it now.
 
         Args:
             restart: most seconds that it takes to get devices.
+            fed: samples/s that the data path can feed it: on no number of devices it trains faster.
         """
-        stream = f"{self.stream}/{self.epoch}"
-        scaling: Scaling | None = self.scaling or self.by_kind
-        return transitions.expected(self.state, now).changed(stream=stream, scaling=scaling, restart=restart)
+        stream, rate, by_kind = f"{self.stream}/{self.epoch}", self.state.rate, self.by_kind
+        if fed < math.inf:
+            rate, by_kind = rate.capped(fed, self.limit), by_kind and by_kind.capped(fed)
+        scaling: Scaling | None = self.scaling or by_kind
+        return transitions.expected(self.state, now).changed(stream=stream, rate=rate, scaling=scaling, restart=restart)
 
     def at(self, epoch: int, step: int, now: float) -> JobRecord:
         """The job where it stands now: after so many epochs, and steps of the next; changes after that are undone."""

@@ -87,7 +87,7 @@ class Ledger:
         hidden = self.stranded.keys() - self.running.keys()
         here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
         known = [job for job in here if job.curve is not None]
-        jobs = tuple(job.seen(now, self.longest_forming) for job in known)
+        jobs = tuple(job.seen(now, self.longest_forming, self.feeds(job.name)) for job in known)
         formed = self.rounds[-1].allocation if self.rounds else {}
         return State.of(
             self.cluster, jobs, self.held, dict(formed), self.lost_devices, seed=self._seed, time=now,
@@ -98,6 +98,10 @@ class Ledger:
     def held(self) -> dict[str, tuple[int, ...]]:
         """Job -> the devices that it has, or that are kept for it."""
         return {**self.running, **self.kept}
+
+    def feeds(self, job: str) -> float:
+        """Samples/s that the data path can feed a job; infinite: nobody knows."""
+        return math.inf if self.data_path is None else self.data_path.feeds(self.jobs[job].state.data)
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""
@@ -124,13 +128,8 @@ class Ledger:
     def is_dealt_badly(self, job: str) -> bool:
         """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
         by_kind, shares = self.jobs[job].by_kind, self.shares.get(job, ())
-        if by_kind is None or not shares:
-            return False
-        return is_worth_dealing_anew(shares, [by_kind.speeds[kind] for kind in self.kinds_of(self.running[job])])
-
-    def expected_end(self, job: str) -> float:
-        """When a job will be done at its pace, seconds; infinite where that is not known."""
-        return self.jobs[job].expected_end
+        speeds = [] if by_kind is None else [by_kind.speeds[kind] for kind in self.kinds_of(self.running.get(job, ()))]
+        return bool(speeds and shares) and is_worth_dealing_anew(shares, speeds)
 
     @property
     def late(self) -> set[str]:

@@ -94,6 +94,6 @@ class NewcomerRates:
         others = [job for job in running if not job.state.admitted]
         if others:
             return min(others, key=lambda job: job.state.held).name
-        spare = {job.name: job.state.deadline - self._ledger.expected_end(job.name) for job in running}
+        spare = {job.name: job.state.deadline - job.expected_end for job in running}
         chosen = max(spare, key=lambda name: spare[name], default="")
         return chosen if spare.get(chosen, -math.inf) >= SPARE_SECONDS else ""

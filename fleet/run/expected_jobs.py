@@ -10,6 +10,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
+from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import KnownRates
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
@@ -49,12 +50,16 @@ def expected_jobs(
         for kind, rated in cluster.rated.items()
     }
     batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    path = foretold_data_path(spec, sorted(runtime.facts), len(cluster.preprocessors))
     single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
     others = [(sizes[name], rate) for name, rate in single if rate is not None]
     found = {}
     for job in spec.jobs:
         guess = guessed_rate(sizes[job.name], others, device)
         curves, source = _curves(runtime, known, job, guess, cluster.cluster)
+        if path is not None:
+            fed = path.feeds(data_key(job))
+            curves = {kind: curve.capped(fed, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)

@@ -334,11 +334,22 @@ class Rehearse(Section):
         "them from operation counts, and learns them as it trains.",
         examples=[True],
     )
+    preprocessors: Mapping[Count, Positive] = Field(
+        default_factory=dict,
+        description="Samples per second of a data set that so many preprocessors make together; between these numbers "
+        "they make what lies between. Without any, samples are never late.",
+        examples=[{1: 500.0, 4: 1900.0}],
+    )
     time_scale: Positive = Field(
         default=1.0,
         description="Seconds that a rehearsal takes for one second of a real run: 0.1 is ten times as fast.",
         examples=[0.1],
     )
+
+    @field_validator("preprocessors", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return {_device_count(key): rate for key, rate in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("rates", "batches", mode="before")
     @classmethod

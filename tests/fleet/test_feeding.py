@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,18 @@ def test_all_work_where_nobody_knows_or_there_is_one(books: Bookkeeper, tmp_path
     measured(books, n1=10.0)
     assert chosen(books, True, start("a", 0)) == 0
     assert lines(books, tmp_path) == []
+
+
+def test_policies_see_what_can_be_fed_and_the_books_what_was_measured(books: Bookkeeper) -> None:
+    before = books.ledger.state(0.0).by_name
+    counts, of_data = {1: 8.0, 2: 15.0}, {"data": 7.5}
+    books.record("preprocessors", counts=counts, of_data=of_data, demand=1.0, chosen=2)
+    jobs = {name: job.changed(data="other" if name == "c" else "data") for name, job in before.items()}
+    for name, job in jobs.items():
+        books.ledger.jobs[name] = replace(books.ledger.jobs[name], state=job)
+    seen = books.ledger.state(0.0).by_name
+    assert {name: job.rate(1) for name, job in seen.items()} == {"a": 7.5, "b": 7.5, "c": 10.0}
+    assert books.ledger.pace("a", (0,)) == 10.0, "what is learnt of it is not cut"
 
 
 def test_speeds_hold_for_a_session(books: Bookkeeper) -> None:

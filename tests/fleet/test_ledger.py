@@ -214,9 +214,9 @@ def test_what_becomes_of_a_promise() -> None:
     assert books.jobs["a"].result()["promise"] is None
     books.admitted("a", 50.0)
     books.started("a", (0, 1), 10.0)
-    assert books.expected_end("a") == 25.0 and not books.late
+    assert books.jobs["a"].expected_end == 25.0 and not books.late
     books.slowed("a", 5.0)
-    assert books.expected_end("a") == 70.0 and seen(books, 10.0).rate(1) == 2.5
+    assert books.jobs["a"].expected_end == 70.0 and seen(books, 10.0).rate(1) == 2.5
     books.promise_broken("a", 50.0, 70.0)
     assert books.late == {"a"}
     assert books.jobs["a"].result()["promise"] == {"status": "late", "deadline": 50.0, "end": 70.0}

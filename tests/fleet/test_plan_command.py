@@ -53,6 +53,21 @@ def test_what_a_run_would_refuse_a_plan_refuses() -> None:
     assert shape.returncode == 2 and "3x4" in shape.stderr
 
 
+def test_a_plan_gives_no_device_that_preprocessors_cannot_feed() -> None:
+    rates = {"mlp-128": {1: 100.0}, "mlp-256-128": {1: 100.0}}
+    rehearse = json.dumps({"rates": rates, "preprocessors": {1: 150.0, 2: 290.0}})
+    plans = {}
+    for preprocessors in (1, 2):
+        done = fleet(
+            "plan", "examples/digits.yaml", "--json", "--cluster", "1x4", "--set", f"rehearse={rehearse}",
+            "--set", f"resources.preprocessors={preprocessors}",
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        plans[preprocessors] = json.loads(done.stdout)["jobs"]["mlp-128"]["rates"]
+    assert (plans[1][0], max(plans[1]), max(plans[2])) == (100.0, 150.0, min(290.0, max(plans[2])))
+    assert plans[2][1] > 150.0
+
+
 class _Task:
     batch_size = 5
 

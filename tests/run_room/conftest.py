@@ -113,10 +113,11 @@ def rank(runtime: Runtimes, tmp_path: Path) -> Iterator[Callable[..., Rank]]:
 def rehearsed(rank: Callable[..., Rank], runtime: Runtimes, alone: ClusterMap) -> Callable[..., Rank]:
     """Rank 0 of a rehearsal of these jobs, by default of `a` and `b`, whose rates are known."""
 
-    def make(*jobs: Mapping[str, Any], **sections: Any) -> Rank:
+    def make(*jobs: Mapping[str, Any], fed: Mapping[int, float] | None = None, **sections: Any) -> Rank:
         named = jobs or ({"name": "a"}, {"name": "b"})
         rates = {job["name"]: RATES[job["name"]] for job in named if job["name"] in RATES}
-        return rank(runtime(*named, rehearsal=True, rehearse={"rates": rates}, **sections), alone)
+        rehearse = {"rates": rates, "preprocessors": fed or {}}
+        return rank(runtime(*named, rehearsal=True, rehearse=rehearse, **sections), alone)
 
     return make
 

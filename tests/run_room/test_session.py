@@ -161,6 +161,17 @@ def test_a_rated_run_has_a_curve_of_each_job(rehearsed: Ranks, opening: Opening)
     assert not me.directory.profile.exists(), "a rehearsal measures nothing"
 
 
+def test_a_rehearsals_preprocessors_are_as_fast_as_its_spec_says(rehearsed: Ranks, opening: Opening) -> None:
+    me = rehearsed(fed={1: 70.0})
+    with opening(me) as run:
+        rate(run)
+    jobs = run.books.ledger.state(0.0).by_name
+    assert {name: job.rate(1) for name, job in jobs.items()} == {"a": 70.0, "b": 50.0}
+    (line,) = events(me.directory, "preprocessors")
+    assert (line["counts"], line["of_data"], line["chosen"]) == ({"1": 70.0}, {"numbers": 70.0}, 1)
+    assert line["demand"] == 100.0, "what the networks could eat of one stream"
+
+
 def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks, wire: Wires) -> None:
     me = rehearsed()
     me.stop.raised = True

@@ -29,7 +29,15 @@ def test_what_was_measured_is_taken_as_it_is(path: DataPath) -> None:
 def test_between_measured_numbers_it_is_linear() -> None:
     path = DataPath({1: 100.0, 2: 190.0, 4: 350.0, 8: 500.0})
     assert [path.made_by(count) for count in (3, 5, 6)] == [270.0, 387.5, 425.0]
+    assert DataPath({4: 100.0}).made_by(1) == 25.0
     assert [path.needed(demand) for demand in (0, 100, 101, 200, 300, 400, 10_000)] == [1, 1, 2, 3, 4, 6, 8]
+
+
+@given(speeds, st.integers(1, 60))
+def test_a_part_of_the_preprocessors_is_as_fast_as_it_was(path: DataPath, count: int) -> None:
+    part = path.limited_to(count, ["a", "b"])
+    assert part.most == count and part.feeds("a") == part.feeds("b") == path.made_by(count)
+    assert all(part.made_by(known) == rate for known, rate in path.together.items() if known < count)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 1e6)), max_size=8))

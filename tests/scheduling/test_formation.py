@@ -106,6 +106,13 @@ def test_the_slowest_that_cannot_gain_makes_way_for_the_next() -> None:
     assert form_flotilla([job("x", 90), job("y", 95, 100, 101)], 4, "12%") == {"y": 3, "x": 1}
 
 
+def test_nobody_gets_devices_that_the_data_path_cannot_feed() -> None:
+    # Fed at most 60 samples/s, B and C need one device and three, and D four of its seven.
+    fed = [replace(each, rate=each.rate.capped(60.0, each.limit)) for each in (A, B, C, D)]
+    assert form_flotilla(fed, 40, "5%") == {"A": 1, "C": 3, "B": 2, "D": 4}
+    assert sum(form_flotilla([A, B, C, D], 40, "5%").values()) > 10
+
+
 def test_equal_jobs_join_in_spec_order() -> None:
     twins = [job(name, 10, 19) for name in "dacb"]
     assert list(form_flotilla(twins, 3, 0)) == ["d", "a", "c"]

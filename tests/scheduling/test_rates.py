@@ -97,6 +97,25 @@ def test_useful_counts_rise_up_to_the_peak(curve: RateCurve, limit: int) -> None
     assert rates.tolist() == [curve(int(count)) for count in counts]
 
 
+@given(st.integers(1, 12).flatmap(curves), st.integers(1, 20), st.floats(0.5, 400))
+def test_a_capped_curve_is_cut_off_and_its_useful_counts_end_there(curve: RateCurve, limit: int, most: float) -> None:
+    capped = curve.capped(most, limit)
+    assert np.array_equal(capped.rates(limit), np.minimum(curve.rates(limit), most))
+    counts, rates = curve.useful(limit)
+    kept, reached = capped.useful(limit)
+    needed = int(np.searchsorted(rates, most)) + 1  # the first count that reaches it, or all
+    assert np.array_equal(kept, counts[:needed]) and np.array_equal(reached, np.minimum(rates[:needed], most))
+    assert curve.capped(most, limit) is capped, "policies see the same curve each time"
+    assert (capped is curve) == bool(curve.rates(limit).max() <= most)
+
+
+def test_what_is_learnt_of_a_capped_curve_stays_capped() -> None:
+    curve = RateCurve({1: 10.0}, per_node=4, limit=8).capped(25.0, 8)
+    assert curve.observe(1, 40.0)(1) == curve.scaled(9.0)(1) == 25.0
+    with pytest.raises(ValueError, match=r"most is 0.0 samples/s; it must be above 0"):
+        RateCurve({1: 1.0}, 1, most=0.0)
+
+
 def test_tables_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         RateCurve({1: 10}, per_node=4).rates(3)[0] = 1

@@ -209,6 +209,18 @@ def test_a_run_is_read_as_the_trace_of_what_it_trained(tmp_path: Path) -> None:
     assert trace.notes == ("idle: no rates or no epochs are known; it was left out",)
 
 
+def test_a_run_s_rates_are_those_that_its_data_path_fed(tmp_path: Path) -> None:
+    events = (
+        job_event("a"),
+        job_event("b", data="other"),
+        *({"t": 0.2, "event": "rates", "job": job, "measured": {"1": 10.0, "2": 18.0}} for job in "ab"),
+        {"t": 0.3, "event": "preprocessors", "counts": {"1": 8.0, "2": 15.0}, "of_data": {"digits": 15.0}},
+    )
+    trace = read_trace(journal(tmp_path, *events))
+    assert [trace.curves["a"](count) for count in (1, 2, 3)] == [10.0, 15.0, 15.0]
+    assert trace.curves["b"](2) == 18.0, "nobody measured its data"
+
+
 def test_a_run_s_deadlines_are_those_of_its_first_session(tmp_path: Path) -> None:
     deadlines: list[dict[str, Any]] = [
         {"deadline": "2026-12-01T08:00:00+00:00", "due": 40.0}, {"deadline": 30.0, "due": 31.0},

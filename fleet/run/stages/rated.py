@@ -11,9 +11,11 @@ from time import perf_counter
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.profiling.batch_ends import BatchEnds
+from fleet.profiling.plan import demand
 from fleet.profiling.profiler import Effort, Profiler, Waiting
 from fleet.profiling.rating import Rating
 from fleet.profiling.store import RateProfile
+from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import RatesByJob
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
@@ -61,6 +63,7 @@ def rate(opened: Opened) -> Rated:
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
+    _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, opened), opened.output.directory, rank)
     keeper.ledger.charged("profiling", perf_counter() - begin)
@@ -78,6 +81,22 @@ def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> Rates
             }
             ledger.rehearses(job.name, curves)
     return {kind: {job: rates for job, rates in known.items() if job in first} for kind, known in files.items()}
+
+
+def _foretell_preprocessors(opened: Opened) -> None:
+    """A rehearsal's preprocessors count as fast as its spec says."""
+    rank, keeper = opened.rank, opened.books.keeper
+    path = foretold_data_path(rank.runtime.spec, sorted(rank.runtime.facts), len(rank.cluster.preprocessors))
+    if path is None or rank.runtime.rehearsal is None:
+        return
+    known = [job for job in keeper.ledger.unfinished if job.curve is not None]
+    single = {job.name: float(job.curve(1)) for job in known if job.curve is not None}
+    streams = {job.name: job.stream for job in known}
+    wanted = demand(single, streams, keeper.ledger.cluster.size, opened.policy.shares_streams)
+    keeper.record(
+        "preprocessors", counts=dict(path.together), of_data=dict(path.of_data), demand=wanted,
+        chosen=path.needed(wanted),
+    )  # fmt: skip
 
 
 @contextmanager

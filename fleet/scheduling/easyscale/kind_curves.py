@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ class KindCurves:
         samples: of one mini-batch, a virtual worker's part of a step.
         speeds: kind -> C_i, samples/s of one such device, as members of groups have shown; by default r(1).
         seen: devices of several kinds, sorted -> samples/s that were seen on them.
+        most: samples/s that it does not exceed on any devices, as the data path feeds no more.
 
     Raises:
         ValueError: the home kind has no curve.
@@ -37,6 +39,7 @@ class KindCurves:
     samples: float
     speeds: Mapping[str, float] = field(default_factory=dict)
     seen: Mapping[Kinds, float] = field(default_factory=dict)
+    most: float = math.inf
 
     def __post_init__(self) -> None:
         if self.home not in self.curves:
@@ -75,9 +78,9 @@ class KindCurves:
             return self.curves[kinds[0]](len(kinds))
         known = self.seen.get(tuple(sorted(kinds)))
         if known is not None:
-            return known
+            return min(known, self.most)
         speeds = self._speeds(kinds)
-        return self.workers / turns(deal(self.workers, speeds), speeds) * self._kept(len(kinds))
+        return min(self.most, self.workers / turns(deal(self.workers, speeds), speeds) * self._kept(len(kinds)))
 
     def observed(self, kinds: Kinds, rate: float) -> KindCurves:
         """The same once so many samples/s were seen on these devices."""
@@ -108,8 +111,14 @@ class KindCurves:
         return KindCurves(
             {kind: curve.scaled(factor) for kind, curve in self.curves.items()}, self.home, self.workers, self.samples,
             {kind: speed * factor for kind, speed in self.speeds.items()},
-            {kinds: rate * factor for kinds, rate in self.seen.items()},
+            {kinds: rate * factor for kinds, rate in self.seen.items()}, self.most,
         )  # fmt: skip
+
+    def capped(self, most: float) -> KindCurves:
+        """The same of a job that gets at most so many samples/s; itself if it wants no more."""
+        curves = {kind: curve.capped(most, self.workers) for kind, curve in self.curves.items()}
+        wants_more = any(curves[kind] is not curve for kind, curve in self.curves.items()) or len(curves) > 1
+        return replace(self, curves=curves, most=min(most, self.most)) if wants_more else self
 
     def at_home_on(self, kind: str) -> KindCurves:
         """The same with another home."""

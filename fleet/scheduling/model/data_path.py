@@ -33,13 +33,22 @@ class DataPath:
         return max(self.together)
 
     def made_by(self, count: int) -> float:
-        """Samples/s of so many preprocessors; linear between the numbers that were measured."""
-        below = max((known for known in self.together if known <= count), default=min(self.together))
+        """Samples/s of so many preprocessors; linear from none on, between the numbers that were measured."""
+        least = min(self.together)
+        if count < least:
+            return self.together[least] * count / least
+        below = max(known for known in self.together if known <= count)
         above = min((known for known in self.together if known >= count), default=self.most)
         if above <= below:
             return self.together[below]
         share = (count - below) / (above - below)
         return self.together[below] + share * (self.together[above] - self.together[below])
+
+    def limited_to(self, count: int, data: Iterable[str]) -> DataPath:
+        """What so many preprocessors make of these data sets, each as fast as any."""
+        together = {known: rate for known, rate in self.together.items() if known < count}
+        made = self.made_by(count)
+        return DataPath({**together, count: made}, dict.fromkeys(data, made))
 
     def needed(self, demand: float) -> int:
         """The fewest preprocessors that make so many samples/s; all of them where none do."""

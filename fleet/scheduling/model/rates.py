@@ -47,6 +47,7 @@ class RateCurve:
         limit: most devices that help; beyond it r stays as it is. None: `workers`, or no limit.
         workers: N, virtual workers of the job; None: not a staircase.
         expected: q where a single count was measured.
+        most: samples/s that it does not exceed on any number of devices, as the data path feeds no more.
 
     Raises:
         ValueError: nothing measured, or a number that no machine can show.
@@ -57,9 +58,11 @@ class RateCurve:
     limit: int | None = None
     workers: int | None = None
     expected: float = DEFAULT_EFFICIENCY
+    most: float = math.inf
     _tables: dict[str, _Table] = field(default_factory=dict, init=False, repr=False, compare=False)
     _envelopes: dict[int, tuple[Counts, Floats]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _corners: dict[tuple[int, int], Floats] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _capped: dict[tuple[float, int], RateCurve] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.measured:
@@ -70,6 +73,8 @@ class RateCurve:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be 1 or more")
+        if not self.most > 0:
+            raise ValueError(f"most is {self.most} samples/s; it must be above 0")
         object.__setattr__(self, "measured", {int(count): float(rate) for count, rate in sorted(self.measured.items())})
         object.__setattr__(self, "limit", self.workers if self.limit is None else self.limit)
 
@@ -147,6 +152,18 @@ class RateCurve:
         """q, as measured; None where a single count was."""
         return self._decay() if len(self.measured) > 1 else None
 
+    def capped(self, most: float, limit: int) -> RateCurve:
+        """The curve of a job on up to `limit` devices that gets at most so many samples/s; itself if it wants no more.
+
+        Counts beyond the first that reaches `most` are not useful any more.
+        """
+        known = self._capped.get((most, limit))
+        if known is None:
+            enough = float(self.rates(limit).max()) <= most
+            curve = replace(self, most=min(most, self.most))
+            known = self._capped[most, limit] = self if enough else curve
+        return known
+
     def _table(self, limit: int) -> _Table:
         """The table so far, made longer if it ends before `limit`."""
         table = self._tables.get("longest")
@@ -162,6 +179,7 @@ class RateCurve:
             rates = np.concatenate((rates, self._beyond(len(rates), reach)))
         if reach < width:
             rates = np.concatenate((rates, np.full(width - reach, rates[-1])))
+        rates = np.minimum(rates, self.most)
         rates.flags.writeable = False
         useful = self._useful(rates)
         return _Table(rates, (useful, rates[useful - 1]), width, int(useful[-1]))

@@ -44,7 +44,11 @@ def read_run(path: Path) -> Trace:
     if not run.jobs:
         there = "there is no job in it" if journal.is_file() else "there is no such file"
         raise TraceError.of(journal, there, f"name the directory of a run: it holds {JOURNAL}")
-    curves = {name: job.curve(run.per_node) for name, job in run.jobs.items() if job.measured}
+    curves = {
+        name: job.curve(run.per_node).capped(run.feeds.get(job.data, math.inf), job.workers)
+        for name, job in run.jobs.items()
+        if job.measured
+    }
     jobs = [made for name, job in run.jobs.items() if (made := job.made(name, curves.get(name)))]
     if not jobs:
         raise TraceError.of(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
@@ -63,6 +67,7 @@ class _Job:
     workers: int
     allowed: int | None
     stream: str
+    data: str
     due: float | None
     priority: int
     minimum: int
@@ -117,6 +122,7 @@ class _Run:
     jobs: dict[str, _Job] = field(default_factory=dict)
     per_node: int = 1
     planned: bool = False
+    feeds: dict[str, float] = field(default_factory=dict)  # data set -> samples/s that preprocessors make of it
 
     def read(self, event: JournalLine) -> None:
         """Take one event."""
@@ -125,6 +131,8 @@ class _Run:
             self.per_node = max((int(count) for count in event["devices_per_node"]), default=1)
         elif kind == "planned":
             self.planned = True
+        elif kind == "preprocessors":
+            self.feeds = {str(data): float(rate) for data, rate in (event.get("of_data") or {}).items() if rate > 0}
         elif kind == "job":
             self._announce(event)
         elif kind in ("batch", "rates", "epoch", "done", "failed") and event["job"] in self.jobs:
@@ -142,6 +150,7 @@ class _Run:
                 workers=int(event["virtual_workers"]),
                 allowed=None if allowed is None else int(allowed),
                 stream=_stream(event) if event.get("data") else "",
+                data=str(event.get("data") or ""),
                 due=_due(event, arrival),
                 priority=int(event.get("priority") or 0),
                 minimum=int(event.get("minimum_devices") or 1),
