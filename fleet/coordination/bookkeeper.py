@@ -93,6 +93,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.rated(job, {kind: _curve(ledger, job, kind, measured) for kind, measured in kinds.items()})
         case "batch_profile":
             ledger.rated_with(job, line["batch"], line["rate"])
+        case "executor_profile":
+            ledger.rated_together(job, line["executors"], line["rate"])
         case "batch":
             if line.get("epoch") is None:
                 ledger.batch_fixed(job, line["batch"])

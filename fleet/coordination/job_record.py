@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fleet.scheduling.easyscale.dealing import deal, turns
+from fleet.scheduling.easyscale.executors import Layout, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState, Scaling
-from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers.batch_schedule import BatchSchedule
 
@@ -58,6 +59,7 @@ class JobRecord:
         fits: most samples of a virtual worker that fit on a device; None: nobody has met the limit.
         alone: batch -> samples/s on one device, for batches other than the one that it has.
         by_kind: its rates on each kind of device; None: all devices are alike, or nobody knows.
+        layouts: how its trainers shared accelerators -> samples/s that were seen then.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
@@ -77,6 +79,7 @@ class JobRecord:
     fits: int | None = None
     alone: Mapping[int, float] = field(default_factory=dict)
     by_kind: KindCurves | None = None
+    layouts: Mapping[Layout, float] = field(default_factory=dict)
     started: bool = False
     ranks_cost: int = 0
     deadly: bool = False
@@ -164,14 +167,41 @@ class JobRecord:
         known = replace(self, by_kind=by_kind, state=self.state.changed(rate=curve))
         return replace(known, state=transitions.rerated(self.state, curve, known.pace(kinds)))
 
-    def taught(self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float]) -> JobRecord:
+    def taught(
+        self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float], layout: Layout = ()
+    ) -> JobRecord:
         """The job once it was seen to train so fast on its devices, and how long each computed for that."""
+        if layout:
+            return self.taught_in(layout, rate)
         if self.by_kind is None or "" in kinds:
             assert self.curve is not None
             return self.rated_anew(self.curve.observe(len(kinds), rate), self.by_kind, kinds)
         by_kind = self.by_kind.worked(kinds, shares, seconds) if shares else self.by_kind
         by_kind = by_kind.observed(kinds, rate)
         return self.rated_anew(by_kind.curve, by_kind, kinds)
+
+    def rated_together(self, executors: int, rate: float) -> JobRecord:
+        """The job with its rate with so many trainers on an accelerator, after those with fewer."""
+        rates = self.state.executor_rates
+        known = executors == len(rates) + 1
+        return replace(self, state=self.state.changed(executor_rates=(*rates, rate))) if known else self
+
+    def pace_in(self, layout: Layout) -> float:
+        """Samples/s where its trainers share accelerators so: as seen, or by what was measured of 1, 2, ... of them."""
+        if layout in self.layouts:
+            return self.layouts[layout]
+        assert self.curve is not None
+        return pace_in(layout, self.state.executor_rates, self.curve, self.limit)
+
+    def taught_in(self, layout: Layout, rate: float) -> JobRecord:
+        """The job once it was seen to train so fast where its trainers share accelerators so."""
+        before = self.layouts.get(layout, rate)
+        return self.slowed_in(layout, before + OBSERVED_WEIGHT * (rate - before))
+
+    def slowed_in(self, layout: Layout, rate: float) -> JobRecord:
+        """The job if it trains so fast there from now on."""
+        state = transitions.rerated(self.state, self.state.rate, rate)
+        return replace(self, state=state, layouts={**self.layouts, layout: rate})
 
     def rated_anew(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
         """The job whose rates turn out to be others; those with other batches are so in proportion."""

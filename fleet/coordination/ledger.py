@@ -4,33 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import UNRATED, JobRecord, Promise
+from fleet.coordination.round import Round
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
+from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from trainers.batch_schedule import BatchChange
-
-
-@dataclass
-class Round:
-    """The time between two allocations."""
-
-    index: int
-    allocation: dict[str, tuple[int, ...]]
-    start: float
-    end: float | None = None
-
-    def to_json(self, now: float) -> dict[str, Any]:
-        """As it stands in run.json; one that has not ended ends now."""
-        allocation = {job: list(devices) for job, devices in self.allocation.items()}
-        return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
 
 
 class Ledger:
@@ -111,7 +98,13 @@ class Ledger:
 
     def pace(self, job: str, devices: tuple[int, ...]) -> float:
         """Samples/s of a job on these devices; 0: on none, or nobody knows."""
-        return self.jobs[job].pace(self.kinds_of(devices))
+        layout = self.layout(job, devices)
+        return self.jobs[job].pace_in(layout) if layout else self.jobs[job].pace(self.kinds_of(devices))
+
+    def layout(self, job: str, devices: tuple[int, ...]) -> Layout:
+        """How a job's trainers share accelerators there; () where nobody has measured what that makes."""
+        known = self.jobs[job].state.executor_rates and self.jobs[job].curve is not None
+        return layout_of(devices, self.cluster) if known else ()
 
     def kinds_of(self, devices: Iterable[int]) -> Kinds:
         """The kind of each of these devices; empty where all are alike, or of one that an earlier session alone had."""
@@ -171,8 +164,8 @@ class Ledger:
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
         for name, job in self.jobs.items():
-            state = job.state.changed(rate=UNRATED, last=())
-            known = replace(job, state=state, alone={}, by_kind=None)
+            state = job.state.changed(rate=UNRATED, last=(), executor_rates=())
+            known = replace(job, state=state, alone={}, by_kind=None, layouts={})
             if job.status == "failed" and (self.is_over or not job.deadly):
                 known = replace(known, status="pending", error=None, deadly=False)
             self.jobs[name] = (replace(known, ranks_cost=0) if self.is_over else known).begun_again()
@@ -235,6 +228,10 @@ class Ledger:
     def rated_with(self, job: str, batch: int, rate: float) -> None:
         """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
+
+    def rated_together(self, job: str, executors: int, rate: float) -> None:
+        """So many samples/s a job trains on an accelerator with so many of its trainers, and nobody else's."""
+        self.jobs[job] = self.jobs[job].rated_together(executors, rate)
 
     def range_cut(self, job: str, least: int, most: int) -> None:
         """A job's batch can be chosen between these alone."""
@@ -322,13 +319,16 @@ class Ledger:
         if record.curve is not None and rate > 0 and record.state.held:
             devices = self.running[job]
             spent = [(computed or {}).get(device, 0.0) for device in devices]
-            record = record.taught(self.kinds_of(devices), self.shares.get(job, ()), rate, spent)
+            kinds, layout = self.kinds_of(devices), self.layout(job, devices)
+            record = record.taught(kinds, self.shares.get(job, ()), rate, spent, layout)
         self.jobs[job] = replace(record, metrics=dict(metrics))
 
     def slowed(self, job: str, rate: float) -> None:
         """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
-        record = self.jobs[job]
-        if record.curve is not None and record.state.pace:
+        record, layout = self.jobs[job], self.layout(job, self.running.get(job, ()))
+        if layout:
+            self.jobs[job] = record.slowed_in(layout, rate)
+        elif record.curve is not None and record.state.pace:
             factor = rate / record.state.pace
             by_kind = record.by_kind and record.by_kind.scaled(factor)
             curve = by_kind.curve if by_kind else record.curve.scaled(factor)

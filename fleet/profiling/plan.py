@@ -9,12 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices of a kind, "" where all are alike; batch_size: a worker's, 0 for its own."""
+    """Time `job` on `count` devices of a kind, "" where all are alike.
+
+    Attributes:
+        batch_size: a virtual worker's; 0: its own.
+        together: the devices are trainers of one accelerator, on which nobody else trains.
+    """
 
     job: str
     count: int
     batch_size: int = 0
     kind: str = ""
+    together: bool = False
 
 
 def first_pass(jobs: Collection[str], kind: str = "") -> list[Measurement]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.sizing import Size, assumed_rate
-from fleet.run.known_rates import KnownRates
+from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, policy
+from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.simulator.traces.spec_trace import KnownJob
 from fleet.spec import Job
@@ -30,12 +31,14 @@ class ExpectedJob:
         scaling: None where the policy chooses no batch for it.
         by_kind: None where all devices are alike.
         source: "profile", "table" or "assumed".
+        executor_rates: samples/s of 1, 2, ... of its trainers on one accelerator, where the policy chooses how many.
     """
 
     known: KnownJob
     scaling: BatchScaling | None
     by_kind: KindCurves | None
     source: str
+    executor_rates: tuple[float, ...] = ()
 
 
 def expected_jobs(
@@ -47,7 +50,9 @@ def expected_jobs(
         kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
         for kind, rated in cluster.rated.items()
     }
-    batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
+    together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     found = {}
     for job in spec.jobs:
         curves, source = _curves(runtime, known, job, assumed_rate(sizes[job.name], device), cluster.cluster)
@@ -57,8 +62,14 @@ def expected_jobs(
         samples = runtime.data_of(job.name).samples
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
-        found[job.name] = ExpectedJob(asked, scaling, by_kind, source)
+        rates = together.of(runtime, job.name) if most > 1 and not home else {}
+        found[job.name] = ExpectedJob(asked, scaling, by_kind, source, _in_a_row(rates, most))
     return found
+
+
+def _in_a_row(rates: Mapping[int, float], most: int) -> tuple[float, ...]:
+    """Those of 1, 2, ... executors, as far as none is missing."""
+    return tuple(rates[count] for count in takewhile(rates.__contains__, range(1, most + 1)))
 
 
 def _curves(

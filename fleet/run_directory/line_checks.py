@@ -109,7 +109,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
-    "batch": _positive,
+    **dict.fromkeys(("batch", "executors"), _positive),
     "allocation": _named(_list(_whole)),
     "measured": _measured,
     "kinds": _named(_measured),
@@ -119,7 +119,7 @@ _CHECKS: dict[str, Check] = {
 }
 _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
-    **dict.fromkeys(("batch_profile.rate", "profile.rate"), _rate),
+    **dict.fromkeys(("batch_profile.rate", "executor_profile.rate", "profile.rate"), _rate),
     "late.deadline": _number,
     "job.seed": _or_null(_whole),
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
@@ -131,6 +131,7 @@ _NEEDED = {
     "job": "t job",
     "profile": "job count rate",
     "batch_profile": "job batch rate",
+    "executor_profile": "job executors rate",
     "batch": "job batch",
     "rates": "job measured",
     "planned": "t allocation",
