@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fleet.scheduling.easyscale.claims import Claims
@@ -88,8 +88,8 @@ class EasyScale(Rules, UsualPolicy):
         """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""
         if not (self.executors and state.cluster.sharing):
             return self._planned(ElasticRound(state, self))
-        whole = Accelerators(state)
-        one = ElasticRound(whole.state, self)
+        whole, known = Accelerators(state), any(job.executor_rates for job in state.by_name.values())
+        one = ElasticRound(whole.state, self if known else replace(self, executors=None))
         return whole.plan(self._planned(one), one.companions.executors)
 
     def _planned(self, one: ElasticRound) -> Plan:
