@@ -96,6 +96,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.rated(job, curves, line.get("source") == "guessed")
         case "batch_profile":
             ledger.rated_with(job, line["batch"], line["rate"])
+        case "executor_profile":
+            ledger.rated_together(job, line["executors"], line["rate"])
         case "batch":
             if line.get("epoch") is None:
                 ledger.batch_fixed(job, line["batch"])

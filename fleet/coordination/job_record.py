@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fleet.scheduling.easyscale.dealing import deal, turns
+from fleet.scheduling.easyscale.executors import Layout, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState, Scaling
-from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers.batch_schedule import BatchSchedule
 
@@ -59,6 +60,7 @@ class JobRecord:
         fits: most samples of a virtual worker that fit on a device; None: nobody has met the limit.
         alone: batch -> samples/s on one device, for batches other than the one that it has.
         by_kind: its rates on each kind of device; None: all devices are alike, or nobody knows.
+        layouts: how its trainers shared accelerators -> samples/s that were seen then.
         started: whether it ever had devices.
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
@@ -81,6 +83,7 @@ class JobRecord:
     fits: int | None = None
     alone: Mapping[int, float] = field(default_factory=dict)
     by_kind: KindCurves | None = None
+    layouts: Mapping[Layout, float] = field(default_factory=dict)
     started: bool = False
     ranks_cost: int = 0
     deadly: bool = False
@@ -139,8 +142,14 @@ class JobRecord:
             return None
         return BatchScaling(self.curve, self.batch, self.batches, self.alone)
 
-    def pace(self, kinds: Kinds) -> float:
-        """Samples/s on devices of these kinds; 0: on none, or nobody knows."""
+    def pace(self, kinds: Kinds, layout: Layout = ()) -> float:
+        """Samples/s on devices of these kinds; 0: on none, or nobody knows.
+
+        Args:
+            layout: how its trainers share accelerators there; (): nobody has measured what that makes.
+        """
+        if layout:
+            return self.pace_in(layout)
         if self.curve is None or not kinds:
             return 0.0
         if self.by_kind is None or "" in kinds:  # of devices that an earlier session had
@@ -204,8 +213,12 @@ class JobRecord:
             return replace(self.rated_anew(curve, by_kind, kinds), guessed=False)
         return self if self.is_timed_on(kinds) else self.taught(kinds, (), rate, ())
 
-    def taught(self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float]) -> JobRecord:
+    def taught(
+        self, kinds: Kinds, shares: tuple[int, ...], rate: float, seconds: Sequence[float], layout: Layout = ()
+    ) -> JobRecord:
         """The job once it was seen to train so fast on its devices, and how long each computed for that."""
+        if layout:
+            return self.taught_in(layout, rate)
         if self.guessed:
             return self.timed(kinds, rate)
         if self.by_kind is None or "" in kinds:
@@ -214,6 +227,40 @@ class JobRecord:
         by_kind = self.by_kind.worked(kinds, shares, seconds) if shares else self.by_kind
         by_kind = by_kind.observed(kinds, rate)
         return self.rated_anew(by_kind.curve, by_kind, kinds)
+
+    def rated_together(self, executors: int, rate: float) -> JobRecord:
+        """The job with its rate with so many trainers on an accelerator, after those with fewer."""
+        rates = self.state.executor_rates
+        known = executors == len(rates) + 1
+        return replace(self, state=self.state.changed(executor_rates=(*rates, rate))) if known else self
+
+    def pace_in(self, layout: Layout) -> float:
+        """Samples/s where its trainers share accelerators so: as seen, or by what was measured of 1, 2, ... of them."""
+        if layout in self.layouts:
+            return self.layouts[layout]
+        assert self.curve is not None
+        return pace_in(layout, self.state.executor_rates, self.curve, self.limit)
+
+    def taught_in(self, layout: Layout, rate: float) -> JobRecord:
+        """The job once it was seen to train so fast where its trainers share accelerators so."""
+        before = self.layouts.get(layout, rate)
+        return self.slowed(before + OBSERVED_WEIGHT * (rate - before), (), layout)
+
+    def slowed(self, rate: float, kinds: Kinds, layout: Layout) -> JobRecord:
+        """The job if it trains so fast on these devices from now on, and on others in proportion."""
+        if layout:
+            state = transitions.rerated(self.state, self.state.rate, rate)
+            return replace(self, state=state, layouts={**self.layouts, layout: rate})
+        if self.curve is None or not self.state.pace:
+            return self
+        factor = rate / self.state.pace
+        by_kind = self.by_kind and self.by_kind.scaled(factor)
+        return self.rated_anew(by_kind.curve if by_kind else self.curve.scaled(factor), by_kind, kinds)
+
+    @property
+    def knows_executors(self) -> bool:
+        """Whether somebody has measured it with several trainers on an accelerator."""
+        return bool(self.state.executor_rates) and self.curve is not None
 
     def rated_anew(self, curve: RateCurve, by_kind: KindCurves | None, kinds: Kinds) -> JobRecord:
         """The job whose rates turn out to be others; those with other batches are so in proportion."""
@@ -315,13 +362,16 @@ class JobRecord:
         Args:
             is_over: the run had ended; else a job that costs ranks is not tried again.
         """
-        known = replace(self, state=self.state.changed(rate=UNRATED, last=()), alone={}, by_kind=None, guessed=False)
+        known = replace(self, state=self.state.changed(rate=UNRATED, last=(), executor_rates=()))
+        known = replace(known, alone={}, by_kind=None, guessed=False, layouts={})
         if self.status == "failed" and (is_over or not self.deadly):
             known = replace(known, status="pending", error=None, deadly=False)
         return (replace(known, ranks_cost=0) if is_over else known).begun_again()
 
     def staying_on(self, kind: str) -> JobRecord:
-        """On devices of a kind, which it never leaves."""
+        """On devices of a kind, which it never leaves unless its bits hold on several; "": they are of several."""
+        if not kind or self.state.mixed_kinds or self.state.kind == kind:
+            return self
         stays = replace(self, state=self.state.changed(kind=kind))
         if self.by_kind is None or kind not in self.by_kind.curves:
             return stays

@@ -13,6 +13,7 @@ from fleet.coordination.lost_devices import stranded
 from fleet.coordination.round import Round
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
+from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.data_path import DataPath
@@ -109,7 +110,11 @@ class Ledger:
 
     def pace(self, job: str, devices: tuple[int, ...]) -> float:
         """Samples/s of a job on these devices; 0: on none, or nobody knows."""
-        return self.jobs[job].pace(self.kinds_of(devices))
+        return self.jobs[job].pace(self.kinds_of(devices), self.layout(job, devices))
+
+    def layout(self, job: str, devices: tuple[int, ...]) -> Layout:
+        """How a job's trainers share accelerators there; () where nobody has measured what that makes."""
+        return layout_of(devices, self.cluster) if self.jobs[job].knows_executors else ()
 
     def kinds_of(self, devices: Iterable[int]) -> Kinds:
         """The kind of each of these devices; empty where all are alike, or of one that an earlier session alone had."""
@@ -122,8 +127,7 @@ class Ledger:
 
     def completed(self, curves: Mapping[str, RateCurve]) -> Mapping[str, RateCurve]:
         """A job's rate curves, and on kinds of device where nobody measured it those that other jobs let expect."""
-        others = [job.by_kind for job in self.jobs.values() if job.by_kind is not None]
-        return completed(curves, self.cluster.counts(), others)
+        return completed(curves, self.cluster.counts(), [job.by_kind for job in self.jobs.values() if job.by_kind])
 
     def is_dealt_badly(self, job: str) -> bool:
         """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
@@ -221,6 +225,10 @@ class Ledger:
         """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
 
+    def rated_together(self, job: str, executors: int, rate: float) -> None:
+        """So many samples/s a job trains on an accelerator with so many of its trainers, and nobody else's."""
+        self.jobs[job] = self.jobs[job].rated_together(executors, rate)
+
     def range_cut(self, job: str, least: int, most: int) -> None:
         """A job's batch can be chosen between these alone."""
         batches = self.jobs[job].batches
@@ -281,8 +289,7 @@ class Ledger:
             kind: of the devices; empty: they are of several, or all are alike.
             kept: all that it will have once it is known how fast it trains on these; empty: these are all.
         """
-        self._stays_on(job, kind)
-        record = self.jobs[job]
+        record = self.jobs[job] = self.jobs[job].staying_on(kind)
         self.running[job], self.shares[job] = devices, shares
         if kept:
             self.kept[job] = kept
@@ -319,17 +326,14 @@ class Ledger:
             self.refined |= {job} if record.guessed else set()
             devices = self.running[job]
             spent = [(computed or {}).get(device, 0.0) for device in devices]
-            record = record.taught(self.kinds_of(devices), self.shares.get(job, ()), rate, spent)
+            kinds, layout = self.kinds_of(devices), self.layout(job, devices)
+            record = record.taught(kinds, self.shares.get(job, ()), rate, spent, layout)
         self.jobs[job] = replace(record, metrics=dict(metrics))
 
     def slowed(self, job: str, rate: float) -> None:
         """A running job trains so many samples/s, less than was thought; that holds for other devices in proportion."""
-        record = self.jobs[job]
-        if record.curve is not None and record.state.pace:
-            factor = rate / record.state.pace
-            by_kind = record.by_kind and record.by_kind.scaled(factor)
-            curve = by_kind.curve if by_kind else record.curve.scaled(factor)
-            self.jobs[job] = record.rated_anew(curve, by_kind, self.kinds_of(self.running.get(job, ())))
+        devices = self.running.get(job, ())
+        self.jobs[job] = self.jobs[job].slowed(rate, self.kinds_of(devices), self.layout(job, devices))
 
     def was_deaf(self, job: str, seconds: float) -> None:
         """So long, in its last epoch, a job heard of no wish."""
@@ -373,11 +377,6 @@ class Ledger:
     def _left(self, record: JobRecord) -> None:
         self.jobs[record.name] = record
         self.promises.pop(record.name, None)
-
-    def _stays_on(self, job: str, kind: str) -> None:
-        state = self.jobs[job].state
-        if kind and not state.mixed_kinds and state.kind != kind:
-            self.jobs[job] = self.jobs[job].staying_on(kind)
 
     def _expect_scaling(self) -> None:
         """Jobs that were timed on a single number of devices should scale as others do."""

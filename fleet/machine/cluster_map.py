@@ -83,7 +83,7 @@ class ClusterMap:
         """
         runs = [list(run) for _, run in groupby(self.trainers, key=lambda place: (place.node, place.kind))]
         kinds = tuple(run[0].kind or "" for run in runs) if len(self.kinds) > 1 else ()
-        return Cluster(tuple(map(len, runs)), kinds)
+        return Cluster(tuple(map(len, runs)), kinds, self.sharing)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Measurement:
-    """Time `job` on `count` devices of a kind, "" where all are alike; batch_size: a worker's, 0 for its own.
+    """Time `job` on `count` devices of a kind, "" where all are alike.
 
-    most: above 0, find the largest batch of a worker that fits, up to this, in place of timing.
+    Attributes:
+        batch_size: a virtual worker's; 0: its own.
+        most: above 0, find the largest batch of a worker that fits, up to this, in place of timing.
+        together: the devices are trainers of one accelerator, on which nobody else trains.
     """
 
     job: str
@@ -19,6 +22,7 @@ class Measurement:
     batch_size: int = 0
     kind: str = ""
     most: int = 0
+    together: bool = False
 
 
 def first_pass(jobs: Collection[str], kind: str = "") -> list[Measurement]:

@@ -165,19 +165,28 @@ class Profiler:
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""
         for wanted in list(waiting):
-            held = {device for running in self._running.values() for device in running.devices}
-            free = [device for device in self._cluster.devices_of(wanted.kind) if device not in held]
+            free = self._free(wanted)
             if wanted.count <= len(free) and wanted.job not in self._running:
                 waiting.remove(wanted)
                 self._send(wanted, tuple(free[: wanted.count]))
         self._accompany()
+
+    def _free(self, wanted: Measurement) -> list[int]:
+        """Devices on which it could be measured now; of one accelerator that rests, where it has that for itself."""
+        held = {device for running in self._running.values() for device in running.devices}
+        for sharing in self._sharing:
+            alone = any(run.wanted.together for run in self._running.values() if set(run.devices) & set(sharing))
+            held |= set(sharing) if alone else set()
+        if wanted.together:
+            return next((list(devices) for devices in self._sharing if held.isdisjoint(devices)), [])
+        return [device for device in self._cluster.devices_of(wanted.kind) if device not in held]
 
     def _accompany(self) -> None:
         """Let devices train beside what is measured on their accelerator, or rest once nothing is."""
         measured = {device: running.wanted for running in self._running.values() for device in running.devices}
         for sharing in self._sharing:
             timed = [measured[device] for device in sharing if device in measured and not measured[device].most]
-            wanted = timed[0] if timed else None
+            wanted = timed[0] if timed and not timed[0].together else None
             order = KeepBusy(wanted.job, wanted.batch_size) if wanted else KeepBusy()
             for device in sharing:
                 if device not in measured and (wanted is not None) != (device in self._busy):

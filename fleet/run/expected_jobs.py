@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap
@@ -11,14 +12,14 @@ from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
 from fleet.run.foretold_data_path import foretold_data_path
-from fleet.run.known_rates import KnownRates
+from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches, policy
+from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.simulator.traces.spec_trace import KnownJob
 from fleet.spec import Job
@@ -32,12 +33,14 @@ class ExpectedJob:
         scaling: None where the policy chooses no batch for it.
         by_kind: None where all devices are alike.
         source: "profile", "table" or "assumed".
+        executor_rates: samples/s of 1, 2, ... of its trainers on one accelerator, where the policy chooses how many.
     """
 
     known: KnownJob
     scaling: BatchScaling | None
     by_kind: KindCurves | None
     source: str
+    executor_rates: tuple[float, ...] = ()
 
 
 def expected_jobs(
@@ -49,7 +52,9 @@ def expected_jobs(
         kind: KnownRates(runtime, directory, rated if kind else model, kind="" if kind else device, named=kind)
         for kind, rated in cluster.rated.items()
     }
-    batches = chooses_batches(policy(spec.policy.name, **spec.policy.parameters))
+    chosen = policy(spec.policy.name, **spec.policy.parameters)
+    batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
+    together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
     path = foretold_data_path(spec, sorted(runtime.facts), len(cluster.preprocessors))
     single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
     others = [(sizes[name], rate) for name, rate in single if rate is not None]
@@ -66,8 +71,14 @@ def expected_jobs(
         samples = runtime.data_of(job.name).samples
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
-        found[job.name] = ExpectedJob(asked, scaling, by_kind, source)
+        rates = together.of(runtime, job.name) if most > 1 and not home else {}
+        found[job.name] = ExpectedJob(asked, scaling, by_kind, source, _in_a_row(rates, most))
     return found
+
+
+def _in_a_row(rates: Mapping[int, float], most: int) -> tuple[float, ...]:
+    """Those of 1, 2, ... executors, as far as none is missing."""
+    return tuple(rates[count] for count in takewhile(rates.__contains__, range(1, most + 1)))
 
 
 def _curves(

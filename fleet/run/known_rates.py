@@ -18,6 +18,15 @@ RatesByJob = Mapping[str, Mapping[int, float]]
 """Job -> number of devices -> samples/s."""
 
 
+EXECUTORS = "executors"
+"""Files name `JOB, executors` what a job trains with 1, 2, ... executors on one accelerator."""
+
+
+def executors_of(model: str) -> str:
+    """Under what device the fingerprint of such rates is made."""
+    return f"{model}, {EXECUTORS}"
+
+
 @dataclass
 class KnownRates:
     """The rates that are known when a session begins.

@@ -64,6 +64,7 @@ class Prediction:
             [job.name for job in jobs if job.guaranteed],
             {name: one.by_kind for name, one in expected.items() if one.by_kind is not None},
             [job.name for job in jobs if job.batch is not None and job.batch.change == "epochs"],
+            {name: one.executor_rates for name, one in expected.items() if one.executor_rates},
         )
         asked, watch = self.spec.policy, Rounds()
         machine = RunMachine(self.cluster.cluster, rates, Costs(asked.restart, asked.restart))

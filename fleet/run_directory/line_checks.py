@@ -122,7 +122,7 @@ _CHECKS: dict[str, Check] = {
     "of_data": _named(_rate),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
-    "batch": _positive,
+    **dict.fromkeys(("batch", "executors"), _positive),
     "limit": _text,
     "courses": _courses,
     "fits": _named(_positive),
@@ -135,7 +135,7 @@ _CHECKS: dict[str, Check] = {
 }
 _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
-    **dict.fromkeys(("batch_profile.rate", "profile.rate", "timed.rate"), _rate),
+    **dict.fromkeys(("batch_profile.rate", "executor_profile.rate", "profile.rate", "timed.rate"), _rate),
     "late.deadline": _number,
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
@@ -150,6 +150,7 @@ _NEEDED = {
     "profile": "job count rate",
     "timed": "job count rate",
     "batch_profile": "job batch rate",
+    "executor_profile": "job executors rate",
     "batch": "job batch",
     "rates": "job measured",
     "planned": "t allocation",

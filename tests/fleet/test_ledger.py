@@ -333,3 +333,24 @@ def test_a_session_goes_on_where_devices_are_others(cluster: Cluster, mixed: boo
     record = books.jobs["a"]
     assert (record.epoch, record.curve, record.by_kind, books.running) == (1, None, None, {})
     assert record.state.kind == ("" if mixed else "slow"), "as its bits began there"
+
+
+def test_a_pace_is_learnt_for_how_trainers_share_accelerators() -> None:
+    """Two trainers on an accelerator make 15 samples/s, one alone 10, one beside others 6, and two of these 12."""
+    curve = RateCurve({1: 6.0, 2: 12.0}, per_node=4, workers=2)
+    job = JobState("a", curve, 2, batch=10, remaining=300, epoch=100)
+    books = Ledger(Cluster((4,), sharing=((0, 2), (1, 3))), [JobRecord.of(job, "data/0")], seed=0)
+    assert books.pace("a", (0, 2)) == 12.0, "nobody has measured it"
+    for executors, rate in ((1, 10.0), (2, 15.0), (4, 1.0)):
+        change(books, {"event": "executor_profile", "job": "a", "executors": executors, "rate": rate, "t": 0.0})
+    assert seen(books, 0.0).executor_rates == (10.0, 15.0), "there is none of three"
+    assert (books.pace("a", (0,)), books.pace("a", (0, 2)), books.pace("a", (0, 1))) == (10.0, 15.0, 20.0)
+    books.started("a", (0, 2), 0.0)
+    end_epoch(books, 1, 10.0, rate=13.0)
+    end_epoch(books, 2, 20.0, rate=11.0)
+    assert books.pace("a", (0, 2)) == 12.0 == seen(books, 20.0).pace
+    assert books.pace("a", (0, 1)) == 20.0 and books.jobs["a"].curve is curve, "of other places it says nothing"
+    books.slowed("a", 5.0)
+    assert books.pace("a", (1, 3)) == 5.0
+    books.reopened()
+    assert books.jobs["a"].state.executor_rates == () and not books.jobs["a"].layouts

@@ -112,9 +112,14 @@ def test_a_job_added_to_a_run_that_is_over_is_trained_by_its_next_start(
         pytest.param({"data": "sounds"}, ["jobs[0].data", "pictures"], marks=pytest.mark.slow),
         pytest.param({"stop": {"epoch": 3}}, ["stop.epoch", "epochs"], marks=pytest.mark.slow),
         pytest.param({"model": {"name": "trainers.zoo:CMN"}}, ["trainers.zoo:CMN", "CNN"], marks=pytest.mark.slow),
+        pytest.param(
+            {"virtual_workers": 2, "minimum_devices": 2},
+            ["jobs[0].minimum_devices", "easyscale"],
+            marks=pytest.mark.slow,
+        ),
         ({"virtual_workers": 0, "batch_size": -1}, ["virtual_workers", "batch_size"]),
     ],
-    ids=["name", "data", "key", "model", "two at once"],
+    ids=["name", "data", "key", "model", "minimum", "two at once"],
 )
 def test_a_job_that_cannot_join_is_told_apart_at_once(
     ensemble: Ensemble, undisturbed: RunFolder, change: dict[str, Any], words: list[str]

@@ -9,7 +9,7 @@ from fleet.profiling.sizing import Size
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.stages.opened import Opened
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import chooses_batches
+from fleet.scheduling.policies import chooses_batches, most_executors
 
 
 def waits_for_training(opened: Opened) -> bool:
@@ -23,15 +23,16 @@ def waits_for_training(opened: Opened) -> bool:
 def measured_first(opened: Opened) -> frozenset[str]:
     """Jobs about which something is decided for good before they have trained: no guess is good enough for that.
 
-    A deadline is promised; a batch is chosen; a job stays on the kind of device on which it begins.
+    A deadline is promised; a batch is chosen; a job stays on the kind of device on which it begins; so many of its
+    trainers share an accelerator.
     """
     spec, kinds = opened.rank.runtime.spec, len(opened.ready.known) > 1
     mixed, _ = mixes_kinds(opened.rank.runtime, opened.rank.cluster.device_name)
-    batches = chooses_batches(opened.policy)
+    batches, shared = chooses_batches(opened.policy), most_executors(opened.policy) > 1
     return frozenset(
         job.name
         for job in spec.jobs
-        if job.deadline is not None or (batches and job.batches is not None) or (kinds and not mixed)
+        if job.deadline is not None or (batches and job.batches is not None) or (kinds and not mixed) or shared
     )
 
 

@@ -11,12 +11,13 @@ from time import perf_counter
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
 from fleet.profiling.batch_ends import BatchEnds
+from fleet.profiling.executor_rates import ExecutorRates
 from fleet.profiling.plan import demand
 from fleet.profiling.profiler import Effort, Profiler, Waiting
 from fleet.profiling.rating import Rating
 from fleet.profiling.store import RateProfile
 from fleet.run.foretold_data_path import foretold_data_path
-from fleet.run.known_rates import RatesByJob
+from fleet.run.known_rates import EXECUTORS, KnownRates, RatesByJob, executors_of
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.guessing import guessed_curves, measured_first, waits_for_training
@@ -24,6 +25,7 @@ from fleet.run.stages.learnt_rates import add_to_profile
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.policies import most_executors
 
 RatesByKind = Mapping[str, RatesByJob]
 PROFILE_SECONDS = 8.0  # of one measurement of a slow job
@@ -54,10 +56,12 @@ def rate(opened: Opened) -> Rated:
     begun = {kind: each.begun(learnt=waiting) for kind, each in known.items()}
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
+    together = ExecutorRates(profiler, keeper, partial(_together, opened), _most_executors(opened))
     keeper.ledger.rating(True)
     with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
+        together.rate()
     keeper.ledger.rating(False)
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
@@ -65,7 +69,7 @@ def rate(opened: Opened) -> Rated:
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
-        _store(_measured(rating, ends, opened), opened.output.directory, rank)
+        _store(_measured(rating, ends, together, opened), opened.output.directory, rank)
     keeper.ledger.charged("profiling", perf_counter() - begin)
     return Rated(opened, rating.guessed)
 
@@ -133,7 +137,7 @@ def _fail_unmeasured(rating: Rating, keeper: Bookkeeper) -> None:
         )  # fmt: skip
 
 
-def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
+def _measured(rating: Rating, ends: BatchEnds, together: ExecutorRates, opened: Opened) -> RateProfile:
     """All that is known now, under fingerprints by which other runs find it."""
     runtime, models = opened.rank.runtime, opened.rank.cluster.rated
     own = {
@@ -144,7 +148,24 @@ def _measured(rating: Rating, ends: BatchEnds, opened: Opened) -> RateProfile:
         opened.books.batches.fingerprint(*key, models[_home(opened, key[0])]): {1: rate}
         for key, rate in ends.measured.items()
     }
-    return rating.profile(own).with_rates(others)
+    of_executors = {
+        runtime.fingerprint(job, executors_of(models[""])): rates for job, rates in together.measured.items() if rates
+    }
+    return rating.profile(own).with_rates(others | of_executors)
+
+
+def _most_executors(opened: Opened) -> int:
+    """How many executors of a job the policy may have on an accelerator; 1 where it does not choose."""
+    cluster = opened.rank.cluster
+    chosen = most_executors(opened.policy) if len(cluster.rated) == 1 and not opened.rank.runtime.rehearsal else 1
+    return min(chosen, cluster.members)
+
+
+def _together(opened: Opened, job: str) -> Mapping[int, float]:
+    """Samples/s of 1, 2, ... executors of a job on an accelerator, where a file or an earlier session has them."""
+    rank, again = opened.rank, opened.rank.options.profile is not None
+    model = executors_of(rank.cluster.device_model)
+    return KnownRates(rank.runtime, opened.ready.directory, model, again, named=EXECUTORS).of(rank.runtime, job)
 
 
 def _by_batch(opened: Opened, job: str) -> Mapping[int, float]:

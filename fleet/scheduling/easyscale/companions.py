@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.scheduling.easyscale.claims import Claim
-from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, PlanDatabase
+from fleet.scheduling.easyscale.executors import each_of, kept
+from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, Measured, PlanDatabase
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
@@ -25,11 +26,18 @@ class Rules:
     top_k: int = 3
     waste: float = 0.3
     growth: float = 0.0
-    executors: Mapping[str, int] | None = None
+    executors: Mapping[str, int] | int | None = None
     interference: float = 1.0
     patience: float = 300.0
     quota: float = 1.0
     headroom: float = 0.0
+
+
+def executors_on(rules: Rules, kind: str) -> int:
+    """The most executors of a job on a device of that kind."""
+    if isinstance(rules.executors, Mapping):
+        return rules.executors.get(kind, 1)
+    return rules.executors or 1
 
 
 class Promise(NamedTuple):
@@ -42,6 +50,7 @@ class Promise(NamedTuple):
 class _Kept(NamedTuple):
     rate: RateCurve
     scaling: Scaling | None
+    executor_rates: tuple[float, ...]
     database: PlanDatabase
 
 
@@ -82,8 +91,8 @@ class Companions:
 
     def claims(self) -> dict[str, Claim]:
         """The claims of the jobs, as the last plan left them."""
-        kept = {name: self._kept(name).claim for name in self._state.promises}
-        return {name: claim for name, claim in kept.items() if claim is not None}
+        found = {name: self._kept(name).claim for name in self._state.promises}
+        return {name: claim for name, claim in found.items() if claim is not None}
 
     def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, Promise]:
         """What the driver is to keep from now on, of the jobs of which that is new.
@@ -99,7 +108,7 @@ class Companions:
 
         Devices of one kind without speeds by kind: what the rate curve has learnt tells the same.
         """
-        if self._by_curve(job) and len(held) == 1:
+        if self._by_curve(job) and len(held) == 1 and not job.executor_rates:
             return (min(held[0], max(job.rate.peak(held[0]), self.least(job))),)
         return self.of(job).fall_back(held, self.seen(job.name))
 
@@ -111,12 +120,21 @@ class Companions:
     def of(self, job: JobState) -> PlanDatabase:
         """The configurations of that job."""
         if job.name not in self.memo:
-            kept = self._known.get(job.name)
-            if kept is None or kept.rate is not job.rate or kept.scaling is not job.scaling:
-                kept = _Kept(job.rate, job.scaling, self._new(job))
-            kept.database.learn(self._measured(job))
-            self.memo[job.name] = kept
+            before = self._known.get(job.name)
+            known = (job.rate, job.scaling, job.executor_rates)
+            if before is None or any(a is not b for a, b in zip(before, known)):
+                before = _Kept(*known, self._new(job))
+            self.memo[job.name] = before
+            before.database.learn(self._measured(job))
         return self.memo[job.name].database
+
+    def executors(self, name: str, devices: tuple[int, ...]) -> int:
+        """How many executors a job has on each of these devices, all of one kind: one where it is guaranteed or
+        nobody knows how fast several are.
+        """
+        job = self._state.by_name[name]
+        best = None if job.guaranteed or not job.executor_rates else self.of(job).best(self.counts(devices))
+        return 1 if best is None else max(best.executors)
 
     def _kept(self, name: str) -> Promise:
         found: Promise = self._state.promises.get(name) or Promise({})
@@ -128,12 +146,14 @@ class Companions:
             self.seen_anew[job.name] = {**before, held: job.pace}
 
     def _new(self, job: JobState) -> PlanDatabase:
-        rules, executors = self._rules, self._rules.executors or {}
+        rules = self._rules
         speeds = [self._speed(job, kind) for kind in self.kinds]
         workers = job.rate.workers or job.limit
+        each = each_of(job.executor_rates, workers)
         return PlanDatabase(
             tuple(
-                Capability(speed, executors.get(kind, 1), rules.interference) for kind, speed in zip(self.kinds, speeds)
+                Capability(speed, self._most_executors(job, kind), rules.interference, each)
+                for kind, speed in zip(self.kinds, speeds)
             ),
             workers,
             least=self.least(job),
@@ -142,8 +162,15 @@ class Companions:
             max_waste=rules.waste,
         )
 
+    def _most_executors(self, job: JobState, kind: str) -> int:
+        """As many as the rules let it have there, and were measured where any were."""
+        most = executors_on(self._rules, kind)
+        return min(most, len(job.executor_rates)) if job.executor_rates else most
+
     def _speed(self, job: JobState, kind: str) -> float:
         """C_i, samples/s of one device."""
+        if job.executor_rates:
+            return each_of(job.executor_rates, job.rate.workers or job.limit)[0]
         if self._by_curve(job) or job.scaling is None:
             return job.rate(1)
         return job.scaling.worker_rate(kind) * (job.batch or 1) / (job.rate.workers or job.limit)
@@ -160,7 +187,9 @@ class Companions:
         home = self.kinds.index(job.kind) if job.kind in self.kinds else strength.index(max(strength))
         return tuple(count if i == home else 0 for i, count in enumerate(there))
 
-    def _measured(self, job: JobState) -> _Measured:
+    def _measured(self, job: JobState) -> Measured:
+        if job.executor_rates:
+            return _Together(self.seen(job.name), self.memo[job.name].database, job.rate, job.limit)
         return _Measured(self.seen(job.name), job.rate if self._by_curve(job) else None)
 
     def _by_curve(self, job: JobState) -> bool:
@@ -177,3 +206,19 @@ class _Measured:
     def __call__(self, nums: KindCounts) -> float | None:
         found = self.seen.get(nums)
         return self.curve(sum(nums)) if found is None and self.curve is not None else found
+
+
+@dataclass(frozen=True)
+class _Together:
+    """The speed seen on accelerators, or else what Eq. 1e tells of a job's executors there, less what sums take."""
+
+    seen: Mapping[KindCounts, float]
+    database: PlanDatabase = field(compare=False)
+    curve: RateCurve
+    workers: int
+
+    def __call__(self, nums: KindCounts) -> float | None:
+        found, best = self.seen.get(nums), self.database.best(nums)
+        if found is not None or best is None:
+            return found
+        return best.perf * kept(self.curve, self.workers, sum(nums))

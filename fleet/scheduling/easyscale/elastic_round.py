@@ -46,6 +46,11 @@ class ElasticRound:
         for name in sorted(state.running, key=self._first_placed):
             self._held[name] = self._kept(name)
 
+    @property
+    def time(self) -> float:
+        """Of the plan, seconds since the run began."""
+        return self._state.time
+
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
         """Who gets other devices than it has, and who stops."""
         running = self._state.running

@@ -26,6 +26,8 @@ class Capability:
         speed: C_i, samples/s of one executor that has the device for itself: its mini-batches/s x their samples.
         executors: most executors that fit in its memory.
         interference: I_i, the part of its speed that an executor keeps beside others; above 0, at most 1.
+        measured: samples/s of one of 1, 2, ... executors on the device, where that was measured; it goes before `speed`
+            and `interference`.
 
     Raises:
         ValueError: a number out of its range.
@@ -34,6 +36,7 @@ class Capability:
     speed: float
     executors: int = 1
     interference: float = 1.0
+    measured: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not (self.speed > 0 and self.executors >= 1 and 0 < self.interference <= 1):
@@ -44,6 +47,8 @@ class Capability:
 
     def each(self, executors: int) -> float:
         """C_i I_i: samples/s of one of so many executors on the device."""
+        if executors <= len(self.measured):
+            return self.measured[executors - 1]
         return self.speed if executors == 1 else self.speed * self.interference
 
 
@@ -109,12 +114,17 @@ def configure(nums: KindCounts, capabilities: Sequence[Capability], workers: int
     Whatever time t a step may take, A_i = floor(t C_i) is the most that no device needs longer for. So the smallest t
     with room for all workers is best, and it is one of k / C_i: where some device undertakes k workers.
     """
-    choices = [range(1, one.executors + 1) if count else (0,) for count, one in zip(nums, capabilities)]
+    choices = [_executors(one, count, workers) for count, one in zip(nums, capabilities)]
     found = (
         evaluate(nums, m, _threads(nums, m, capabilities, workers), capabilities, workers) for m in product(*choices)
     )
     several = [one for one in found if one is not None]
     return max(several, key=lambda one: (one.perf * (1 - _ROUNDING), -sum(one.executors)), default=None)
+
+
+def _executors(capability: Capability, count: int, workers: int) -> Sequence[int]:
+    """How many there may be on each of so many devices of a kind: no more than have a worker each."""
+    return range(1, max(1, min(capability.executors, workers // count)) + 1) if count else (0,)
 
 
 def _threads(nums: KindCounts, executors: KindCounts, capabilities: Sequence[Capability], workers: int) -> KindCounts:

@@ -15,13 +15,15 @@ class Cluster:
     Args:
         devices_per_node: number of devices of each node.
         kinds: the kind of each node's devices, such as "v100"; empty: all devices are alike.
+        sharing: where devices are trainers of which several share an accelerator: those of each accelerator.
 
     Raises:
-        ValueError: no node, a node without a device, or kinds for other than all nodes.
+        ValueError: no node, a node without a device, kinds for other than all nodes, or `sharing` of other devices.
     """
 
     devices_per_node: tuple[int, ...]
     kinds: tuple[str, ...] = ()
+    sharing: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices_per_node", tuple(self.devices_per_node))
@@ -32,6 +34,8 @@ class Cluster:
             )
         if self.kinds and len(self.kinds) != len(self.devices_per_node):
             raise ValueError(f"{len(self.kinds)} kinds for {len(self.devices_per_node)} nodes; name one for each node")
+        if self.sharing and sorted(device for devices in self.sharing for device in devices) != list(range(self.size)):
+            raise ValueError(f"sharing is {self.sharing}; name each of the {self.size} devices once")
 
     @property
     def size(self) -> int:

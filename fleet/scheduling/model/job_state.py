@@ -45,6 +45,8 @@ class JobState:
         batch: samples in a step of the whole job.
         batches: the least and the most samples that a step may have; None: it is fixed.
         scaling: speeds by batch size, nodes and kind; None: there is `rate` alone.
+        executor_rates: samples/s of 1, 2, ... of its trainers on one accelerator that nobody else uses; empty: nobody
+            knows, or trainers share none.
         losses: the losses of the epochs so far.
         admitted: whether its deadline was promised.
         remaining: samples that were left at `ready`; infinite: nobody knows.
@@ -84,6 +86,7 @@ class JobState:
     batch: int | None = None
     batches: tuple[int, int] | None = None
     scaling: Scaling | None = None
+    executor_rates: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
     admitted: bool = False
     remaining: float = math.inf

@@ -7,6 +7,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any, Protocol
 
+from fleet.scheduling.easyscale.companions import executors_on
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
@@ -41,6 +42,7 @@ __all__ = [
     "Policy",
     "breaks_minimum",
     "chooses_batches",
+    "most_executors",
     "policy",
 ]
 
@@ -121,6 +123,11 @@ def policy(name: str, **parameters: Any) -> Policy:
 def chooses_batches(policy: Policy) -> bool:
     """Whether it chooses the batches of jobs that have a range of them and are known by their rate curves alone."""
     return isinstance(policy, Throughput) and policy.batch != "fixed"
+
+
+def most_executors(policy: Policy) -> int:
+    """The most trainers of a job that it may have on an accelerator that these share; 1 where it does not choose."""
+    return executors_on(policy, "") if isinstance(policy, EasyScale) else 1
 
 
 def breaks_minimum(name: str) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fleet.scheduling.easyscale.claims import Claims
@@ -11,6 +12,7 @@ from fleet.scheduling.easyscale.companions import Rules
 from fleet.scheduling.easyscale.elastic_round import ElasticRound
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
+from fleet.scheduling.placing.accelerators import Accelerators
 from fleet.scheduling.policies.checks import check_flag, check_seconds, check_share
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 
@@ -38,7 +40,8 @@ class EasyScale(Rules, UsualPolicy):
             simulator, where it is 2. 0: as many as help.
         interval: seconds between plans, 60 in the authors' simulator; guaranteed jobs do not wait for it. 0: plan at
             each event.
-        executors: kind of device -> the most executors of a job that fit in its memory; elsewhere 1.
+        executors: the most executors of a job on a device, or kind of device -> the most there, and 1 elsewhere. Where
+            trainers share accelerators, each accelerator is one job's then, with as many trainers as are fastest.
         interference: the part of its speed that an executor keeps beside others on its device.
         patience: seconds for which a job has first call on the devices that a guaranteed job took from it, and may wait
             for them; 0: none.
@@ -72,13 +75,24 @@ class EasyScale(Rules, UsualPolicy):
             raise ValueError(f"growth is {self.growth}; it must be above 1, such as 2, or 0 for no bound")
         check_seconds("interval", self.interval)
         check_seconds("patience", self.patience)
-        for kind, most in (self.executors or {}).items():
-            if most != int(most) or most < 1:
-                raise ValueError(f"executors on {kind} is {most}; it must be 1 or more")
+        each = (
+            self.executors
+            if isinstance(self.executors, Mapping)
+            else {"": 1 if self.executors is None else self.executors}
+        )
+        for kind, most in each.items():
+            if isinstance(most, bool) or most != int(most) or most < 1:
+                raise ValueError(f"executors{kind and f' on {kind}'} is {most}; it must be 1 or more")
 
     def plan(self, state: State) -> Plan:
         """Guaranteed jobs first; then who was faster before, who waits, and who would grow."""
-        one = ElasticRound(state, self)
+        if not (self.executors and state.cluster.sharing):
+            return self._planned(ElasticRound(state, self))
+        whole, known = Accelerators(state), any(job.executor_rates for job in state.by_name.values())
+        one = ElasticRound(whole.state, self if known else replace(self, executors=None))
+        return whole.plan(self._planned(one), one.companions.executors)
+
+    def _planned(self, one: ElasticRound) -> Plan:
         one.place_guaranteed()
         one.fall_back()
         one.give_back()
@@ -87,7 +101,7 @@ class EasyScale(Rules, UsualPolicy):
         placed, stopped = one.changes()
         return Plan(
             placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
-            wake=min(self._lapse(one.claims), self._look(state.time) if placed else math.inf),
+            wake=min(self._lapse(one.claims), self._look(one.time) if placed else math.inf),
             promises=one.companions.promises(one.claims.changed),
         )  # fmt: skip
 

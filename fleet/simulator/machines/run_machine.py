@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from fleet.scheduling.easyscale.executors import layout_of, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -29,6 +30,7 @@ class SpecRates:
         guaranteed: jobs that take devices from others at once.
         by_kind: job -> its rates on each kind of device, where there are several.
         changing: jobs whose batch the policy may change at the end of each epoch.
+        executors: job -> samples/s of 1, 2, ... of its trainers on one accelerator.
     """
 
     curves: Mapping[str, RateCurve]
@@ -36,6 +38,7 @@ class SpecRates:
     guaranteed: Collection[str] = ()
     by_kind: Mapping[str, KindCurves] = field(default_factory=dict)
     changing: Collection[str] = ()
+    executors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 class RunMachine(MeasuredMachine):
@@ -56,7 +59,14 @@ class RunMachine(MeasuredMachine):
 
     def arriving(self, job: TraceJob) -> JobState:
         """As `Machine.arriving`."""
-        state = super().arriving(job).changed(guaranteed=job.name in self._of_spec.guaranteed)
+        state = (
+            super()
+            .arriving(job)
+            .changed(
+                guaranteed=job.name in self._of_spec.guaranteed,
+                executor_rates=self._of_spec.executors.get(job.name, ()),
+            )
+        )
         scaling = self._of_spec.scalings.get(job.name)
         if scaling is None:
             return state.changed(scaling=self._of_spec.by_kind.get(job.name))
@@ -65,6 +75,9 @@ class RunMachine(MeasuredMachine):
     def pace(self, job: JobState, devices: tuple[int, ...]) -> float:
         """As `Machine.pace`; virtual workers are dealt over unlike devices by their speeds."""
         by_kind = self._of_spec.by_kind.get(job.name)
+        layout = layout_of(devices, self._cluster) if job.executor_rates else ()
+        if layout:
+            return pace_in(layout, job.executor_rates, job.rate, job.limit)
         if by_kind is None:
             changes = job.name in self._of_spec.changing
             return self._as_begun(job).rate(len(devices)) if changes else super().pace(job, devices)
