@@ -55,7 +55,7 @@ def measure(part: Part, repetitions: int) -> None:
         worst = max(abs(gains[scheduler][share] / theirs - 1) for share, theirs in zip(SHARES, plotted))
         name = f"{scheduler}: completion times against Gandiva's, largest distance from Figure 11b"
         part.bar(name, worst, f"<= {OFF:.0%}", worst <= OFF)
-    best = sum(max(RATIOS, key=lambda scheduler: ratios[scheduler][share]) == OURS for share in SHARES)
+    best = sum(ratios[OURS][share] >= max(of[share] for of in ratios.values()) for share in SHARES)
     part.bar("shares at which ElasticFlow meets most deadlines", best, str(len(SHARES)), best == len(SHARES))
     least = gains[OURS][SHARES[0]] / max(gains[other][SHARES[0]] for other in GAINS if other != OURS)
     part.bar("10 % best effort: ElasticFlow's completion times, next best over it", least, ">= 1", least >= 1)

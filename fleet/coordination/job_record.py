@@ -148,8 +148,9 @@ class JobRecord:
         Args:
             layout: how its trainers share accelerators there; (): nobody has measured what that makes.
         """
-        if layout:
-            return self.pace_in(layout)
+        if self.curve is not None and layout:
+            seen = self.layouts.get(layout)
+            return pace_in(layout, self.state.executor_rates, self.curve, self.limit) if seen is None else seen
         if self.curve is None or not kinds:
             return 0.0
         if self.by_kind is None or "" in kinds:  # of devices that an earlier session had
@@ -233,13 +234,6 @@ class JobRecord:
         rates = self.state.executor_rates
         known = executors == len(rates) + 1
         return replace(self, state=self.state.changed(executor_rates=(*rates, rate))) if known else self
-
-    def pace_in(self, layout: Layout) -> float:
-        """Samples/s where its trainers share accelerators so: as seen, or by what was measured of 1, 2, ... of them."""
-        if layout in self.layouts:
-            return self.layouts[layout]
-        assert self.curve is not None
-        return pace_in(layout, self.state.executor_rates, self.curve, self.limit)
 
     def taught_in(self, layout: Layout, rate: float) -> JobRecord:
         """The job once it was seen to train so fast where its trainers share accelerators so."""

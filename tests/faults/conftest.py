@@ -69,25 +69,25 @@ def undisturbed(tiny: Ensemble) -> Mapping[str, Path]:
 @pytest.fixture(scope="session")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """The two networks on trainers of two kinds, which share one of them: its bits are those of one trainer."""
-    jobs = [mlp(virtual_workers=5, stop={"epochs": 4}), cnn(virtual_workers=3)]
+    jobs = [mlp(virtual_workers=5, stop={"epochs": 6}), cnn(virtual_workers=3, stop={"epochs": 1})]
     folder = tmp_path_factory.mktemp("mixed")
-    resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 20}
+    resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 60}
     more: dict[str, Any] = {"determinism": "D2", "policy": {"name": "easyscale"}, "profile": {"file": "rates.json"}}
     kinds = {"fast": 0, "slow": 1}
     ensemble = write_ensemble(folder, jobs, measured=False, resources={**resources, "kinds": kinds}, **more)
     speeds = {"fast": 1e6, "slow": 5e5}
-    own = {f"{job}, {kind}": {1: speed} for job in JOBS for kind, speed in speeds.items()}
-    write_rates(folder / "rates.json", own | {job: {1: 1e6} for job in JOBS})
+    own = {f"{job}, {kind}": {1: speed, 2: 1.9 * speed} for job in JOBS for kind, speed in speeds.items()}
+    write_rates(folder / "rates.json", own | {job: {1: 1e6, 2: 1.9e6} for job in JOBS})
     return ensemble
 
 
 @pytest.fixture(scope="session")
 def changing(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
-    """A network that is alone at first and has a large batch, and one that comes and takes a device from it."""
+    """Two networks with small batches; once one is done, the other has its device, too, and a large batch."""
     batch = {"range": [4, 24], "learning_rate": "square_root", "warm_up": 0.5}
-    jobs = [cnn(batch=batch, stop={"epochs": 60}), mlp(batch=batch, stop={"epochs": 5}, arrival=2.0)]
+    jobs = [cnn(batch=batch, stop={"epochs": 10}), mlp(batch=batch, stop={"epochs": 2})]
     folder = tmp_path_factory.mktemp("changing")
-    resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 20}
+    resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "timeout": 60}
     ensemble = write_ensemble(folder, jobs, resources=resources, policy={"name": "throughput"})
     own = {f"{job}, batch {size}": {1: rate} for job in JOBS for size, rate in ((4, 1000.0), (24, 990.0))}
     write_rates(folder / "rates.json", own | {job: {1: 1000.0, 2: 1100.0} for job in JOBS})

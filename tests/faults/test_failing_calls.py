@@ -22,7 +22,7 @@ from tests.faults.support.small_runs import (
 )
 from tests.faults.support.trials import Trial, report
 from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble
+from tests.run.support.ensembles import Ensemble, RunFolder
 from tests.run.support.processes import run
 
 SHORT, REAL, PARTS = 3, 20, 16  # points of `make test`; of real ranks, each; parts of the sweep
@@ -135,15 +135,24 @@ def of_kinds(mixed: Ensemble, shimmed: dict[str, str]) -> Trial:
     """Calls of rank 0 in a run on two kinds of trainers; its networks have the bits of one trainer."""
     ended = run(mixed.plain("alone", "--trainers", "1", "--set", "resources.kinds={}"), mixed.folder)
     assert ended.code == 0, ended.output
-    right = partial(has_the_bits, wanted=final_states(mixed.left("alone"), JOBS))
-    return Trial(RealRuns(mixed, shimmed), RealRuns(mixed, {}), right, rank=0)
+    wanted = final_states(mixed.left("alone"), JOBS)
+
+    def wrong_with(out: Path) -> list[str]:
+        shared = [event for event in RunFolder(out).events("started") if len(event["devices"]) > 1]
+        return has_the_bits(out, wanted) if shared else ["no network trained on both kinds"]
+
+    return Trial(RealRuns(mixed, shimmed), RealRuns(mixed, {}), wrong_with, rank=0)
 
 
 @pytest.fixture
 def of_batches(changing: Ensemble, shimmed: dict[str, str]) -> Trial:
     """Calls of rank 0 in a run whose batches change; no two have the same history."""
-    right = partial(has_the_bits_of_its_history, jobs=JOBS)
-    return Trial(RealRuns(changing, shimmed), RealRuns(changing, {}), right, rank=0)
+
+    def wrong_with(out: Path) -> list[str]:
+        sizes = {event["batch"] for event in RunFolder(out).events("batch", "cnn")}
+        return has_the_bits_of_its_history(out, JOBS) if len(sizes) > 1 else ["the batch did not change"]
+
+    return Trial(RealRuns(changing, shimmed), RealRuns(changing, {}), wrong_with, rank=0)
 
 
 def test_a_call_fails_on_two_kinds_of_devices(of_kinds: Trial) -> None:
