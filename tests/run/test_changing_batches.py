@@ -93,3 +93,17 @@ def test_a_history_of_other_batches_has_other_bits(changed: RunFolder) -> None:
     finally:
         journal.write_bytes(before)
     assert ended.code == 1 and "Traceback" not in ended.output, ended.output
+
+
+def test_a_batch_that_may_only_grow_so_much_comes_to_its_size_epoch_by_epoch(tmp_path: Path) -> None:
+    """Alone on two devices the job wants the largest batch; its own is 8. Its bits are those of DDP all the same."""
+    batch = {"range": RANGE, "learning_rate": "linear", "growth": 2}
+    resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8}
+    job = mlp("late", batch=batch, stop={"epochs": 4})
+    ensemble = write_ensemble(tmp_path, [job], resources=resources, policy={"name": "throughput"})
+    write_rates(tmp_path)
+    ended = run(ensemble.plain("out"), tmp_path)
+    assert ended.code == 0, ended.output
+    left = ensemble.left("out")
+    assert [(event["epoch"], event["batch"]) for event in left.events("batch")] == [(0, 16), (1, RANGE[1])]
+    assert replay(left, "late", "--ddp").code == 0
