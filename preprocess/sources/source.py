@@ -9,10 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
+from preprocess.sources.arrow import open_arrow
 from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
 from preprocess.sources.map_style import MapStyleSource, open_map_style
+from preprocess.sources.parquet import open_parquet
 from preprocess.sources.tar_shards import open_tar
 
 
@@ -66,7 +68,15 @@ def described(source: Source, index: int) -> str:
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""
-    return {"idx": open_idx, "numpy": open_numpy, "hdf5": open_hdf5, "image_folder": open_image_folder, "tar": open_tar}
+    return {
+        "idx": open_idx,
+        "numpy": open_numpy,
+        "hdf5": open_hdf5,
+        "image_folder": open_image_folder,
+        "tar": open_tar,
+        "parquet": open_parquet,
+        "arrow": open_arrow,
+    }
 
 
 def open_source(
