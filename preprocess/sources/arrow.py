@@ -19,7 +19,7 @@ from preprocess.sources.optional_package import needed
 from preprocess.sources.table_source import TableArguments, TableSource, open_table
 
 _WHAT = "an Arrow file, a pattern of them, or the folder that save_to_disk wrote"
-_ENDINGS = (".arrow", ".feather", ".ipc")
+ARROW_ENDINGS = (".arrow", ".feather", ".ipc")
 _FILE_BEGINS = b"ARROW1"
 
 
@@ -43,7 +43,9 @@ class ArrowTable:
         for number, path in enumerate(paths):
             file = self._files[number]
             if not self.schema.remove_metadata().equals(file.schema.remove_metadata()):
-                raise SourceError(path, f"its columns are not those of {paths[0]}", "give files whose columns are alike")
+                raise SourceError(
+                    path, f"its columns are not those of {paths[0]}", "give files whose columns are alike"
+                )
             self.rows += file.rows
             self._places += [(number, batch) for batch in range(len(file.rows))]
 
@@ -135,7 +137,7 @@ def open_arrow(
     elif split is not None:
         raise SourceError(split, f"{path} is not a folder of several parts that save_to_disk wrote", "leave out split")
     else:
-        paths = file_paths(path, _ENDINGS, _WHAT)
+        paths = file_paths(path, ARROW_ENDINGS, _WHAT)
     return open_table(
         pa, ArrowTable(paths, features), TableArguments(inputs, targets, shape, dtype, channels, size, classes, cache)
     )

@@ -27,6 +27,7 @@ from preprocess.sources.damage import MEND, DamageError, damage_named
 FORMAT = "preprocess samples"
 VERSION = 1
 
+
 @dataclass(frozen=True)
 class SplitIndex:
     """All of a split but its samples.

@@ -16,7 +16,10 @@ from preprocess.sources.optional_package import needed
 from preprocess.sources.table_source import TableArguments, TableSource, open_table
 
 _WHAT = "a Parquet file, a pattern such as data/train-*.parquet, or a folder of them"
-_ENDINGS = (".parquet", ".pq")
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+#: What the names of files that hold a part of the data begin with.
+PARTS = ("train", "test", "validation", "valid", "val")
 
 
 class ParquetTable:
@@ -70,7 +73,9 @@ class ParquetTable:
         elif not self.schema.remove_metadata().equals(schema.remove_metadata()):
             first = self._paths[0]
             there = set(map(str, self.schema)) ^ set(map(str, schema))
-            rule = f"its columns are not those of {first}: {', '.join(sorted(there)[:4]) or 'they stand in another order'}"
+            rule = (
+                f"its columns are not those of {first}: {', '.join(sorted(there)[:4]) or 'they stand in another order'}"
+            )
             raise SourceError(path, rule, "give files whose columns are alike")
 
 
@@ -96,7 +101,7 @@ def open_parquet(
     """
     pa = needed("pyarrow", "pyarrow", "parquet", "Parquet files")
     needed("pyarrow.parquet", "pyarrow", "parquet", "Parquet files")
-    paths = file_paths(path, _ENDINGS, _WHAT)
+    paths = file_paths(path, PARQUET_ENDINGS, _WHAT)
     if isinstance(path, str) and os.path.isdir(path):
         _refuse_parts(path, paths)
     return open_table(
@@ -112,7 +117,7 @@ def parts_of(paths: Sequence[str]) -> dict[str, list[str]]:
 
 def _refuse_parts(folder: str, paths: Sequence[str]) -> None:
     """Training on the test samples too is never meant."""
-    parts = [name for name in parts_of(paths) if name in ("train", "test", "validation", "valid", "val")]
+    parts = [name for name in parts_of(paths) if name in PARTS]
     if len(parts) > 1:
         rule = f"its files are parts of the data: {', '.join(parts)}"
         raise SourceError(folder, rule, f"give one of them, such as path: {os.path.join(folder, parts[-1])}*.parquet")

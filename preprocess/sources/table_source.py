@@ -51,6 +51,7 @@ class TableSource:
         encoded: whether inputs are encoded images.
         classes: names of the classes by their numbers; None if they have none.
         target_layout: shape and dtype of every target.
+        targets_are_names: whether the targets are texts that name classes.
 
     Args:
         rows: the rows.
@@ -79,6 +80,7 @@ class TableSource:
             mend = "name a column of numbers or images; turn texts into numbers first"
             raise SourceError(inputs[0].name, f"{rows.table.path} has texts in this column", mend)
         self.classes, self._numbers = _classes(rows, targets[0], arguments.classes)
+        self.targets_are_names = self._numbers is not None
         self.target_layout = self._target_layout()
 
     @cached_property
