@@ -185,7 +185,7 @@ def test_mistakes_are_told(tmp_path: Path, refused: Refused) -> None:
     refused("no such argument; .*known: cache, channels, classes", rows=3)
     times = pa.table({"t": pa.array([1, 2], pa.timestamp("s")), "label": [1, 2]})
     write_parquet(tmp_path / "a.parquet", times)
-    refused(r"column 't' is of the type timestamp\[s\], of which no sample is made; make numbers", inputs="t")
+    refused(r"column 't' is of the type timestamp\[ms\], of which no sample is made; make numbers", inputs="t")
     write_parquet(tmp_path / "a.parquet", pa.table({"list": [[1, 2], [1, 2, 3]], "label": [0, None]}))
     refused(r"row 1: its 'label' is missing \(null\); mend or drop such rows|row 1'.*missing")
     refused(r"has the shape \(3,\), the first one's is \(2,\); pad or cut", targets="list")
