@@ -97,8 +97,9 @@ class _StreamFile:
             raise SourceError(path, rule, "write it as a file: pyarrow.ipc.new_file, or as Parquet")
         self._places, self.rows = [], []
         while (place := mapped.tell()) < mapped.size():
-            if mapped.size() - place >= 8 and mapped.read(8)[-4:] == bytes(4):
-                break  # the mark of the end
+            head = mapped.read(8)
+            if bytes(4) in (head[:4], head[4:]):
+                break  # the mark of the end, as it is or once was
             self._places.append(place)
             self.rows.append(self.batch(len(self.rows)).num_rows)
 

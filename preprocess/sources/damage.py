@@ -12,6 +12,7 @@ MEND = "convert it anew, or copy it anew from where it came"
 _RAISED: tuple[type[Exception], ...] = (
     ArithmeticError,
     AttributeError,
+    EOFError,
     LookupError,
     MemoryError,
     OSError,

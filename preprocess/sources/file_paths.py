@@ -25,7 +25,10 @@ def file_paths(path: str | Sequence[str], endings: Sequence[str], what: str) -> 
     for part in [path] if isinstance(path, (str, Path)) else list(path):
         some = _files(str(part), endings)
         if not some:
-            raise SourceError(str(part), f"no file is called so, seen from {Path.cwd()}", f"give {what}")
+            rule = f"no file is called so, seen from {Path.cwd()}"
+            if os.path.isdir(part):
+                rule = f"is a folder without files that end in {endings[0]}"
+            raise SourceError(str(part), rule, f"give {what}")
         found += some
     if not found:
         raise SourceError(path, "names no file", f"give {what}")

@@ -14,8 +14,10 @@ from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
 from preprocess.sources.map_style import MapStyleSource, open_map_style
+from preprocess.sources.netcdf import open_netcdf
 from preprocess.sources.parquet import open_parquet
 from preprocess.sources.tar_shards import open_tar
+from preprocess.sources.zarr_store import open_zarr
 
 
 @runtime_checkable
@@ -76,6 +78,8 @@ def built_in_sources() -> dict[str, Callable[..., Source]]:
         "tar": open_tar,
         "parquet": open_parquet,
         "arrow": open_arrow,
+        "zarr": open_zarr,
+        "netcdf": open_netcdf,
     }
 
 

@@ -79,6 +79,7 @@ class TableSource:
         if inputs[0].form == "text":
             mend = "name a column of numbers or images; turn texts into numbers first"
             raise SourceError(inputs[0].name, f"{rows.table.path} has texts in this column", mend)
+        self._sides = None if arguments.size is None else _sides(arguments.size)
         self.classes, self._numbers = _classes(rows, targets[0], arguments.classes)
         self.targets_are_names = self._numbers is not None
         self.target_layout = self._target_layout()
@@ -137,8 +138,8 @@ class TableSource:
         return first.shape, "int64" if first.dtype.kind in "iub" else str(first.dtype)
 
     def _image_layout(self) -> SampleLayout:
-        if self._arguments.size is not None:
-            return SampleLayout((*_sides(self._arguments.size), self.channels), "uint8")
+        if self._sides is not None:
+            return SampleLayout((*self._sides, self.channels), "uint8")
         contents = (lambda index=index: self._inputs.value(index).tobytes() for index in range(len(self)))  # type: ignore[misc]
         return decoded_layout(contents, self.channels, self._rows.table.path)
 
