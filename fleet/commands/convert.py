@@ -24,7 +24,8 @@ def convert(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="image folder, IDX folder, .npz, tar shards, Parquet, Arrow, or module:Name", metavar="SRC"
+            help="image folder, IDX folder, .npz, tar shards, Parquet, Arrow, Zarr, NetCDF, LMDB, or module:Name",
+            metavar="SRC",
         ),
     ] = None,
     destination: Annotated[Path | None, typer.Argument(help="the HDF5 file to make", metavar="DST")] = None,

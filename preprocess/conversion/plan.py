@@ -156,7 +156,7 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
 
 def _takes_classes(first: Source, split: Split) -> bool:
     """Whether the names of the first split's classes are to be given to another one, so that numbers mean the same."""
-    return split.source in ("image_folder", "tar") or bool(getattr(first, "targets_are_names", False))
+    return split.source in ("image_folder", "tar", "lmdb") or bool(getattr(first, "targets_are_names", False))
 
 
 def _target(source: Source) -> tuple[tuple[int, ...], str]:

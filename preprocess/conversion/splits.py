@@ -18,8 +18,8 @@ from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.image_folder import SPLIT_FOLDERS
 
 _KINDS = (
-    "an image folder, a folder of IDX files, an .npz file, tar shards, Parquet or Arrow files, "
-    "or module:Name of a map-style data set"
+    "an image folder, a folder of IDX files, an .npz file, tar shards, Parquet, Arrow, NetCDF-4 or LMDB files, "
+    "a Zarr store, or module:Name of a map-style data set"
 )
 
 
@@ -62,6 +62,10 @@ def _recognise(source: str, arguments: dict[str, Any], channels: int) -> list[Sp
 
 
 def _folder(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
+    if (path / "data.mdb").is_file():
+        return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
+    if any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zmetadata")):
+        return [_windows(path, "zarr", arguments)]
     if tables := table_folder(path, {"channels": channels, **arguments}):
         return tables
     parts = [name for name in SPLIT_FOLDERS if (path / name).is_dir()]
@@ -109,6 +113,10 @@ def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
         return _archive(path, arguments)
     if (kind := table_kind(name)) is not None:
         return [table_split(str(path), kind, {"channels": channels, **arguments})]
+    if name.endswith((".mdb", ".lmdb")):
+        return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
+    if name.endswith((".nc", ".nc4", ".cdf")):
+        return [_windows(path, "netcdf", arguments)]
     if name.endswith(".tar"):
         return [Split(TRAIN, "tar", {"path": str(path), "channels": channels, **arguments})]
     if ".tar." in name or name.endswith(".tgz"):
@@ -118,11 +126,23 @@ def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
     raise ConversionError(str(path), "is no kind of data that is known", mend)
 
 
+def _windows(path: Path, kind: str, arguments: dict[str, Any]) -> Split:
+    given = _inputs_and_targets(arguments)
+    if not {"inputs", "targets"} <= given.keys():
+        rule = "holds variables, and which of them are the input and the target is not said"
+        raise ConversionError(str(path), rule, "name them: --images VARIABLE --labels VARIABLE")
+    return Split(TRAIN, kind, {"path": str(path), **given})
+
+
+def _inputs_and_targets(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {{"images": "inputs", "labels": "targets"}.get(key, key): value for key, value in arguments.items()}
+
+
 def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
     """The splits of an .npz: inputs and targets, or x_train, y_train, x_test, y_test as Keras has them."""
     import numpy as np
 
-    given = {{"images": "inputs", "labels": "targets"}.get(key, key): value for key, value in arguments.items()}
+    given = _inputs_and_targets(arguments)
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = set(archive.files)

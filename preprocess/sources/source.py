@@ -13,6 +13,7 @@ from preprocess.sources.arrow import open_arrow
 from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
+from preprocess.sources.lmdb_file import open_lmdb
 from preprocess.sources.map_style import MapStyleSource, open_map_style
 from preprocess.sources.netcdf import open_netcdf
 from preprocess.sources.parquet import open_parquet
@@ -80,6 +81,7 @@ def built_in_sources() -> dict[str, Callable[..., Source]]:
         "arrow": open_arrow,
         "zarr": open_zarr,
         "netcdf": open_netcdf,
+        "lmdb": open_lmdb,
     }
 
 
