@@ -76,6 +76,7 @@ class WindowSource:
     """
 
     encoded = False
+    _open: Mapping[str, Any] | None
 
     def __init__(
         self,
@@ -193,7 +194,7 @@ class WindowSource:
         return self._open
 
     def _forget(self) -> None:
-        self._open: Mapping[str, Any] | None = None
+        self._open = None
         self._kept: OrderedDict[tuple[str, int], Array] = OrderedDict()
         self._bytes, self._process = 0, os.getpid()
 
