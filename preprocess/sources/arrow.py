@@ -36,7 +36,7 @@ class ArrowTable:
 
     def __init__(self, paths: Sequence[str], features: Mapping[str, Any]) -> None:
         self.path, self.features, self._paths = paths[0], features, tuple(paths)
-        self.rows: list[int] = []
+        self.rows: Sequence[int] = []
         self._places: list[tuple[int, int]] = []
         self._files = {number: _opened(path) for number, path in enumerate(paths)}
         self.schema = self._files[0].schema
@@ -46,7 +46,7 @@ class ArrowTable:
                 raise SourceError(
                     path, f"its columns are not those of {paths[0]}", "give files whose columns are alike"
                 )
-            self.rows += file.rows
+            self.rows = [*self.rows, *file.rows]
             self._places += [(number, batch) for batch in range(len(file.rows))]
 
     def load(self, chunk: int, columns: Sequence[ColumnKind]) -> dict[str, LoadedColumn]:
@@ -95,7 +95,8 @@ class _StreamFile:
         if any(pa.types.is_dictionary(kind) for kind in self.schema.types):
             rule = "is a stream with columns of categories, in which no row is found alone"
             raise SourceError(path, rule, "write it as a file: pyarrow.ipc.new_file, or as Parquet")
-        self._places, self.rows = [], []
+        self._places: list[int] = []
+        self.rows: list[int] = []
         while (place := mapped.tell()) < mapped.size():
             head = mapped.read(8)
             if bytes(4) in (head[:4], head[4:]):
@@ -175,7 +176,9 @@ def saved_folder(path: str, split: str | None) -> tuple[list[str], Mapping[str, 
         rule = "its rows are chosen by a file of indices, which is not read"
         raise SourceError(path, rule, "save it anew: dataset.flatten_indices().save_to_disk(...)")
     files = state.get("_data_files")
-    names = [file.get("filename") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    names: list[Any] = (
+        [file.get("filename") for file in files if isinstance(file, dict)] if isinstance(files, list) else []
+    )
     if not names or not all(isinstance(name, str) and os.path.basename(name) == name for name in names):
         raise SourceError(path, "its state.json names no files in this folder", "save the data set anew: save_to_disk")
     info = _noted(Path(path) / "dataset_info.json") or {}

@@ -36,7 +36,13 @@ def open_netcdf(
         SourceError: the file is missing, damaged or of another format, or the arguments do not fit it.
     """
     _refuse_classic(path)
-    given = {"window": window, "lead": lead, "target_window": target_window, "stride": stride, "dtype": dtype}
+    given: dict[str, Any] = {
+        "window": window,
+        "lead": lead,
+        "target_window": target_window,
+        "stride": stride,
+        "dtype": dtype,
+    }
     given |= {"inputs": inputs, "targets": targets, "fill": fill, "cache": cache}
     try_in_time("HDF5", __name__, str(existing(path)), **given)
     return WindowSource(str(path), _variables, WindowArguments(**given))

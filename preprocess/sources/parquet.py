@@ -35,15 +35,15 @@ class ParquetTable:
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self._paths = (paths[0] if len(paths) == 1 else os.path.commonpath(paths) or paths[0]), tuple(paths)
         self.schema: Any = None
-        self.rows: list[int] = []
+        self.rows: Sequence[int] = []
         self._places: list[tuple[int, int]] = []
         for number, path in enumerate(paths):
             with damage_named(path, "it", _errors()), _opened(path) as file:
                 self._check_columns(path, file.schema_arrow)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            self.rows += groups
+            self.rows = [*self.rows, *groups]
             self._places += [(number, group) for group in range(len(groups))]
-        self.features = _features(self.schema.metadata)
+        self.features: Mapping[str, Any] = _features(self.schema.metadata)
 
     def load(self, chunk: int, columns: Sequence[ColumnKind]) -> dict[str, LoadedColumn]:
         number, group = self._places[chunk]

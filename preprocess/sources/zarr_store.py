@@ -12,6 +12,7 @@ from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.damage import DamageError, damage_named
 from preprocess.sources.optional_package import needed
 from preprocess.sources.windows import MEND, WindowArguments, WindowSource
+from preprocess.sources.zarr_chunks import CheckedArray
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata")
 
@@ -59,7 +60,7 @@ def _variables(path: str, names: Sequence[str]) -> Mapping[str, Any]:
         with damage_named(path, f"its array {name!r}", mend=MEND):
             if name not in group or not hasattr(group[name], "chunks"):
                 raise SourceError(name, f"{path} holds no such array", spelling_advice(name, _arrays(group)))
-            found[name] = group[name]
+            found[name] = CheckedArray(group[name], Path(path, name))
     return found
 
 

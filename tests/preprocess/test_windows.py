@@ -42,7 +42,11 @@ def written(form: str, folder: Path, arrays: Mapping[str, np.ndarray] | None = N
     if form.startswith("netcdf"):
         with h5py.File(folder / "a.nc", "w") as file:
             for name, values in arrays.items():
-                options = {} if "piece" in form else {"chunks": (6, *values.shape[1:]), "compression": "gzip"}
+                options = (
+                    {}
+                    if "piece" in form
+                    else {"chunks": (min(6, len(values)), *values.shape[1:]), "compression": "gzip"}
+                )
                 file.create_dataset(name, data=values, **options)
             if "packed" in file:
                 file["packed"].attrs.update({key: np.array([value]) for key, value in PACKED.items()})
@@ -52,8 +56,9 @@ def written(form: str, folder: Path, arrays: Mapping[str, np.ndarray] | None = N
         pytest.skip("zarr 2 writes no format 3")
     options = {} if zarr.__version__.startswith("2") else {"zarr_format": version}
     group = zarr.open_group(str(folder / "a.zarr"), mode="w", **options)
+    create = getattr(group, "create_array", None) or group.create_dataset  # of zarr 3, or 2
     for name, values in arrays.items():
-        array = group.create_dataset(name, shape=values.shape, chunks=(6, *values.shape[1:]), dtype=values.dtype)
+        array = create(name, shape=values.shape, chunks=(min(6, len(values)), *values.shape[1:]), dtype=values.dtype)
         array[...] = values
     if "packed" in arrays:
         group["packed"].attrs.update(PACKED)
@@ -143,7 +148,7 @@ def test_zarr_arrays_that_are_damaged_or_run_code(tmp_path: Path) -> None:
     chunk = Path(path, "t", "0.0.0")
     whole = chunk.read_bytes()
     chunk.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(SourceError, match="the variable 't' cannot be read .*; copy it anew"):
+    with pytest.raises(SourceError, match="has [0-9]+ bytes, and should have [0-9]+ bytes; copy it anew"):
         open_source("zarr", given).read(0)
     chunk.write_bytes(whole)
     metadata = Path(path, "t", ".zarray")

@@ -29,8 +29,9 @@ def _ends(kind: str, **arguments: Any) -> Any:
 
 def _store(path: Path) -> None:
     group = zarr.open_group(str(path), mode="w", **({} if zarr.__version__.startswith("2") else {"zarr_format": 2}))
+    create = getattr(group, "create_array", None) or group.create_dataset  # of zarr 3, or 2
     for name, values in SERIES.items():
-        array = group.create_dataset(name, shape=values.shape, chunks=(4, *values.shape[1:]), dtype=values.dtype)
+        array = create(name, shape=values.shape, chunks=(4, *values.shape[1:]), dtype=values.dtype)
         array[...] = values
 
 
