@@ -36,7 +36,7 @@ class ArrowTable:
 
     def __init__(self, paths: Sequence[str], features: Mapping[str, Any]) -> None:
         self.path, self.features, self._paths = paths[0], features, tuple(paths)
-        self.rows: Sequence[int] = []
+        rows: list[int] = []
         self._places: list[tuple[int, int]] = []
         self._files = {number: _opened(path) for number, path in enumerate(paths)}
         self.schema = self._files[0].schema
@@ -46,8 +46,9 @@ class ArrowTable:
                 raise SourceError(
                     path, f"its columns are not those of {paths[0]}", "give files whose columns are alike"
                 )
-            self.rows = [*self.rows, *file.rows]
+            rows += file.rows
             self._places += [(number, batch) for batch in range(len(file.rows))]
+        self.rows: Sequence[int] = rows
 
     def load(self, chunk: int, columns: Sequence[ColumnKind]) -> dict[str, LoadedColumn]:
         import pyarrow as pa

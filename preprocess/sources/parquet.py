@@ -35,15 +35,16 @@ class ParquetTable:
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self._paths = (paths[0] if len(paths) == 1 else os.path.commonpath(paths) or paths[0]), tuple(paths)
         self.schema: Any = None
-        self.rows: Sequence[int] = []
+        rows: list[int] = []
         self._places: list[tuple[int, int]] = []
         for number, path in enumerate(paths):
             with damage_named(path, "it", _errors()), _opened(path) as file:
                 self._check_columns(path, file.schema_arrow)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            self.rows = [*self.rows, *groups]
+            rows += groups
             self._places += [(number, group) for group in range(len(groups))]
-        self.features: Mapping[str, Any] = _features(self.schema.metadata)
+        self.rows: Sequence[int] = rows
+        self.features: Mapping[str, Any] = _features(getattr(self.schema, "metadata", None))
 
     def load(self, chunk: int, columns: Sequence[ColumnKind]) -> dict[str, LoadedColumn]:
         number, group = self._places[chunk]
