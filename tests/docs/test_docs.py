@@ -80,7 +80,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
     "name",
     [
         "own-data",
-        pytest.param("data-formats", marks=pytest.mark.slow),
+        "data-formats",
         "search-space",
         pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
         pytest.param("convert-data", marks=pytest.mark.slow),

@@ -62,7 +62,7 @@ def test_samples_are_those_of_numpy(form: str, tmp_path: Path) -> None:
     columns = {name: np.array(table.column(name).to_pylist()) for name in ("a", "b", "list", "fixed", "grid", "label")}
     columns["list"] = columns["list"].astype(np.float32)
     columns["grid"] = columns["grid"].astype(np.uint8)
-    np.savez(tmp_path / "same.npz", **columns)
+    np.savez(tmp_path / "same.npz", allow_pickle=False, **columns)
     for inputs, targets in (("list", "label"), ("grid", "fixed"), ("b", "a"), ("fixed", "list")):
         same = open_source("numpy", {"path": str(tmp_path / "same.npz"), "inputs": inputs, "targets": targets})
         found = open_source(kind, {**where, "inputs": inputs, "targets": targets})
@@ -131,9 +131,12 @@ def test_a_row_group_is_read_once_while_there_is_room(tmp_path: Path, monkeypatc
     path = write_parquet(tmp_path / "a.parquet", pa.table({"x": np.arange(4000.0), "y": np.arange(4000)}), group=1000)
     read: list[int] = []
     whole = pq.ParquetFile.read_row_group
-    monkeypatch.setattr(
-        pq.ParquetFile, "read_row_group", lambda self, i, **options: read.append(i) or whole(self, i, **options)
-    )
+
+    def noted(self: Any, group: int, **options: Any) -> Any:
+        read.append(group)
+        return whole(self, group, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
     order = [3500, 10, 1500, 2500] * 3
     source = open_source("parquet", {"path": path, "inputs": "x", "targets": "y"})
     assert read == [0], "the first sample tells the layout"

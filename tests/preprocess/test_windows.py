@@ -54,8 +54,8 @@ def written(form: str, folder: Path, arrays: Mapping[str, np.ndarray] | None = N
     version = int(form[-1])
     if zarr.__version__.startswith("2") and version == 3:
         pytest.skip("zarr 2 writes no format 3")
-    options = {} if zarr.__version__.startswith("2") else {"zarr_format": version}
-    group = zarr.open_group(str(folder / "a.zarr"), mode="w", **options)
+    written_as: dict[str, Any] = {} if zarr.__version__.startswith("2") else {"zarr_format": version}
+    group = zarr.open_group(str(folder / "a.zarr"), mode="w", **written_as)
     create = getattr(group, "create_array", None) or group.create_dataset  # of zarr 3, or 2
     for name, values in arrays.items():
         array = create(name, shape=values.shape, chunks=(min(6, len(values)), *values.shape[1:]), dtype=values.dtype)

@@ -18,7 +18,7 @@ from tests.faults.fuzz.binary_targets import REFUSED
 from tests.faults.fuzz.targets import Target
 from tests.preprocess.support.image_files import encoded, smooth
 
-SERIES = {"t": np.arange(8 * 6, dtype=np.float32).reshape(8, 2, 3), "label": np.arange(8)}
+SERIES: dict[str, np.ndarray] = {"t": np.arange(8 * 6, dtype=np.float32).reshape(8, 2, 3), "label": np.arange(8)}
 
 
 def _ends(kind: str, **arguments: Any) -> Any:
@@ -28,7 +28,8 @@ def _ends(kind: str, **arguments: Any) -> Any:
 
 
 def _store(path: Path) -> None:
-    group = zarr.open_group(str(path), mode="w", **({} if zarr.__version__.startswith("2") else {"zarr_format": 2}))
+    options: dict[str, Any] = {} if zarr.__version__.startswith("2") else {"zarr_format": 2}
+    group = zarr.open_group(str(path), mode="w", **options)
     create = getattr(group, "create_array", None) or group.create_dataset  # of zarr 3, or 2
     for name, values in SERIES.items():
         array = create(name, shape=values.shape, chunks=(4, *values.shape[1:]), dtype=values.dtype)

@@ -72,7 +72,7 @@ def save_to_disk(folder: Path, table: pa.Table, files: int = 2, **state: Any) ->
     step = -(-len(table) // files)
     for number, name in enumerate(names):
         write_stream(folder / name, table.slice(number * step, step))
-    noted = {
+    noted: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": "a1b2",
         "_format_columns": None,
