@@ -22,17 +22,27 @@ class _Stopped(Exception):
 
 def convert(
     source: Annotated[
-        str | None, typer.Argument(help="image folder, IDX folder, .npz, tar shards, or module:Name", metavar="SRC")
+        str | None,
+        typer.Argument(
+            help="image folder, IDX folder, .npz, tar shards, Parquet, Arrow, Zarr, NetCDF, LMDB, or module:Name",
+            metavar="SRC",
+        ),
     ] = None,
     destination: Annotated[Path | None, typer.Argument(help="the HDF5 file to make", metavar="DST")] = None,
     held_out: Annotated[
         str | None, typer.Option(metavar="SRC", help="where the held-out samples are, if not in SRC")
     ] = None,
     images: Annotated[
-        str | None, typer.Option(metavar="NAME", help="the IDX file of images in SRC, or the array in an .npz")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="the IDX file of images in SRC, the array in an .npz, or the column of a table"
+        ),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option(metavar="NAME", help="the IDX file of labels in SRC, or the array in an .npz")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="the IDX file of labels in SRC, the array in an .npz, or the column of a table"
+        ),
     ] = None,
     arguments: Annotated[
         list[str] | None, typer.Option("--argument", metavar="KEY=VALUE", help="an argument of the source")
@@ -92,7 +102,7 @@ def _convert(source: str, destination: Path, options: dict[str, Any]) -> Convers
 def _verify(path: Path) -> None:
     from preprocess.conversion.verify import verify
     from preprocess.samples.errors import DataSpecError
-    from preprocess.sources.hdf5_layout import DamageError
+    from preprocess.sources.damage import DamageError
 
     try:
         with _bar("checking") as show:

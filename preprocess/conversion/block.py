@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.conversion.packing import Packing
-from preprocess.conversion.splits import Split
+from preprocess.conversion.split import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
 

@@ -97,12 +97,13 @@ def convert(
 
     Args:
         source: a folder of images, one folder a class, or with such folders in train/ and val/, test/ or held_out/; a
-            folder of IDX files; an .npz file; a tar shard, a folder of them or a pattern; or module:Name of a map-style
-            data set.
+            folder of IDX files; an .npz file; a tar shard, a folder of them or a pattern; Parquet or Arrow files, or a
+            folder that Hugging Face's save_to_disk wrote; a Zarr store, a NetCDF-4 or LMDB file; or module:Name of a
+            map-style data set.
         destination: the file.
         held_out: where the held-out samples are, if not in `source`.
-        arguments: further arguments of the source: images and labels (IDX files or names in an .npz file), extensions
-            (image folder), label (tar), or a map-style data set's own.
+        arguments: further arguments of the source: images and labels (IDX files, names in an .npz file, or columns of a
+            table), extensions (image folder), label (tar), or a map-style data set's own.
         encoding: files: image files as they are; png, jpeg: images in that format; decoded: arrays; None: image files
             as they are, tiny images and all that is no image as arrays, other images as PNG.
         channels: 3 or 1, of images that come encoded, once they are decoded.

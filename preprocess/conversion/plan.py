@@ -13,7 +13,7 @@ from preprocess.conversion.block import SKIPPED, Block, BlockMaker, row_dtype
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.hdf5_file import Placement, SplitContent, measure_placement
 from preprocess.conversion.packing import Encoding, Packing, choose_packing
-from preprocess.conversion.splits import Split
+from preprocess.conversion.split import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
 
@@ -129,7 +129,7 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
     whole: list[Split] = []
     for split in splits:
         classes = getattr(opened[0], "classes", None) if opened else None
-        if classes is not None and split.source in ("image_folder", "tar"):
+        if classes is not None and _takes_classes(opened[0], split):
             split = replace(split, arguments={**split.arguments, "classes": list(classes)})
         opened.append(split.open())
         whole.append(split)
@@ -154,8 +154,16 @@ def plan_conversion(splits: Sequence[Split], encoding: Encoding | None, channels
     )
 
 
+def _takes_classes(first: Source, split: Split) -> bool:
+    """Whether the names of the first split's classes are to be given to another one, so that numbers mean the same."""
+    return split.source in ("image_folder", "tar", "lmdb") or bool(getattr(first, "targets_are_names", False))
+
+
 def _target(source: Source) -> tuple[tuple[int, ...], str]:
-    """Shape and dtype of the targets. The targets of encoded images are classes; to ask for their layout takes long."""
+    """Shape and dtype of the targets: of encoded images classes, unless the source says; their layout takes long."""
+    known: tuple[tuple[int, ...], str] | None = getattr(source, "target_layout", None)
+    if known is not None:
+        return known
     if getattr(source, "encoded", False):
         return (), "int64"
     return source.layout.target_shape, source.layout.target_dtype

@@ -5,36 +5,22 @@ from __future__ import annotations
 import glob
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from preprocess.conversion.errors import ConversionError
+from preprocess.conversion.split import Split
+from preprocess.conversion.table_splits import table_folder, table_kind, table_split
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.names import load_object
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.sources.image_folder import SPLIT_FOLDERS
-from preprocess.sources.source import Source, open_source
 
-_KINDS = "an image folder, a folder of IDX files, an .npz file, tar shards, or module:Name of a map-style data set"
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split of the converted data.
-
-    Attributes:
-        name: "train" or "held_out".
-        source, arguments: what `open_source` is given.
-    """
-
-    name: str
-    source: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-
-    def open(self) -> Source:
-        """Open the source of its samples. Raises SourceError."""
-        return open_source(self.source, self.arguments)
+_KINDS = (
+    "an image folder, a folder of IDX files, an .npz file, tar shards, Parquet, Arrow, NetCDF-4 or LMDB files, "
+    "a Zarr store, or module:Name of a map-style data set"
+)
 
 
 def find_splits(source: str, held_out: str | None, arguments: Mapping[str, Any], channels: int) -> list[Split]:
@@ -68,12 +54,20 @@ def _recognise(source: str, arguments: dict[str, Any], channels: int) -> list[Sp
     if ":" in source:
         return _map_style(source, arguments)
     if glob.has_magic(source):
+        if (kind := table_kind(source)) is not None:
+            return [table_split(source, kind, {"channels": channels, **arguments})]
         return [Split(TRAIN, "tar", {"path": source, "channels": channels, **arguments})]
     rule = "there is no such file or folder"
     raise ConversionError(source, rule, f"paths are relative to {Path.cwd()}; give {_KINDS}")
 
 
 def _folder(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
+    if (path / "data.mdb").is_file():
+        return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
+    if any((path / name).is_file() for name in ("zarr.json", ".zgroup", ".zmetadata")):
+        return [_windows(path, "zarr", arguments)]
+    if tables := table_folder(path, {"channels": channels, **arguments}):
+        return tables
     parts = [name for name in SPLIT_FOLDERS if (path / name).is_dir()]
     if TRAIN in parts:
         names = {part: TRAIN if part == TRAIN else HELD_OUT for part in parts}
@@ -117,6 +111,12 @@ def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
     name = path.name.lower()
     if name.endswith(".npz"):
         return _archive(path, arguments)
+    if (kind := table_kind(name)) is not None:
+        return [table_split(str(path), kind, {"channels": channels, **arguments})]
+    if name.endswith((".mdb", ".lmdb")):
+        return [Split(TRAIN, "lmdb", {"path": str(path), "channels": channels, **_inputs_and_targets(arguments)})]
+    if name.endswith((".nc", ".nc4", ".cdf")):
+        return [_windows(path, "netcdf", arguments)]
     if name.endswith(".tar"):
         return [Split(TRAIN, "tar", {"path": str(path), "channels": channels, **arguments})]
     if ".tar." in name or name.endswith(".tgz"):
@@ -126,11 +126,23 @@ def _file(path: Path, arguments: dict[str, Any], channels: int) -> list[Split]:
     raise ConversionError(str(path), "is no kind of data that is known", mend)
 
 
+def _windows(path: Path, kind: str, arguments: dict[str, Any]) -> Split:
+    given = _inputs_and_targets(arguments)
+    if not {"inputs", "targets"} <= given.keys():
+        rule = "holds variables, and which of them are the input and the target is not said"
+        raise ConversionError(str(path), rule, "name them: --images VARIABLE --labels VARIABLE")
+    return Split(TRAIN, kind, {"path": str(path), **given})
+
+
+def _inputs_and_targets(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {{"images": "inputs", "labels": "targets"}.get(key, key): value for key, value in arguments.items()}
+
+
 def _archive(path: Path, arguments: dict[str, Any]) -> list[Split]:
     """The splits of an .npz: inputs and targets, or x_train, y_train, x_test, y_test as Keras has them."""
     import numpy as np
 
-    given = {{"images": "inputs", "labels": "targets"}.get(key, key): value for key, value in arguments.items()}
+    given = _inputs_and_targets(arguments)
     try:
         with np.load(path, allow_pickle=False) as archive:
             names = set(archive.files)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from preprocess.samples.errors import SourceError
 from preprocess.sources.arrays import existing
-from preprocess.sources.hdf5 import WHOLE, open_file, refuse_elsewhere
-from preprocess.sources.hdf5_layout import FORMAT, DamageError, SplitIndex, damage_named, read_index
-from preprocess.sources.hdf5_trial import try_in_time
+from preprocess.sources.damage import DamageError, damage_named
+from preprocess.sources.hdf5 import WHOLE, open_file, refuse_elsewhere, try_hdf5
+from preprocess.sources.hdf5_layout import FORMAT, SplitIndex, read_index
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def verify(path: str | Path, progress: Callable[[int, int], None] | None = None)
 def _indices(path: str) -> tuple[list[SplitIndex], list[str]]:
     """The indices of all splits that have a whole one, and the mistakes of the others."""
     indices, damage = [], []
-    try_in_time(str(existing(path)))
+    try_hdf5(str(existing(path)))
     with damage_named(path, "it"), closing(open_file(path)) as file:
         if file.attrs.get("format") != FORMAT:
             raise SourceError(path, "is not a file that was converted, so it has no checksums", "give one that was")

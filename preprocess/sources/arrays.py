@@ -62,8 +62,8 @@ def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "
         targets: name in the .npz, or path; shape (n, ...).
     """
     if path is None:
-        return ArraySource(_load(inputs), _load(targets), inputs)
-    archive = _load(path)
+        return ArraySource(open_array(inputs), open_array(targets), inputs)
+    archive = open_array(path)
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise SourceError(path, "is not an .npz archive", "give inputs: and targets: for two .npy files")
     with archive:
@@ -73,7 +73,12 @@ def open_numpy(path: str | None = None, inputs: str = "inputs", targets: str = "
         return ArraySource(archive[inputs], archive[targets], path)
 
 
-def _load(path: str) -> Any:
+def open_array(path: str) -> Any:
+    """Open an .npy file, mapped into memory, or an .npz file.
+
+    Raises:
+        SourceError: it is missing, or no such file of numbers.
+    """
     try:
         return np.load(existing(path), mmap_mode="r", allow_pickle=False)
     except SourceError:

@@ -6,8 +6,9 @@ from typing import Any
 
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrays import ArraySource, existing
-from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, damage_named, open_split
-from preprocess.sources.hdf5_trial import bounded, try_in_time
+from preprocess.sources.damage import damage_named
+from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, open_split
+from preprocess.sources.trial import bounded, try_in_time
 
 WHOLE = "a converted file holds all of its data: convert it anew"
 
@@ -33,10 +34,14 @@ def open_hdf5(
     Raises:
         SourceError: the file is missing, damaged or of another layout, or an argument does not fit it.
     """
-    try_in_time(
-        str(existing(path)), split=split, inputs=inputs, targets=targets, verify=verify, other_files=other_files
-    )
+    arguments = {"split": split, "inputs": inputs, "targets": targets, "verify": verify, "other_files": other_files}
+    try_hdf5(str(existing(path)), **arguments)
     return _opened(path, split, inputs, targets, verify, other_files)
+
+
+def try_hdf5(path: str, **arguments: Any) -> None:
+    """Read a little of an HDF5 file in another process, see `try_in_time`; arguments: those of `open_hdf5`."""
+    try_in_time("HDF5", __name__, path, **arguments)
 
 
 def try_as_told(told: str) -> None:

@@ -13,8 +13,7 @@ import math
 import os
 import weakref
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,16 +21,11 @@ import numpy as np
 
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
+from preprocess.sources.damage import MEND, DamageError, damage_named
 
 #: The attributes `format` and `version` of the file.
 FORMAT = "preprocess samples"
 VERSION = 1
-
-_MEND = "convert it anew, or copy it anew from where it came"
-
-
-class DamageError(SourceError):
-    """A file whose content is not as it was written."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +84,9 @@ class _Split:
         size = self._starts.item(index + 1) - start
         content = os.pread(self._descriptor, size, start)
         if len(content) != size:
-            raise DamageError(self.describe(index), f"has {len(content)} of its {size} bytes in the file", _MEND)
+            raise DamageError(self.describe(index), f"has {len(content)} of its {size} bytes in the file", MEND)
         if self._verify and zlib.crc32(content) != self._index.crc32[index]:
-            raise DamageError(self.describe(index), "its bytes do not match their checksum", _MEND)
+            raise DamageError(self.describe(index), "its bytes do not match their checksum", MEND)
         return content
 
 
@@ -140,42 +134,22 @@ def read_index(path: str, file: Any, split: str) -> SplitIndex:
         return _read_index(path, file[split], split)
 
 
-@contextmanager
-def damage_named(path: str, what: str) -> Iterator[None]:
-    """Turn what h5py raises on a damaged file, which can be nearly anything, into DamageError."""
-    try:
-        yield
-    except SourceError:
-        raise
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        MemoryError,
-        OSError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as e:
-        raise DamageError(path, f"{what} cannot be read ({e})", _MEND) from e
-
-
 def _read_index(path: str, group: Any, split: str) -> SplitIndex:
     arrays = {name: group[name][()] for name in ("offsets", "labels", "crc32") if name in group}
     classes = [str(name) for name in group["classes"].asstr()[()]] if "classes" in group else None
     attributes = {name: _plain(value) for name, value in group.attrs.items() if name != "digest"}
     if index_digest(split, arrays, classes, attributes) != group.attrs["digest"]:
-        raise DamageError(path, f"the index of its split {split!r} does not match its digest", _MEND)
+        raise DamageError(path, f"the index of its split {split!r} does not match its digest", MEND)
     labels = arrays["labels"]
     encoded = "offsets" in arrays
     data = group["bytes" if encoded else "inputs"]
     start = data.id.get_offset()
     if start is None:
-        raise DamageError(path, f"the samples of its split {split!r} do not lie in one piece", _MEND)
+        raise DamageError(path, f"the samples of its split {split!r} do not lie in one piece", MEND)
     offsets = arrays["offsets"] if encoded else np.arange(len(labels) + 1, dtype=np.int64) * _item_bytes(data)
     whole = offsets.ndim == 1 and offsets.dtype.kind in "iu" and len(offsets) == len(labels) + 1
     if not whole or offsets[-1] != data.size * data.dtype.itemsize or (offsets[:-1] > offsets[1:]).any() or offsets[0]:
-        raise DamageError(path, f"the sizes of its split {split!r} contradict each other", _MEND)
+        raise DamageError(path, f"the sizes of its split {split!r} contradict each other", MEND)
     if encoded:
         shape, dtype = (*attributes["image_shape"], attributes["channels"]), "uint8"
     else:

@@ -26,6 +26,7 @@ class MapStyleSource:
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
+        _refuse_iterable(items, what)
         self._items, self._length = items, _length(items, what)
         image, target = self._first_pair(what, looks)
         self._add_channel = is_plain_image(image.shape, image.dtype)
@@ -78,10 +79,23 @@ def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapS
     except Exception as cause:  # the user's code may raise anything
         rule = f"calling it with {arguments} raised {type(cause).__name__}: {cause}"
         raise SourceError(name, rule, "mend the arguments or the data set") from cause
+    _refuse_iterable(items, name)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         rule = f"it gave a {type(items).__name__}, a map-style data set has len and [index]"
         raise SourceError(name, rule, "define __len__ and __getitem__")
     return MapStyleSource(items, name, looks)
+
+
+def _refuse_iterable(items: Any, what: str) -> None:
+    """Refuse what only gives one sample after the other: no sample of it can be asked for by its number."""
+    kinds = {kind.__name__ for kind in type(items).__mro__}
+    reads = hasattr(items, "__len__") and hasattr(items, "__getitem__")
+    if "IterableDataset" in kinds or (hasattr(items, "__iter__") and not reads):
+        rule = f"it gave a {type(items).__name__}, which is iterable-style: its samples come in an order of its own"
+        mend = (
+            "write them to files once, such as Parquet, tar shards or NumPy, and give those, or define len and [index]"
+        )
+        raise SourceError(what, rule, mend)
 
 
 def _length(items: Any, what: str) -> int:

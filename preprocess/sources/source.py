@@ -9,11 +9,16 @@ from typing import Any, Protocol, runtime_checkable
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
+from preprocess.sources.arrow import open_arrow
 from preprocess.sources.hdf5 import open_hdf5
 from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
+from preprocess.sources.lmdb_file import open_lmdb
 from preprocess.sources.map_style import MapStyleSource, open_map_style
+from preprocess.sources.netcdf import open_netcdf
+from preprocess.sources.parquet import open_parquet
 from preprocess.sources.tar_shards import open_tar
+from preprocess.sources.zarr_store import open_zarr
 
 
 @runtime_checkable
@@ -66,7 +71,18 @@ def described(source: Source, index: int) -> str:
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""
-    return {"idx": open_idx, "numpy": open_numpy, "hdf5": open_hdf5, "image_folder": open_image_folder, "tar": open_tar}
+    return {
+        "idx": open_idx,
+        "numpy": open_numpy,
+        "hdf5": open_hdf5,
+        "image_folder": open_image_folder,
+        "tar": open_tar,
+        "parquet": open_parquet,
+        "arrow": open_arrow,
+        "zarr": open_zarr,
+        "netcdf": open_netcdf,
+        "lmdb": open_lmdb,
+    }
 
 
 def open_source(

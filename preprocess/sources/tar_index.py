@@ -14,8 +14,10 @@ import numpy as np
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array
 from preprocess.sources.encoded_images import IMAGE_EXTENSIONS
+from preprocess.sources.tar_fields import TarFields, target_array, unpacked, value_of
 
-_VERSION = 1
+_VERSION = 2
+_PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,10 @@ class ShardIndex:
 
     Attributes:
         path: the shard.
-        offsets: where each image begins, bytes from the shard's start, int64 (n,).
-        sizes: bytes of each image, int64 (n,).
-        labels: the classes: numbers, int64 (n,), or names, (n,).
+        offsets: where each input begins, bytes from the shard's start, int64 (n,).
+        sizes: bytes of each input, int64 (n,).
+        labels: the targets: numbers, int64 or float64 (n,) or (n, k), or names of classes, (n,); of targets that lie in
+            files of their own their places, int64 (n, 2): offset and size.
     """
 
     path: str
@@ -35,40 +38,47 @@ class ShardIndex:
     labels: Array
 
 
-def shard_index(path: str, label: str) -> ShardIndex:
+def shard_index(path: str, fields: TarFields) -> ShardIndex:
     """Return the index of a shard: the kept one if it belongs to this very file, else a new one, which is kept.
 
     Raises:
-        SourceError: not a tar file, or samples without image or class.
+        SourceError: not a tar file, or samples without input or target.
     """
     status = os.stat(path)
-    stamp = [_VERSION, status.st_size, status.st_mtime_ns, label]
+    stamp = [_VERSION, status.st_size, status.st_mtime_ns, fields.label, fields.inputs, fields.targets]
     kept = Path(f"{path}.index")
-    index = _load(path, kept, stamp)
+    index = _load(path, kept, stamp, fields)
     if index is None:
-        index = _scan(path, label)
+        index = _scan(path, fields)
         _keep(index, kept, stamp)
     return index
 
 
-def _load(path: str, kept: Path, stamp: list[Any]) -> ShardIndex | None:
+def _load(path: str, kept: Path, stamp: list[Any], fields: TarFields) -> ShardIndex | None:
     try:
         with np.load(kept, allow_pickle=False) as arrays:
             if json.loads(str(arrays["stamp"])) == stamp:
                 index = ShardIndex(path, arrays["offsets"], arrays["sizes"], arrays["labels"])
-                return index if _lies_inside(index, stamp[1]) else None
+                return index if _lies_inside(index, stamp[1], fields) else None
     except Exception:  # NumPy and zip raise nearly anything on what is damaged
         pass  # none yet, or no longer good: it is made anew
     return None
 
 
-def _lies_inside(index: ShardIndex, size: int) -> bool:
+def _lies_inside(index: ShardIndex, size: int, fields: TarFields) -> bool:
     """Whether an index can be that of a shard of so many bytes."""
-    offsets, sizes, labels = index.offsets, index.sizes, index.labels
-    if not offsets.dtype == sizes.dtype == np.dtype(np.int64) or labels.dtype.kind not in "iU":
+    labels = index.labels
+    if labels.dtype.kind not in "iUf" or labels.ndim not in (1, 2) or len(labels) != len(index.offsets):
         return False
-    alike = offsets.shape == sizes.shape == labels.shape == (len(offsets),)
-    return alike and bool(np.all((offsets >= 0) & (sizes >= 0) & (sizes <= size) & (offsets <= size - sizes)))
+    if not _places_inside(index.offsets, index.sizes, size):
+        return False
+    return not fields.target_is_array or (labels.shape[1:] == (2,) and _places_inside(labels[:, 0], labels[:, 1], size))
+
+
+def _places_inside(offsets: Array, sizes: Array, size: int) -> bool:
+    if not offsets.dtype == sizes.dtype == np.dtype(np.int64) or not offsets.shape == sizes.shape == (len(offsets),):
+        return False
+    return bool(np.all((offsets >= 0) & (sizes >= 0) & (sizes <= size) & (offsets <= size - sizes)))
 
 
 def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
@@ -85,24 +95,33 @@ def _keep(index: ShardIndex, kept: Path, stamp: list[Any]) -> None:
         pass  # a folder that cannot be written: the next one to come reads the headers again
 
 
-def _scan(path: str, label: str) -> ShardIndex:
+def _scan(path: str, fields: TarFields) -> ShardIndex:
+    _refuse_packed(path)
     try:
         with tarfile.open(path, "r:") as shard:
-            samples = _samples(shard, path)
-            labels = [_label(shard, path, key, parts, label) for key, parts in samples.items()]
+            samples = _samples(shard, path, fields)
+            inputs = [_input(path, key, parts, fields) for key, parts in samples.items()]
+            targets = [_target(shard, path, key, parts, fields) for key, parts in samples.items()]
     except (tarfile.TarError, EOFError, ValueError) as cause:
         if isinstance(cause, SourceError):
             raise
         rule = f"is not a whole, uncompressed tar file ({cause})"
-        raise SourceError(path, rule, "copy it anew; unpack it with gunzip if it is compressed") from cause
-    images = [_image(path, key, parts) for key, parts in samples.items()]
-    offsets = np.array([image.offset_data for image in images], np.int64)
-    sizes = np.array([image.size for image in images], np.int64)
-    return ShardIndex(path, offsets, sizes, _label_array(labels, path))
+        raise SourceError(path, rule, "copy it anew from where it came") from cause
+    places = np.array([_place(member) for member in inputs], np.int64).reshape(-1, 2)
+    return ShardIndex(path, places[:, 0], places[:, 1], target_array(targets, path))
 
 
-def _samples(shard: tarfile.TarFile, path: str) -> dict[str, dict[str, tarfile.TarInfo]]:
-    """Key -> ending -> member; members that belong to no image are left out."""
+def _refuse_packed(path: str) -> None:
+    with open(path, "rb") as file:
+        begins = file.read(8)
+    for head, program in _PACKED.items():
+        if begins.startswith(head):
+            rule = "is a compressed tar file, in which no sample can be found without reading all before it"
+            raise SourceError(path, rule, f"unpack it with {program} and give the .tar; or convert that: fleet convert")
+
+
+def _samples(shard: tarfile.TarFile, path: str, fields: TarFields) -> dict[str, dict[str, tarfile.TarInfo]]:
+    """Key -> ending -> member; members that belong to no input are left out."""
     samples: dict[str, dict[str, tarfile.TarInfo]] = {}
     for member in shard:
         folder, name = os.path.split(member.name)
@@ -115,7 +134,8 @@ def _samples(shard: tarfile.TarFile, path: str) -> dict[str, dict[str, tarfile.T
             raise SourceError(path, rule, "give each sample a name of its own")
         parts[ending.lower()] = member
     _check_end(shard, path)
-    return {key: parts for key, parts in samples.items() if any(ending in IMAGE_EXTENSIONS for ending in parts)}
+    wanted = IMAGE_EXTENSIONS if fields.inputs is None else (fields.inputs,)
+    return {key: parts for key, parts in samples.items() if any(ending in wanted for ending in parts)}
 
 
 def _check_end(shard: tarfile.TarFile, path: str) -> None:
@@ -126,44 +146,40 @@ def _check_end(shard: tarfile.TarFile, path: str) -> None:
             raise tarfile.ReadError(f"at byte {shard.offset} is neither a member nor the end")
 
 
-def _image(path: str, key: str, parts: dict[str, tarfile.TarInfo]) -> tarfile.TarInfo:
+def _place(member: tarfile.TarInfo) -> tuple[int, int]:
+    return member.offset_data, member.size
+
+
+def _input(path: str, key: str, parts: dict[str, tarfile.TarInfo], fields: TarFields) -> tarfile.TarInfo:
+    if fields.inputs is not None:
+        return parts[fields.inputs]
     found = [member for ending, member in parts.items() if ending in IMAGE_EXTENSIONS]
     if len(found) > 1:
         names = " and ".join(member.name for member in found)
-        raise SourceError(path, f"the sample {key!r} has two images, {names}", "leave one image for each key")
+        mend = "leave one image for each key, or say which: inputs: ENDING"
+        raise SourceError(path, f"the sample {key!r} has two images, {names}", mend)
     return found[0]
 
 
-def _label(shard: tarfile.TarFile, path: str, key: str, parts: dict[str, tarfile.TarInfo], label: str) -> Any:
-    mend = f"add {key}.cls with the class's number or name, or {key}.json with the key {label!r}"
-    if "cls" in parts:
-        text = _content(shard, parts["cls"]).decode("utf-8", "replace").strip()
-        if not text:
-            raise SourceError(path, f"{key}.cls is empty", mend)
-        return int(text) if text.lstrip("-").isdecimal() else text
-    if "json" not in parts:
+def _target(shard: tarfile.TarFile, path: str, key: str, parts: dict[str, tarfile.TarInfo], fields: TarFields) -> Any:
+    """The target of a sample; of one that is an array, its place."""
+    ending = fields.targets or ("cls" if "cls" in parts else "json")
+    if ending not in parts:
+        mend = f"add {key}.cls with the class's number or name, or {key}.json with the key {fields.label!r}"
+        if fields.targets is not None:
+            rule, mend = (
+                f"the sample {key!r} has no {ending}",
+                f"it has {', '.join(sorted(parts))}: name one by targets",
+            )
+            raise SourceError(path, rule, mend)
         raise SourceError(path, f"the sample {key!r} has no class", mend)
-    try:
-        values = json.loads(_content(shard, parts["json"]))
-    except ValueError as cause:
-        raise SourceError(path, f"{key}.json is not JSON ({cause})", "write it anew") from cause
-    found = values.get(label) if isinstance(values, dict) else None
-    if isinstance(found, bool) or not isinstance(found, (int, str)):
-        raise SourceError(path, f"{key}.json has no number or name under {label!r}", "name the key by label: KEY")
-    return found
+    if fields.target_is_array:
+        return _place(parts[ending])
+    what = f"{path}, {key}.{ending}"
+    return value_of(unpacked(_content(shard, parts[ending]), ending, what), ending, fields.label, what)
 
 
 def _content(shard: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     file = shard.extractfile(member)
     assert file is not None  # it is a regular member
     return file.read()
-
-
-def _label_array(labels: list[Any], path: str) -> Array:
-    kinds = {type(label) for label in labels}
-    if len(kinds) > 1:
-        raise SourceError(path, "some of its classes are numbers and some are names", "use one of them throughout")
-    try:
-        return np.array(labels, np.int64 if kinds <= {int} else np.str_)
-    except OverflowError as cause:
-        raise SourceError(path, "a class has a number of more than 64 bits", "number the classes from 0 on") from cause

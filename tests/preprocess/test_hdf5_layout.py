@@ -18,7 +18,7 @@ from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.conversion.verify import verify
 from preprocess.samples.decode import decode
-from preprocess.sources.hdf5_layout import DamageError
+from preprocess.sources.damage import DamageError
 from tests.preprocess.support.image_files import make_folder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preprocess import SourceError, open_source
-from preprocess.sources import hdf5_trial
+from preprocess.sources import trial
 
 HEAP_HEADER, OBJECT_HEADER = struct.Struct("<4s4xQ"), struct.Struct("<HH4xQ")
 
@@ -31,7 +31,7 @@ def endless(path: Path) -> Path:
 
 @pytest.mark.timeout(120)
 def test_a_file_that_keeps_the_library_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hdf5_trial, "COMPUTING_SECONDS", 1)
+    monkeypatch.setattr(trial, "COMPUTING_SECONDS", 1)
     with pytest.raises(SourceError, match="computes on it for more than 1 s; convert it anew"):
         open_source("hdf5", {"path": str(endless(tmp_path / "endless.h5"))})
 
@@ -41,7 +41,7 @@ def test_a_file_over_which_the_library_crashes(tmp_path: Path, monkeypatch: pyte
     with h5py.File(path, "w") as file:
         file["inputs"], file["targets"] = np.zeros((4, 3), np.uint8), np.arange(4)
     assert len(open_source("hdf5", {"path": str(path)})) == 4
-    monkeypatch.setattr(hdf5_trial, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(trial, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     with pytest.raises(SourceError, match="the HDF5 library ends by SIGSEGV over it"):
         open_source("hdf5", {"path": str(path)})
 
@@ -49,7 +49,7 @@ def test_a_file_over_which_the_library_crashes(tmp_path: Path, monkeypatch: pyte
 def test_a_slow_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.h5"
     path.write_bytes(b"")
-    monkeypatch.setattr(hdf5_trial, "PATIENCE_SECONDS", 0.2)
-    monkeypatch.setattr(hdf5_trial, "_START", "import signal; signal.pause()")
+    monkeypatch.setattr(trial, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(trial, "_START", "import signal; signal.pause()")
     with pytest.raises(SourceError, match=r"was not read within 0.2 s; see whether its file system answers"):
         open_source("hdf5", {"path": str(path)})

@@ -51,6 +51,20 @@ class Broken(Digits):
     def __getitem__(self, index):
         raise RuntimeError("no such disk")
 
+class Streamed:
+    def __iter__(self):
+        return iter([(np.zeros(2), 0)])
+
+class IterableDataset:  # torch's, and its relatives', have [index] all the same
+    def __getitem__(self, index):
+        raise NotImplementedError
+
+class Sized(IterableDataset):
+    def __iter__(self):
+        return iter([(np.zeros(2), 0)])
+    def __len__(self):
+        return 1
+
 ready = Digits(5)
 number = 7
 
@@ -202,7 +216,7 @@ def test_subset(module: str, subset: object, kept: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "subset", "text"),
     [
-        ("ixd", {}, None, "did you mean 'idx'.*known: hdf5, idx, image_folder, numpy, tar; or module:Name"),
+        ("ixd", {}, None, "did you mean 'idx'.*known: arrow, hdf5, idx, .*; or module:Name"),
         ("idx", {"image": "x"}, None, "no such argument; did you mean 'images'"),
         ("idx", {"images": "x"}, None, "needs the argument 'labels'"),
         ("idx", {"images": "missing", "labels": "missing"}, None, "'missing': there is no such file; .*mend the path"),
@@ -213,6 +227,8 @@ def test_subset(module: str, subset: object, kept: list[int]) -> None:
         ("own_data:Broken", {}, None, "raised RuntimeError: no such disk"),
         ("own_data:Strings", {}, None, "the input of its sample 0 is a str; give numbers"),
         ("own_data:number", {}, None, "not callable"),
+        ("own_data:Streamed", {}, None, "a Streamed, which is iterable-style: .*; write them to files once"),
+        ("own_data:Sized", {}, None, "a Sized, which is iterable-style: .*; write them to files once"),
         ("own_data:empty", {}, None, "at least one sample"),
         ("own_data:Digits", {}, [0, 0], "selects none of the source's 4 samples"),
         ("own_data:Digits", {}, [0, 1, 0], "a subset is"),

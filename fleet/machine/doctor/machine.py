@@ -174,6 +174,18 @@ def _images() -> Iterator[Check]:
         yield Check("images", Verdict.MISSING, text, "for image folders: pip install 'fleet-hpc[images]'")
 
 
+def _formats() -> Iterator[Check]:
+    packages = {"pyarrow": "parquet", "zarr": "zarr", "lmdb": "lmdb"}
+    here = [name for name in packages if _importable(name)]
+    if len(here) == len(packages):
+        yield Check("formats", Verdict.OK, "Parquet and Arrow (pyarrow), Zarr, LMDB")
+    else:
+        extras = ",".join(extra for name, extra in packages.items() if name not in here)
+        text = f"of pyarrow, zarr and lmdb: {', '.join(here) or 'none'}"
+        mend = f"for data in Parquet or Arrow, Zarr or LMDB: pip install 'fleet-hpc[{extras}]'"
+        yield Check("formats", Verdict.MISSING, text, mend)
+
+
 def _horovod() -> Iterator[Check]:
     try:
         found = version("horovod")
@@ -236,6 +248,7 @@ CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
     "shared memory": _shared_memory,
     "hdf5": _hdf5,
     "images": _images,
+    "formats": _formats,
     "horovod": _horovod,
     "scheduler": _schedulers,
     "imports": _imports,

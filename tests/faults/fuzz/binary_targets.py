@@ -21,6 +21,7 @@ import trainers
 from preprocess import DecodeError, SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.sources.hdf5_layout import index_digest
+from preprocess.sources.tar_fields import TarFields
 from preprocess.sources.tar_index import shard_index
 from tests.faults.fuzz.targets import Target
 from tests.preprocess.support.image_files import encoded, make_shard, smooth
@@ -201,7 +202,7 @@ def _indexes(folder: Path) -> Sequence[bytes]:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "a.tar"
         path.write_bytes(_shard())
-        index = shard_index(str(path), "label")
+        index = shard_index(str(path), TarFields())
     arrays = {"offsets": index.offsets, "sizes": index.sizes, "labels": index.labels}
     return [json.dumps({"dtype": "<i8", **{name: array.tolist() for name, array in arrays.items()}}).encode()]
 
@@ -215,7 +216,7 @@ def _tar_index(content: bytes, folder: Path) -> Any:
         said = json.loads(content)
         arrays = {name: np.array(said[name]) for name in ("offsets", "sizes", "labels") if name in said}
         arrays = {name: array.astype(said["dtype"]) if name != "labels" else array for name, array in arrays.items()}
-        stamp = json.dumps([said.get("version", 1), status.st_size, status.st_mtime_ns, "label"])
+        stamp = json.dumps([said.get("version", 2), status.st_size, status.st_mtime_ns, "label", None, None])
         buffer = io.BytesIO()
         np.savez(buffer, stamp=np.array(stamp), allow_pickle=False, **arrays)
     except Exception as error:

@@ -29,6 +29,7 @@ FOUND: list[tuple[str, bytes]] = [
 
 CHANGED: list[tuple[str, int, bytes, bytes]] = [
     ("hdf5", 1, b"targets", b"\xe2\x80\xa8"),
+    ("arrow", 1, b"\xff\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x00"),
     ("tar index file", 0, b"PK\x03\x04\x2d\x00\x00\x00\x00\x00", b"PK\x03\x04\x2d\x00\x00\x00\x63\x00"),
     ("tar index file", 0, b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x00\x00", b"PK\x01\x02\x2d\x03\x2d\x00\x00\x00\x63\x00"),
     ("checkpoint fields", 0, b'["python", ', b'["other", '),

@@ -69,9 +69,9 @@ def drawn_edits(draw: random.Random) -> list[Edit]:
 
 def all_targets() -> Iterator[Target]:
     """Every target there is."""
-    from tests.faults.fuzz import binary_targets, journal_targets, text_targets
+    from tests.faults.fuzz import binary_targets, field_targets, journal_targets, table_targets, text_targets
 
-    for module in (text_targets, journal_targets, binary_targets):
+    for module in (text_targets, journal_targets, binary_targets, table_targets, field_targets):
         yield from module.TARGETS
 
 

@@ -1,7 +1,7 @@
-"""Whether the HDF5 library comes to an end with a file: over some damaged ones it computes for ever, or crashes.
+"""Whether a library comes to an end with a file: over some damaged ones it computes for ever, or crashes.
 
-It holds Python's lock meanwhile, so no thread and no signal's handler could stop it. So a process of its own reads the
-file first, and the kernel bounds how long that computes.
+It may hold Python's lock meanwhile, so no thread and no signal's handler could stop it. So a process of its own reads
+the file first, and the kernel bounds how long that computes.
 """
 
 from __future__ import annotations
@@ -16,32 +16,34 @@ from contextlib import suppress
 from typing import Any
 
 from preprocess.samples.errors import SourceError
+from preprocess.sources.damage import MEND
 
 COMPUTING_SECONDS = 20  # a sound file takes hundredths of a second
 PATIENCE_SECONDS = 600.0  # for a file system that is slow
-MEND = "convert it anew, or copy it anew from where it came"
 
 _DAMAGE = (signal.SIGXCPU, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 #: `python -m` would put the current folder first, and a `random.py` there would hide the standard one.
 _START = (
     "import sys; sys.path.append(sys.path.pop(0)) if sys.path[0] == '' else None; "
-    "from preprocess.sources.hdf5 import try_as_told; try_as_told(sys.argv[1])"
+    "from importlib import import_module; import_module(sys.argv[1]).try_as_told(sys.argv[2])"
 )
 
 
-def try_in_time(path: str, **arguments: Any) -> None:
+def try_in_time(library: str, module: str, path: str, **arguments: Any) -> None:
     """Read a file's first and last sample in another process; nothing comes of it but the refusal.
 
     Args:
+        library: what reads such files, for errors.
+        module: has a function `try_as_told(told)`, which passes `told` on to `bounded`.
         path: the file.
-        arguments: the others of `open_hdf5`.
+        arguments: the others of the function that opens it.
 
     Raises:
         SourceError: the library crashes over the file, or computes for longer than COMPUTING_SECONDS, or the file
             system does not answer within PATIENCE_SECONDS.
     """
     told = json.dumps([COMPUTING_SECONDS, {"path": path, **arguments}], default=str)
-    command = [sys.executable, "-c", _START, told]
+    command = [sys.executable, "-c", _START, module, told]
     try:
         ended = subprocess.run(command, timeout=PATIENCE_SECONDS, capture_output=True, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired:
@@ -49,10 +51,10 @@ def try_in_time(path: str, **arguments: Any) -> None:
         raise SourceError(path, rule, "see whether its file system answers: ls the folder") from None
     number = -ended.returncode
     if number == signal.SIGXCPU:
-        rule = f"is damaged: the HDF5 library computes on it for more than {COMPUTING_SECONDS} s"
+        rule = f"is damaged: the {library} library computes on it for more than {COMPUTING_SECONDS} s"
         raise SourceError(path, rule, MEND)
     if number in _DAMAGE:
-        rule = f"is damaged: the HDF5 library ends by {signal.Signals(number).name} over it"
+        rule = f"is damaged: the {library} library ends by {signal.Signals(number).name} over it"
         raise SourceError(path, rule, MEND)
 
 
