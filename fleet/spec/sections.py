@@ -40,7 +40,7 @@ class Source(Section):
 
     source: Text = Field(
         description="`module:Name` of a map-style data set of (input, target), or a built-in source: `idx`, `hdf5`, "
-        "`numpy`, `image_folder`, `tar`.",
+        "`numpy`, `image_folder`, `tar`, `tokens`.",
         examples=["examples.digits:Digits"],
     )
     arguments: Arguments = Field(

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fleet.spec.inputs import InputPreparation
+from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
@@ -97,7 +97,7 @@ class SpecTask:
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         inputs, targets = batch
-        yield from self._user.step(model, (self.prepare(inputs), targets))
+        yield from self._user.step(model, (self.prepare(inputs), self._targets(targets)))
 
     def before_step(self, model: nn.Module) -> None:
         """Let the task class have the summed gradients before each update, if it wants them."""
@@ -123,9 +123,12 @@ class SpecTask:
         """A batch of inputs as it arrives -> as the network takes it; see ``InputPreparation``."""
         return inputs if self._data is None else self._prepare(inputs)
 
+    def _targets(self, targets: Any) -> Any:
+        return targets if self._data is None else prepared_targets(targets)
+
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of a batch as it arrives, a scalar."""
-        inputs, targets = batch
+        inputs, targets = batch[0], self._targets(batch[1])
         prepared = self.prepare(inputs)
         self._remember(model, inputs, prepared)
         if hasattr(self._user, "loss"):
@@ -134,7 +137,7 @@ class SpecTask:
 
     def metrics(self, model: nn.Module, batch: Batch) -> Sums:
         """Metric's name -> (sum over the samples, number of samples) for a batch as it arrives."""
-        inputs, targets = batch
+        inputs, targets = batch[0], self._targets(batch[1])
         prepared = self._remembered(model, inputs)
         if hasattr(self._user, "metrics"):
             return self._user.metrics(model, (prepared, targets))  # type: ignore[no-any-return]

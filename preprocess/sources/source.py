@@ -14,6 +14,7 @@ from preprocess.sources.idx import open_idx
 from preprocess.sources.image_folder import open_image_folder
 from preprocess.sources.map_style import MapStyleSource, open_map_style
 from preprocess.sources.tar_shards import open_tar
+from preprocess.sources.tokens import open_tokens
 
 
 @runtime_checkable
@@ -66,7 +67,14 @@ def described(source: Source, index: int) -> str:
 
 def built_in_sources() -> dict[str, Callable[..., Source]]:
     """Return the built-in sources: name -> function that opens one."""
-    return {"idx": open_idx, "numpy": open_numpy, "hdf5": open_hdf5, "image_folder": open_image_folder, "tar": open_tar}
+    return {
+        "idx": open_idx,
+        "numpy": open_numpy,
+        "hdf5": open_hdf5,
+        "image_folder": open_image_folder,
+        "tar": open_tar,
+        "tokens": open_tokens,
+    }
 
 
 def open_source(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,10 @@ import numpy as np
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.encoded_images import check_channels, decoded_layout, label_numbers
+from preprocess.sources.named_files import named_files
 from preprocess.sources.tar_index import ShardIndex, shard_index
+
+_EXAMPLES = "a shard, a pattern such as train-*.tar, or a folder of shards"
 
 #: Shards that are held open at once; a process may have about 1000 files open.
 _OPEN_SHARDS = 128
@@ -105,7 +106,7 @@ def open_tar(
         SourceError: no such shards, no tar files, compressed ones, or samples without image or class.
     """
     channels = check_channels(channels)
-    shards = [shard_index(shard, label) for shard in tar_paths(path)]
+    shards = [shard_index(shard, label) for shard in named_files(path, ".tar", _EXAMPLES)]
     if not any(len(shard.offsets) for shard in shards):
         raise SourceError(path, "holds no images", "name them KEY.jpg, with KEY.cls or KEY.json beside")
     shards = [shard for shard in shards if len(shard.offsets)]
@@ -117,22 +118,3 @@ def open_tar(
     names = [str(name) for shard in shards for name in shard.labels]
     known = list(classes) if classes is not None else sorted(set(names))
     return TarSource(shards, np.array(label_numbers(names, known, str(path)), np.int64), known, channels)
-
-
-def tar_paths(path: str | Sequence[str]) -> list[str]:
-    """Return the shards that a path, a pattern, a folder or a list of these stands for.
-
-    Raises:
-        SourceError: there are none.
-    """
-    found: list[str] = []
-    for part in [path] if isinstance(path, (str, Path)) else list(path):
-        text = os.path.join(part, "*.tar") if os.path.isdir(part) else str(part)
-        some = [text] if os.path.isfile(text) else sorted(glob.glob(text))
-        if not some:
-            rule = f"no file is called so, seen from {Path.cwd()}"
-            raise SourceError(str(part), rule, "give a shard, a pattern such as train-*.tar, or a folder of shards")
-        found += some
-    if not found:
-        raise SourceError(path, "names no shard", "give a shard, a pattern such as train-*.tar, or a folder of shards")
-    return found

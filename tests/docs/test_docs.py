@@ -80,6 +80,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
     "name",
     [
         "own-data",
+        "language-models",
         "search-space",
         pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
         pytest.param("convert-data", marks=pytest.mark.slow),
@@ -112,7 +113,7 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
 
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
-    followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
+    followed = {"own-data", "language-models", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
     followed |= {"profiling", "rehearse", "faults", "simulate", "add-jobs", "submit", "horovod"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 

@@ -202,7 +202,7 @@ def test_subset(module: str, subset: object, kept: list[int]) -> None:
 @pytest.mark.parametrize(
     ("name", "arguments", "subset", "text"),
     [
-        ("ixd", {}, None, "did you mean 'idx'.*known: hdf5, idx, image_folder, numpy, tar; or module:Name"),
+        ("ixd", {}, None, "did you mean 'idx'.*known: hdf5, idx, image_folder, numpy, tar, tokens; or module:Name"),
         ("idx", {"image": "x"}, None, "no such argument; did you mean 'images'"),
         ("idx", {"images": "x"}, None, "needs the argument 'labels'"),
         ("idx", {"images": "missing", "labels": "missing"}, None, "'missing': there is no such file; .*mend the path"),

@@ -110,7 +110,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 
     image = encoded(smooth(0), "jpg")
     refused("no file is called so, seen from .*; give a shard, a pattern")
-    refused("names no shard", [])
+    refused("names no file", [])
     (tmp_path / "a.tar").write_bytes(b"no tar" * 500)
     refused("is not a whole, uncompressed tar file")
     (tmp_path / "a.tar").write_bytes(b"")
