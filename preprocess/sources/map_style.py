@@ -26,6 +26,7 @@ class MapStyleSource:
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
+        check_map_style(items, what)
         self._items, self._length = items, _length(items, what)
         image, target = self._first_pair(what, looks)
         self._add_channel = is_plain_image(image.shape, image.dtype)
@@ -75,13 +76,38 @@ def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapS
     is_data_set = hasattr(maker, "__getitem__") and not isinstance(maker, type)
     try:
         items = maker if is_data_set else maker(**arguments)
+    except SourceError:
+        raise
     except Exception as cause:  # the user's code may raise anything
         rule = f"calling it with {arguments} raised {type(cause).__name__}: {cause}"
         raise SourceError(name, rule, "mend the arguments or the data set") from cause
-    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-        rule = f"it gave a {type(items).__name__}, a map-style data set has len and [index]"
-        raise SourceError(name, rule, "define __len__ and __getitem__")
     return MapStyleSource(items, name, looks)
+
+
+def check_map_style(items: Any, what: str) -> None:
+    """Refuse what cannot be read by index.
+
+    Raises:
+        SourceError: it is an iterable-style data set, or no data set.
+    """
+    kind = type(items).__name__
+    if _is_iterable_style(items):
+        rule = f"it gives a {kind}, an iterable-style data set, and samples are read by index, in an order of their own"
+        mend = (
+            "give a map-style data set, with __len__ and __getitem__ (Hugging Face's: without streaming=True), or "
+            "write its samples to files once, such as .npy files"
+        )
+        raise SourceError(what, rule, mend)
+    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        rule = f"it gave a {kind}, a map-style data set has len and [index]"
+        raise SourceError(what, rule, "define __len__ and __getitem__")
+
+
+def _is_iterable_style(items: Any) -> bool:
+    """Say whether samples only come one after the other: torch's IterableDataset, Hugging Face's, a generator."""
+    if any(kind.__name__ == "IterableDataset" for kind in type(items).__mro__):
+        return True
+    return hasattr(items, "__iter__") and not hasattr(items, "__getitem__")
 
 
 def _length(items: Any, what: str) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocess import TRAIN, Dataset, DatasetSpec, SampleError, SourceError, SourceSpec, open_source
@@ -70,6 +70,7 @@ def test_whole_documents_fill_a_sample_and_a_long_one_is_cut(tmp_path: Path) -> 
     ]
 
 
+@settings(deadline=None)
 @given(
     documents=st.lists(st.lists(st.integers(0, 8), max_size=9), min_size=1, max_size=8),
     is_ended=st.booleans(),
