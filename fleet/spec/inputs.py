@@ -42,7 +42,7 @@ class InputPreparation:
             scaled = _channels_first(images).div_(255)
             return scaled if self._normalise is None else self._normalised(scaled)
         if self._normalise is None:
-            return inputs.to(torch.int64) if _name(inputs) in _IDS else inputs
+            return prepared_ids(inputs)
         return self._normalised(inputs.to(torch.float32, copy=True))
 
     def copies(self, layout: SampleLayout) -> bool:
@@ -83,6 +83,11 @@ def _channels_first(images: Tensor) -> Tensor:
     """
     moved = images.permute(0, 3, 1, 2)
     return torch.empty(moved.shape, dtype=torch.float32, device=moved.device).copy_(moved)
+
+
+def prepared_ids(inputs: Tensor) -> Tensor:
+    """Return ids of uint16, uint32 and uint64 as int64, and all else as it is."""
+    return inputs.to(torch.int64) if _name(inputs) in _IDS else inputs
 
 
 def prepared_targets(targets: Any) -> Any:

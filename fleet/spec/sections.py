@@ -122,6 +122,9 @@ class Normalise(Section):
         return self
 
 
+_COLLATING = ("collate", "sample_bytes")
+
+
 class Data(Section):
     """One data set: its training and held-out samples, and what preprocessors and trainers do to each of them."""
 
@@ -145,6 +148,17 @@ class Data(Section):
         "else stays as it is.",
         examples=[{"mean": [0.1307], "std": [0.3081]}],
     )
+    collate: Named | None = Field(
+        default=None,
+        description="What makes a batch of samples of any shape: `pad`, or `module:Name` of a function of a list of "
+        "samples, or of a class whose instances are such functions; null: samples have one shape.",
+        examples=["pad"],
+    )
+    sample_bytes: Count | None = Field(
+        default=None,
+        description="With `collate`, the most bytes that a sample takes; null: all samples are read once to find out.",
+        examples=[4096],
+    )
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
         description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
@@ -156,6 +170,12 @@ class Data(Section):
         description="How many different samples a run may skip, all its sessions together; one more ends it.",
         examples=[100],
     )
+
+    @model_serializer(mode="wrap")
+    def _without_collate(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Left out where samples have one shape, so that the digest of a spec without it stays what it was."""
+        values: dict[str, Any] = serialize(self)
+        return {key: value for key, value in values.items() if value is not None or key not in _COLLATING}
 
 
 class Determinism(Section):

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from fleet.spec.collating import collate_of
 from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, metric_of
@@ -63,6 +64,9 @@ class SpecTask:
         for name in _AS_WRITTEN:
             if hasattr(self._user, name):
                 setattr(self, name, getattr(self._user, name))
+        if self._is_collated:
+            assert data is not None and data.collate is not None
+            self.collate = collate_of(data.collate)
         if hasattr(self._user, "step"):
             self.step = self._step
             self.scheduler = None  # type: ignore[method-assign,assignment]
@@ -121,10 +125,15 @@ class SpecTask:
 
     def prepare(self, inputs: Any) -> Any:
         """A batch of inputs as it arrives -> as the network takes it; see ``InputPreparation``."""
-        return inputs if self._data is None else self._prepare(inputs)
+        return inputs if self._data is None or self._is_collated else self._prepare(inputs)
 
     def _targets(self, targets: Any) -> Any:
-        return targets if self._data is None else prepared_targets(targets)
+        return targets if self._data is None or self._is_collated else prepared_targets(targets)
+
+    @property
+    def _is_collated(self) -> bool:
+        """Whether batches come as the data section's `collate` makes them."""
+        return self._data is not None and self._data.collate is not None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of a batch as it arrives, a scalar."""

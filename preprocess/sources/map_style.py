@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,14 @@ class MapStyleSource:
         what: how errors name it.
         looks: how many of its first samples are tried until one shows the layout; more than one where some may be
             corrupt.
+
+    Attributes:
+        items: the data set.
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
         check_map_style(items, what)
-        self._items, self._length = items, _length(items, what)
+        self.items, self._length = items, _length(items, what)
         image, target = self._first_pair(what, looks)
         self._add_channel = is_plain_image(image.shape, image.dtype)
         shape = (*image.shape, 1) if self._add_channel else image.shape
@@ -39,7 +43,7 @@ class MapStyleSource:
         return self._length
 
     def read(self, index: int) -> tuple[Array, Any]:
-        image, target = self._items[index]
+        image, target = self.items[index]
         array = np.asarray(image)
         return (array[..., None] if self._add_channel else array), np.asarray(target)
 
@@ -54,7 +58,7 @@ class MapStyleSource:
 
     def _pair(self, index: int, what: str) -> tuple[Array, Any]:
         try:
-            image, target = self._items[index]
+            image, target = self.items[index]
             array, number = np.asarray(image), np.asarray(target)
         except Exception as cause:  # the user's code may raise anything
             rule = f"reading its sample {index} as (input, target) raised {type(cause).__name__}: {cause}"
@@ -66,8 +70,17 @@ class MapStyleSource:
         return array, target
 
 
-def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapStyleSource:
-    """Call `module:Name` with the arguments and wrap the data set that it gives; looks: see `MapStyleSource`.
+def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1) -> MapStyleSource:
+    """Open `module:Name` and wrap the data set that it gives; looks: see `MapStyleSource`.
+
+    Raises:
+        SourceError: see `open_items`; or its samples are not (input, target) of one shape.
+    """
+    return MapStyleSource(open_items(name, arguments), name, looks)
+
+
+def open_items(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the map-style data set that `module:Name` is, or gives when it is called with the arguments.
 
     Raises:
         SourceError: the name does not import, the call raises, or the result is no map-style data set.
@@ -79,9 +92,10 @@ def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapS
     except SourceError:
         raise
     except Exception as cause:  # the user's code may raise anything
-        rule = f"calling it with {arguments} raised {type(cause).__name__}: {cause}"
+        rule = f"calling it with {dict(arguments)} raised {type(cause).__name__}: {cause}"
         raise SourceError(name, rule, "mend the arguments or the data set") from cause
-    return MapStyleSource(items, name, looks)
+    check_map_style(items, name)
+    return items
 
 
 def check_map_style(items: Any, what: str) -> None:

@@ -213,7 +213,7 @@ def _packed(ends: npt.NDArray[np.int64], width: int) -> tuple[list[int], list[in
     """Return where samples begin and end; one of a single id, which has nothing to predict, is none."""
     starts: list[int] = []
     stops: list[int] = []
-    known = memoryview(ends)
+    known = ends.data
     length, start, reached = (known[-1] if len(ends) else 0), 0, 0
     while start < length:
         fitting = bisect_right(known, start + width, reached)
