@@ -107,8 +107,12 @@ class Runtime:
         data = self.spec.data[job.data] if job.data is not None else None
         task = SpecTask(job, data, self.batches_of(name))
         if data is not None and data.collate is not None:
-            task.largest_sample = partial(of_outline, self.data_of(name).largest)
+            task.largest_sample = partial(self._largest_sample, name)
         return task
+
+    def _largest_sample(self, name: str) -> Any:
+        """Return a sample as large as any of a job whose samples are packed, all zero."""
+        return of_outline(self.data_of(name).largest)
 
     def reading(self, name: str, layout: SampleLayout, task: Task) -> Reading:
         """How the trainers of a job, whose task that is, read samples of a layout."""
