@@ -35,7 +35,10 @@ class SpecTask:
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
+        largest_sample: gives a sample as large as any, where samples are packed; the class's own, or the runtime's.
     """
+
+    largest_sample: Callable[[], Any]
 
     def __init__(self, job: Job, data: Data | None = None, batches: BatchSchedule | None = None) -> None:
         """Look up all names of the job; nothing is built yet.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import SourceError
+from preprocess.samples.errors import NotArrays, SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
 from preprocess.sources.arrays import is_plain_image
@@ -66,7 +66,7 @@ class MapStyleSource:
         for name, value in (("input", array), ("target", number)):
             if value.dtype.kind not in "iufb":
                 rule = f"the {name} of its sample {index} is a {type(image if name == 'input' else target).__name__}"
-                raise SourceError(what, rule, "give numbers: an array, a tensor or an image")
+                raise NotArrays(what, rule, "give numbers: an array, a tensor or an image")
         return array, target
 
 

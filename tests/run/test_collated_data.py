@@ -76,3 +76,15 @@ def test_one_that_is_corrupt_is_skipped(tmp_path: Path) -> None:
     ended, folder = trained_on(tmp_path, section(train=longer, sample_bytes=600, on_corrupt="skip"))
     assert ended.code == 0, ended.output
     assert [event["sample"] for event in folder.events("skipped")] == [80]
+
+
+def test_without_collate_trees_are_refused_with_the_mend(tmp_path: Path) -> None:
+    ended, _ = trained_on(tmp_path, {"train": section()["train"]})
+    assert ended.code == 2 and "Traceback" not in ended.output, ended.output
+    assert "the input of its sample 0 is a dict" in ended.output and "add collate: pad" in ended.output, ended.output
+
+
+def test_an_iterable_style_data_set_is_refused_with_the_mend(tmp_path: Path) -> None:
+    ended, _ = trained_on(tmp_path, {"train": {"source": f"{MODULE}:Stream"}})
+    assert ended.code == 2 and "Traceback" not in ended.output, ended.output
+    assert "a Stream, an iterable-style data set" in ended.output and "__getitem__" in ended.output, ended.output

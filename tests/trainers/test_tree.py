@@ -61,10 +61,7 @@ def test_host_copies_are_independent() -> None:
 
 
 def test_an_outline_keeps_all_but_the_values_of_arrays() -> None:
-    tree = {
-        "ids": torch.arange(1, 5).to(torch.uint16),
-        "rest": (np.ones((2, 0, 3)), np.float32(3) * np.ones(2), "a", 7),
-    }
+    tree = {"ids": torch.arange(1, 5).to(torch.uint16), "rest": (np.ones((2, 0, 3)), np.ones(2, np.float32), "a", 7)}
     back = of_outline(outline(encode(tree)))
     assert len(encode(back)) == len(encode(tree))
     assert back["ids"].dtype == torch.uint16 and back["ids"].tolist() == [0] * 4

@@ -17,7 +17,8 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
-from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceError, SourceSpec
+from preprocess.samples.errors import NotArrays
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
 from trainers.tree import of_outline
@@ -192,7 +193,17 @@ def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
     Raises:
         preprocess.SourceError, preprocess.TransformError: one cannot be used.
     """
-    return {key: Dataset(specs) for key, specs in dataset_specs(spec).items()}
+    return {key: _opened(specs, key in spec.data) for key, specs in dataset_specs(spec).items()}
+
+
+def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
+    try:
+        return Dataset(specs)
+    except NotArrays as error:
+        if not is_section:
+            raise
+        mend = f"{error.mend}; or add collate: pad to the section, which takes trees of arrays"
+        raise SourceError(error.value, error.rule, mend) from error
 
 
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:

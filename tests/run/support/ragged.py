@@ -29,6 +29,13 @@ class Sentences:
         return {"ids": ids.to(torch.uint16), "features": self.features[index]}, int(ids.sum()) % CLASSES
 
 
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """Samples that come one after the other."""
+
+    def __iter__(self) -> Any:
+        yield from ((torch.zeros(2), 0),) * 4
+
+
 class Reader(nn.Module):
     """The mean of the words that are there, beside the features."""
 
