@@ -1,8 +1,8 @@
-"""Several networks of one node fed with the same pictures: by one service, by a DataLoader each, by TensorSocket.
+"""Several networks of one node fed with the same samples: by one service, by a DataLoader each, by TensorSocket.
 
 Each network is a process: `python -m benchmarks.feeding WAY ARGUMENTS`; it reads an epoch when it is told to. What is
 counted is the processor time of all processes involved, between the first and the last batch of an epoch, start-up
-left out. No network looks at the pixels, whoever feeds it.
+left out. No network looks at the pixels, whoever feeds it; token ids come as int64, as an embedding takes them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from typing import Any
 import psutil
 
 from benchmarks.pictures import pictures
+from benchmarks.text import Text, text
 
-__all__ = ["WAYS", "Cost", "Networks", "NoAnswer", "networks", "ways_here"]
+__all__ = ["WAYS", "WAYS_OF_TEXT", "Cost", "Networks", "NoAnswer", "networks", "ways_here"]
 
 BATCH = 64
-ANSWER_SECONDS = 60
+ANSWER_SECONDS = 240
 WAYS = ("shared", "loaders", "tensorsocket")
+WAYS_OF_TEXT = ("shared", "loaders", "loaders without workers")
 TENSORSOCKET_PORTS = (7755, 7756)
 
 
@@ -40,9 +42,9 @@ class Cost:
     """What one epoch cost.
 
     Attributes:
-        cpu: processor seconds of an image for a network, over all processes.
+        cpu: processor seconds of a sample for a network, over all processes.
         wall: seconds of the epoch.
-        images: how many reached every network.
+        images: how many samples reached every network.
     """
 
     cpu: float
@@ -59,13 +61,13 @@ class Networks:
     """K processes that read the same data in one of the ways, for several epochs.
 
     Args:
-        way: one of WAYS.
+        way: one of WAYS, or of WAYS_OF_TEXT.
         count: K.
-        data: the file of pictures.
+        data: the file of pictures, or of token ids if it is an .npy file.
     """
 
     def __init__(self, way: str, count: int, data: Path) -> None:
-        arguments = {"data": str(data), "networks": count, "name": f"{way}-{count}-{time.time_ns()}"}
+        arguments = {"data": str(data), "networks": count, "name": f"{data.stem}-{way}-{count}-{time.time_ns()}"}
         roles = ["network"] * count + (["producer"] if way == "tensorsocket" else [])
         self._processes = [_start(way, role, arguments) for role in roles]
         self._networks = self._processes[:count]
@@ -152,7 +154,10 @@ def _cpu_of(process: psutil.Process) -> float:
 
 def _batches(way: str, role: str, arguments: dict[str, Any]) -> Any:
     """Something that gives an epoch's batches each time it is iterated over."""
-    spec = pictures(Path(arguments["data"]))
+    data = Path(arguments["data"])
+    if data.suffix == ".npy":
+        return _batches_of_text(way, data, arguments)
+    spec = pictures(data)
     if way == "shared":
         from preprocess import SharedLoader
 
@@ -172,6 +177,26 @@ def _batches(way: str, role: str, arguments: dict[str, Any]) -> Any:
     from tensorsocket import TensorConsumer
 
     return TensorConsumer(*TENSORSOCKET_PORTS, batch_size=BATCH)
+
+
+def _batches_of_text(way: str, data: Path, arguments: dict[str, Any]) -> Any:
+    if way == "shared":
+        from preprocess import SharedLoader
+
+        return SharedLoader(
+            text(data),
+            BATCH,
+            readers=arguments["networks"],
+            name=arguments["name"],
+            prepare=lambda ids, targets: (ids.long(), targets.long()),
+        )
+    import torch
+
+    samples: Any = Text(data)
+    has_worker = way == "loaders"
+    return torch.utils.data.DataLoader(
+        samples, BATCH, shuffle=True, num_workers=int(has_worker), persistent_workers=has_worker
+    )
 
 
 def _data_loader(spec: Any) -> Any:

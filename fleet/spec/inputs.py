@@ -1,4 +1,4 @@
-"""A batch of inputs as the preprocessors ship it -> as a network takes it."""
+"""A batch of inputs and targets as the preprocessors ship it -> as a network and its loss take it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from torch import Tensor
 from fleet.spec.sections import Normalise
 from preprocess import SampleLayout
 
+_IDS = ("uint16", "uint32", "uint64")
+"""dtypes in which ids travel; torch has hardly any operations on them."""
+_SMALL_TARGETS = (*_IDS, "int32")
+
 
 class InputPreparation:
-    """Turns images of bytes into normalised floats, on the device of the batch; passes all else on.
+    """Turns images of bytes into normalised floats and ids into int64, on the device of the batch; passes all else on.
 
     Images are uint8 of shape (samples, height, width, channels) or (samples, height, width) and become float32
     (samples, channels, height, width), as x / 255, then (x - mean) / std per channel if ``normalise`` is given.
-    Other tensors keep their layout; with ``normalise`` they become float32 and (x - mean) / std along axis 1.
+    Ids are uint16, uint32 or uint64. Other tensors keep their layout; with ``normalise`` they become float32 and
+    (x - mean) / std along axis 1.
     Where ``normalise`` names another dtype, the float32 result is rounded to it, to nearest even.
     """
 
@@ -37,13 +42,13 @@ class InputPreparation:
             scaled = _channels_first(images).div_(255)
             return scaled if self._normalise is None else self._normalised(scaled)
         if self._normalise is None:
-            return inputs
+            return prepared_ids(inputs)
         return self._normalised(inputs.to(torch.float32, copy=True))
 
     def copies(self, layout: SampleLayout) -> bool:
         """Whether a batch of such samples is made into a tensor of its own, so that the given one may be shared."""
         image = layout.input_dtype == "uint8" and len(layout.input_shape) in (2, 3)
-        return image or self._normalise is not None
+        return image or self._normalise is not None or layout.input_dtype in _IDS
 
     def _normalised(self, values: Tensor) -> Tensor:
         """(x - mean) / std along axis 1, in place, in the order of torchvision's Normalize; then rounded."""
@@ -78,6 +83,22 @@ def _channels_first(images: Tensor) -> Tensor:
     """
     moved = images.permute(0, 3, 1, 2)
     return torch.empty(moved.shape, dtype=torch.float32, device=moved.device).copy_(moved)
+
+
+def prepared_ids(inputs: Tensor) -> Tensor:
+    """Return ids of uint16, uint32 and uint64 as int64, and all else as it is."""
+    return inputs.to(torch.int64) if _name(inputs) in _IDS else inputs
+
+
+def prepared_targets(targets: Any) -> Any:
+    """Return targets as losses take them: whole numbers that torch's losses do not know (ids, int32) become int64."""
+    if isinstance(targets, Tensor) and _name(targets) in _SMALL_TARGETS:
+        return targets.to(torch.int64)
+    return targets
+
+
+def _name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def is_image_batch(inputs: Tensor) -> bool:

@@ -74,8 +74,9 @@ class Inspection:
         if missing:
             return
         if hasattr(task, "collate") and not needs_data:
-            rule = "the task has collate(samples), and the samples of a section of data come as batches of one shape"
-            self.note(("data",), named.name, rule, mend="leave data out, and let the task's dataset(train) give them")
+            rule = "the task has collate(samples), and a section of data says itself how its samples become a batch"
+            mend = "leave data out, and let the task's dataset(train) give them; or write collate: in the section"
+            self.note(("data",), named.name, rule, mend=mend)
         try:
             check_task(task)
         except ValueError as error:

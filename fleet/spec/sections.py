@@ -41,7 +41,7 @@ class Source(Section):
 
     source: Text = Field(
         description="`module:Name` of a map-style data set of (input, target), or a built-in source: `idx`, `hdf5`, "
-        "`numpy`, `image_folder`, `tar`, `parquet`, `arrow`, `zarr`, `netcdf`, `lmdb`.",
+        "`numpy`, `image_folder`, `tar`, `tokens`, `parquet`, `arrow`, `zarr`, `netcdf`, `lmdb`.",
         examples=["examples.digits:Digits"],
     )
     arguments: Arguments = Field(
@@ -123,6 +123,9 @@ class Normalise(Section):
         return self
 
 
+_COLLATING = ("collate", "sample_bytes")
+
+
 class Data(Section):
     """One data set: its training and held-out samples, and what preprocessors and trainers do to each of them."""
 
@@ -146,6 +149,17 @@ class Data(Section):
         "else stays as it is.",
         examples=[{"mean": [0.1307], "std": [0.3081]}],
     )
+    collate: Named | None = Field(
+        default=None,
+        description="What makes a batch of samples of any shape: `pad`, or `module:Name` of a function of a list of "
+        "samples, or of a class whose instances are such functions; null: samples have one shape.",
+        examples=["pad"],
+    )
+    sample_bytes: Count | None = Field(
+        default=None,
+        description="With `collate`, the most bytes that a sample takes; null: all samples are read once to find out.",
+        examples=[4096],
+    )
     on_corrupt: Literal["raise", "skip"] = Field(
         default="raise",
         description="What happens when a sample cannot be read or transformed: `raise` ends the run and names it, "
@@ -157,6 +171,12 @@ class Data(Section):
         description="How many different samples a run may skip, all its sessions together; one more ends it.",
         examples=[100],
     )
+
+    @model_serializer(mode="wrap")
+    def _without_collate(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Left out where samples have one shape, so that the digest of a spec without it stays what it was."""
+        values: dict[str, Any] = serialize(self)
+        return {key: value for key, value in values.items() if value is not None or key not in _COLLATING}
 
 
 class Determinism(Section):

@@ -10,7 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from fleet.spec.inputs import InputPreparation
+from fleet.spec.collating import collate_of
+from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
 from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
@@ -34,7 +35,10 @@ class SpecTask:
         batch_schedule: which batch each epoch has, where that changes.
         seed, order_seed: the job's, of its weights and of the order of its samples.
         accumulate, autocast, clip_norm, clip_value, compile: what it asks of a step, None where nothing.
+        largest_sample: gives a sample as large as any, where samples are packed; the class's own, or the runtime's.
     """
+
+    largest_sample: Callable[[], Any]
 
     def __init__(self, job: Job, data: Data | None = None, batches: BatchSchedule | None = None) -> None:
         """Look up all names of the job; nothing is built yet.
@@ -63,6 +67,9 @@ class SpecTask:
         for name in _AS_WRITTEN:
             if hasattr(self._user, name):
                 setattr(self, name, getattr(self._user, name))
+        if self._is_collated:
+            assert data is not None and data.collate is not None
+            self.collate = collate_of(data.collate)
         if hasattr(self._user, "step"):
             self.step = self._step
             self.scheduler = None  # type: ignore[method-assign,assignment]
@@ -97,7 +104,7 @@ class SpecTask:
 
     def _step(self, model: nn.Module, batch: Batch) -> Iterator[tuple[str, Tensor]]:
         inputs, targets = batch
-        yield from self._user.step(model, (self.prepare(inputs), targets))
+        yield from self._user.step(model, (self.prepare(inputs), self._targets(targets)))
 
     def before_step(self, model: nn.Module) -> None:
         """Let the task class have the summed gradients before each update, if it wants them."""
@@ -121,11 +128,19 @@ class SpecTask:
 
     def prepare(self, inputs: Any) -> Any:
         """A batch of inputs as it arrives -> as the network takes it; see ``InputPreparation``."""
-        return inputs if self._data is None else self._prepare(inputs)
+        return inputs if self._data is None or self._is_collated else self._prepare(inputs)
+
+    def _targets(self, targets: Any) -> Any:
+        return targets if self._data is None or self._is_collated else prepared_targets(targets)
+
+    @property
+    def _is_collated(self) -> bool:
+        """Whether batches come as the data section's `collate` makes them."""
+        return self._data is not None and self._data.collate is not None
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean loss of a batch as it arrives, a scalar."""
-        inputs, targets = batch
+        inputs, targets = batch[0], self._targets(batch[1])
         prepared = self.prepare(inputs)
         self._remember(model, inputs, prepared)
         if hasattr(self._user, "loss"):
@@ -134,7 +149,7 @@ class SpecTask:
 
     def metrics(self, model: nn.Module, batch: Batch) -> Sums:
         """Metric's name -> (sum over the samples, number of samples) for a batch as it arrives."""
-        inputs, targets = batch
+        inputs, targets = batch[0], self._targets(batch[1])
         prepared = self._remembered(model, inputs)
         if hasattr(self._user, "metrics"):
             return self._user.metrics(model, (prepared, targets))  # type: ignore[no-any-return]

@@ -16,7 +16,8 @@ from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, SampleGenerator, epoch_order, seed_global_generators
 from preprocess.samples.stream import DatasetSpec, SourceSpec
-from preprocess.sources.source import Source, described, open_source
+from preprocess.sources.map_style import MapStyleSource
+from preprocess.sources.source import Source, Subset, described, open_source
 from preprocess.transforms.transform import Pipeline, build_transforms
 
 #: Orders of epochs that are kept: the one that is read and the one that comes next, for a few seeds.
@@ -60,6 +61,14 @@ class Dataset:
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         self._generator = SampleGenerator()
         self._orders: OrderedDict[tuple[int, int], npt.NDArray[np.int64]] = OrderedDict()
+
+    @property
+    def items(self) -> Any:
+        """The map-style data set behind the training samples; None behind a built-in source."""
+        source = self._parts[TRAIN].source
+        while isinstance(source, Subset):
+            source, _ = source.inner(0)
+        return source.items if isinstance(source, MapStyleSource) else None
 
     def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Array, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.

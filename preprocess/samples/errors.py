@@ -24,6 +24,10 @@ class SourceError(DataSpecError):
     """A source of samples that cannot be opened."""
 
 
+class NotArrays(SourceError):
+    """Inputs or targets that are no arrays, such as dicts of arrays."""
+
+
 class TransformError(DataSpecError):
     """A transform, or a parameter of one, that does not exist or does not fit."""
 

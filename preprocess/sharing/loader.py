@@ -22,6 +22,7 @@ from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
 from preprocess.sharing.start import find_or_start
+from preprocess.sources.map_style import check_map_style
 
 _MOST_SLOT_SAMPLES = 128
 
@@ -241,6 +242,8 @@ def _settings(data: Any, width: int, workers: int, buffer: int, patience: float,
     slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
     spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
     named = isinstance(spec, DatasetSpec)
+    if not named:
+        check_map_style(data, type(data).__qualname__)
     return ServiceSettings(
         data=spec if named else None,
         digest=digest_of(spec.to_json() if named else {"object": type(data).__qualname__, "length": len(data)}),

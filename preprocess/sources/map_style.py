@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from preprocess.samples.errors import SourceError
+from preprocess.samples.errors import NotArrays, SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
 from preprocess.sources.arrays import is_plain_image
@@ -23,11 +24,14 @@ class MapStyleSource:
         what: how errors name it.
         looks: how many of its first samples are tried until one shows the layout; more than one where some may be
             corrupt.
+
+    Attributes:
+        items: the data set.
     """
 
     def __init__(self, items: Any, what: str, looks: int = 1) -> None:
-        _refuse_iterable(items, what)
-        self._items, self._length = items, _length(items, what)
+        check_map_style(items, what)
+        self.items, self._length = items, _length(items, what)
         image, target = self._first_pair(what, looks)
         self._add_channel = is_plain_image(image.shape, image.dtype)
         shape = (*image.shape, 1) if self._add_channel else image.shape
@@ -39,7 +43,7 @@ class MapStyleSource:
         return self._length
 
     def read(self, index: int) -> tuple[Array, Any]:
-        image, target = self._items[index]
+        image, target = self.items[index]
         array = np.asarray(image)
         return (array[..., None] if self._add_channel else array), np.asarray(target)
 
@@ -54,7 +58,7 @@ class MapStyleSource:
 
     def _pair(self, index: int, what: str) -> tuple[Array, Any]:
         try:
-            image, target = self._items[index]
+            image, target = self.items[index]
             array, number = np.asarray(image), np.asarray(target)
         except Exception as cause:  # the user's code may raise anything
             rule = f"reading its sample {index} as (input, target) raised {type(cause).__name__}: {cause}"
@@ -62,12 +66,21 @@ class MapStyleSource:
         for name, value in (("input", array), ("target", number)):
             if value.dtype.kind not in "iufb":
                 rule = f"the {name} of its sample {index} is a {type(image if name == 'input' else target).__name__}"
-                raise SourceError(what, rule, "give numbers: an array, a tensor or an image")
+                raise NotArrays(what, rule, "give numbers: an array, a tensor or an image")
         return array, target
 
 
-def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapStyleSource:
-    """Call `module:Name` with the arguments and wrap the data set that it gives; looks: see `MapStyleSource`.
+def open_map_style(name: str, arguments: Mapping[str, Any], looks: int = 1) -> MapStyleSource:
+    """Open `module:Name` and wrap the data set that it gives; looks: see `MapStyleSource`.
+
+    Raises:
+        SourceError: see `open_items`; or its samples are not (input, target) of one shape.
+    """
+    return MapStyleSource(open_items(name, arguments), name, looks)
+
+
+def open_items(name: str, arguments: Mapping[str, Any]) -> Any:
+    """Return the map-style data set that `module:Name` is, or gives when it is called with the arguments.
 
     Raises:
         SourceError: the name does not import, the call raises, or the result is no map-style data set.
@@ -76,26 +89,39 @@ def open_map_style(name: str, arguments: dict[str, Any], looks: int = 1) -> MapS
     is_data_set = hasattr(maker, "__getitem__") and not isinstance(maker, type)
     try:
         items = maker if is_data_set else maker(**arguments)
+    except SourceError:
+        raise
     except Exception as cause:  # the user's code may raise anything
-        rule = f"calling it with {arguments} raised {type(cause).__name__}: {cause}"
+        rule = f"calling it with {dict(arguments)} raised {type(cause).__name__}: {cause}"
         raise SourceError(name, rule, "mend the arguments or the data set") from cause
-    _refuse_iterable(items, name)
-    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
-        rule = f"it gave a {type(items).__name__}, a map-style data set has len and [index]"
-        raise SourceError(name, rule, "define __len__ and __getitem__")
-    return MapStyleSource(items, name, looks)
+    check_map_style(items, name)
+    return items
 
 
-def _refuse_iterable(items: Any, what: str) -> None:
-    """Refuse what only gives one sample after the other: no sample of it can be asked for by its number."""
-    kinds = {kind.__name__ for kind in type(items).__mro__}
-    reads = hasattr(items, "__len__") and hasattr(items, "__getitem__")
-    if "IterableDataset" in kinds or (hasattr(items, "__iter__") and not reads):
-        rule = f"it gave a {type(items).__name__}, which is iterable-style: its samples come in an order of its own"
+def check_map_style(items: Any, what: str) -> None:
+    """Refuse what cannot be read by index.
+
+    Raises:
+        SourceError: it is an iterable-style data set, or no data set.
+    """
+    kind = type(items).__name__
+    if _is_iterable_style(items):
+        rule = f"it gives a {kind}, an iterable-style data set, and samples are read by index, in an order of their own"
         mend = (
-            "write them to files once, such as Parquet, tar shards or NumPy, and give those, or define len and [index]"
+            "give a map-style data set, with __len__ and __getitem__ (Hugging Face's: without streaming=True), or "
+            "write its samples to files once, such as Parquet, tar shards or NumPy"
         )
         raise SourceError(what, rule, mend)
+    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        rule = f"it gave a {kind}, a map-style data set has len and [index]"
+        raise SourceError(what, rule, "define __len__ and __getitem__")
+
+
+def _is_iterable_style(items: Any) -> bool:
+    """Say whether samples only come one after the other: torch's IterableDataset, Hugging Face's, a generator."""
+    if any(kind.__name__ == "IterableDataset" for kind in type(items).__mro__):
+        return True
+    return hasattr(items, "__iter__") and not hasattr(items, "__getitem__")
 
 
 def _length(items: Any, what: str) -> int:

@@ -18,6 +18,7 @@ from preprocess.sources.map_style import MapStyleSource, open_map_style
 from preprocess.sources.netcdf import open_netcdf
 from preprocess.sources.parquet import open_parquet
 from preprocess.sources.tar_shards import open_tar
+from preprocess.sources.tokens import open_tokens
 from preprocess.sources.zarr_store import open_zarr
 
 
@@ -82,6 +83,7 @@ def built_in_sources() -> dict[str, Callable[..., Source]]:
         "zarr": open_zarr,
         "netcdf": open_netcdf,
         "lmdb": open_lmdb,
+        "tokens": open_tokens,
     }
 
 

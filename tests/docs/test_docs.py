@@ -81,6 +81,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
     [
         "own-data",
         "data-formats",
+        "language-models",
         "search-space",
         pytest.param("port-a-ddp-script", marks=pytest.mark.slow),
         pytest.param("convert-data", marks=pytest.mark.slow),
@@ -114,7 +115,8 @@ def test_figures_of_a_simulation_are_documented(tutorial: Path) -> None:
 def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
-    followed |= {"data-formats", "profiling", "rehearse", "faults", "simulate", "add-jobs", "submit", "horovod"}
+    followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
+    followed |= {"submit", "horovod"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader
+from preprocess import Dataset, DatasetSpec, Itinerary, SharedLoader, SourceError
 from tests.preprocess.support.commanded import CommandedLoader
 from tests.preprocess.support.counting import counted
 
@@ -118,3 +118,12 @@ def test_late_comer_catches_up_and_shares_the_rest(start_loader: Start) -> None:
         assert late.answer() == expected[place]
     assert early.answer() is None and early.ask("sharers") == 2
     assert head + tail == expected
+
+
+def test_an_iterable_style_data_set_is_refused_before_anything_is_started() -> None:
+    class Stream(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            yield from ((torch.zeros(2), 0),) * 4
+
+    with pytest.raises(SourceError, match="gives a Stream, an iterable-style data set.*__len__ and __getitem__"):
+        SharedLoader(Stream(), BATCH)

@@ -51,19 +51,18 @@ class Broken(Digits):
     def __getitem__(self, index):
         raise RuntimeError("no such disk")
 
-class Streamed:
-    def __iter__(self):
-        return iter([(np.zeros(2), 0)])
+def streamed(with_length=False):
+    import torch
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield from zip(range(4), range(4))
+    class Sized(Stream):
+        def __len__(self):
+            return 4
+    return Sized() if with_length else Stream()
 
-class IterableDataset:  # torch's, and its relatives', have [index] all the same
-    def __getitem__(self, index):
-        raise NotImplementedError
-
-class Sized(IterableDataset):
-    def __iter__(self):
-        return iter([(np.zeros(2), 0)])
-    def __len__(self):
-        return 1
+def generated():
+    return ((number, number) for number in range(4))
 
 ready = Digits(5)
 number = 7
@@ -227,9 +226,10 @@ def test_subset(module: str, subset: object, kept: list[int]) -> None:
         ("own_data:Broken", {}, None, "raised RuntimeError: no such disk"),
         ("own_data:Strings", {}, None, "the input of its sample 0 is a str; give numbers"),
         ("own_data:number", {}, None, "not callable"),
-        ("own_data:Streamed", {}, None, "a Streamed, which is iterable-style: .*; write them to files once"),
-        ("own_data:Sized", {}, None, "a Sized, which is iterable-style: .*; write them to files once"),
         ("own_data:empty", {}, None, "at least one sample"),
+        ("own_data:streamed", {}, None, "a Stream, an iterable-style data set.*without streaming=True.*to files once"),
+        ("own_data:streamed", {"with_length": True}, None, "a Sized, an iterable-style data set"),
+        ("own_data:generated", {}, None, "a generator, an iterable-style data set"),
         ("own_data:Digits", {}, [0, 0], "selects none of the source's 4 samples"),
         ("own_data:Digits", {}, [0, 1, 0], "a subset is"),
         ("own_data:Digits", {}, "half", "a subset is"),

@@ -306,3 +306,16 @@ def test_a_full_task_class_with_data_of_the_spec() -> None:
 def test_names_that_lead_nowhere() -> None:
     with pytest.raises(ReferenceProblem, match="'SDG' is not an optimizer.*nearest: SGD"):
         SpecTask(job(optimizer="SDG"), data())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint16, torch.uint32, torch.uint64])
+def test_ids_become_int64_for_the_network_and_its_loss(dtype: torch.dtype) -> None:
+    ids = torch.tensor([[0, 60000], [3, 4]]).to(dtype)
+    prepared = InputPreparation(None)(ids)
+    assert prepared.dtype == torch.int64 and prepared.tolist() == [[0, 60000], [3, 4]]
+    task, scores = SpecTask(job(metrics=["accuracy"]), data()), torch.rand(2, 5)
+    for small in (dtype, torch.int32):
+        classes = torch.tensor([1, 4]).to(small)
+        wanted = functional.cross_entropy(scores, classes.to(torch.int64))
+        assert torch.equal(task.loss(nn.Identity(), (scores, classes)), wanted)
+        assert task.metrics(nn.Identity(), (scores, classes))["accuracy"][1] == 2.0

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.tree import decode, encode, on_host
+from trainers.tree import decode, encode, of_outline, on_host, outline
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 KEYS = st.text(max_size=5) | st.integers()
@@ -58,3 +58,12 @@ def test_host_copies_are_independent() -> None:
     original["t"].add_(1)
     original["l"].append(2)
     assert copied["t"].tolist() == [0, 0] and copied["l"] == [1]
+
+
+def test_an_outline_keeps_all_but_the_values_of_arrays() -> None:
+    tree = {"ids": torch.arange(1, 5).to(torch.uint16), "rest": (np.ones((2, 0, 3)), np.ones(2, np.float32), "a", 7)}
+    back = of_outline(outline(encode(tree)))
+    assert len(encode(back)) == len(encode(tree))
+    assert back["ids"].dtype == torch.uint16 and back["ids"].tolist() == [0] * 4
+    empty, zeros, *plain = back["rest"]
+    assert empty.shape == (2, 0, 3) and zeros.dtype == np.float32 and not zeros.any() and plain == ["a", 7]

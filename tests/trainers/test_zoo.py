@@ -106,3 +106,22 @@ def test_unknown_kinds_are_named() -> None:
         zoo.VGG(image=4)
     with pytest.raises(ValueError, match="must be even"):
         zoo.ShuffleNetV2((1,), (7,))
+
+
+def test_gpt_is_the_known_one_but_for_a_head_of_its_own() -> None:
+    with torch.device("meta"):
+        model = zoo.GPT()
+        assert count(model) == 124_439_808 + 50257 * 768
+        assert model(torch.zeros(2, 7, dtype=torch.int64)).shape == (2, 50257, 7)
+
+
+def test_gpt_does_not_look_ahead() -> None:
+    torch.manual_seed(0)
+    model = zoo.GPT(vocabulary=11, context=8, width=8, layers=2, heads=2)
+    ids = torch.randint(11, (1, 8))
+    changed = ids.clone()
+    changed[0, 5:] = (ids[0, 5:] + 1) % 11
+    before, after = model(ids), model(changed)
+    assert torch.equal(before[..., :5], after[..., :5]) and not torch.equal(before[..., 5:], after[..., 5:])
+    with pytest.raises(ValueError, match="width 8 is no multiple of heads 3"):
+        zoo.GPT(width=8, heads=3)

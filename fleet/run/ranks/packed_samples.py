@@ -28,23 +28,31 @@ def packing_of(task: Any) -> Packing | None:
             "the task has collate(samples) and no largest_sample(), and samples travel in slots of one size; add "
             "`def largest_sample(self)`, which gives a sample as large as any, such as zeros"
         )
-    return Packing(task.largest_sample())
+    return Packing(
+        len(encode(task.largest_sample())), "the task's largest_sample()", "let that give a sample as large as any"
+    )
 
 
 class Packing:
-    """Packs samples into slots; slot_bytes: of one."""
+    """Packs samples into slots; slot_bytes: of one.
 
-    def __init__(self, largest: Any) -> None:
-        """`largest`: a sample as large as any. TypeError names what no slot can hold."""
-        self.slot_bytes = len(encode(largest)) + _HEADER_BYTES
+    Args:
+        most: bytes of a sample as large as any, encoded.
+        what: where that is said.
+        mend: what to do about a sample that is larger.
+    """
+
+    def __init__(self, most: int, what: str, mend: str) -> None:
+        self.slot_bytes = most + _HEADER_BYTES
+        self._what, self._mend = what, mend
 
     def pack(self, sample: Any, index: int) -> np.ndarray:
         """Return a slot's bytes. SampleTooLarge; TypeError names what no slot can hold."""
         content = encode(sample)
         if len(content) > self.slot_bytes:
             raise SampleTooLarge(
-                f"sample {index} takes {len(content)} bytes, and the task's largest_sample() {self.slot_bytes}; let "
-                "that give a sample as large as any, or cut longer samples in the data set"
+                f"sample {index} takes {len(content)} bytes, and {self._what} {self.slot_bytes}; {self._mend}, or cut "
+                "longer samples in the data set"
             )
         slot = np.zeros(self.slot_bytes, np.uint8)
         slot[: len(content)] = np.frombuffer(content, np.uint8)

@@ -6,27 +6,36 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from fleet.coordination.protocol import SetBatch
 from fleet.run.ranks.feed import Reading
+from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
-from preprocess import Dataset, DatasetSpec, SampleLayout, SourceSpec
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceError, SourceSpec
+from preprocess.samples.errors import NotArrays
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
+from trainers.tree import of_outline
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """A data set's sizes and the layout of its samples."""
+    """A data set's sizes and the layout of its samples.
+
+    Attributes:
+        largest: where samples are packed, the outline of the largest one, see `trainers.tree.outline`.
+    """
 
     samples: int
     held_out: int
     layout: SampleLayout
+    largest: str = ""
 
 
 FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
@@ -99,7 +108,14 @@ class Runtime:
         """A fresh task of the job."""
         job = self.job(name)
         data = self.spec.data[job.data] if job.data is not None else None
-        return SpecTask(job, data, self.batches_of(name))
+        task = SpecTask(job, data, self.batches_of(name))
+        if data is not None and data.collate is not None:
+            task.largest_sample = partial(self._largest_sample, name)
+        return task
+
+    def _largest_sample(self, name: str) -> Any:
+        """Return a sample as large as any of a job whose samples are packed, all zero."""
+        return of_outline(self.data_of(name).largest)
 
     def reading(self, name: str, layout: SampleLayout, task: Task) -> Reading:
         """How the trainers of a job, whose task that is, read samples of a layout."""
@@ -179,19 +195,39 @@ def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:
     Raises:
         preprocess.SourceError, preprocess.TransformError: one cannot be used.
     """
-    return {key: Dataset(specs) for key, specs in dataset_specs(spec).items()}
+    return {key: _opened(specs, key in spec.data) for key, specs in dataset_specs(spec).items()}
+
+
+def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
+    try:
+        return Dataset(specs)
+    except NotArrays as error:
+        if not is_section:
+            raise
+        mend = f"{error.mend}; or add collate: pad to the section, which takes trees of arrays"
+        raise SourceError(error.value, error.rule, mend) from error
 
 
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
-    return {key: DataFacts(data.length, data.held_out, data.layout) for key, data in datasets.items()}
+    """The facts of opened data sets."""
+    return {
+        key: DataFacts(data.length, data.held_out, data.layout, str(getattr(data.items, "largest", "")))
+        for key, data in datasets.items()
+    }
 
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
     data = spec.data[key]
+    train, held_out = _source(data.train), _source(data.held_out) if data.held_out else None
+    if data.collate is not None:
+        train, held_out = (
+            _packed(train, held_out, data.sample_bytes),
+            held_out and _packed(held_out, train, data.sample_bytes),
+        )
     return DatasetSpec(
         key,
-        _source(data.train),
-        _source(data.held_out) if data.held_out else None,
+        train,
+        held_out,
         tuple(transform.step for transform in data.transforms),
         tuple(transform.step for transform in data.held_out_transforms),
         data.on_corrupt,
@@ -201,6 +237,13 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
 
 def _source(section: Source) -> SourceSpec:
     return SourceSpec(section.source, dict(section.arguments), section.subset)
+
+
+def _packed(part: SourceSpec, other: SourceSpec | None, sample_bytes: int | None) -> SourceSpec:
+    """The part with its samples packed, for a data section that collates them."""
+    named = [source and {"source": source.source, "arguments": dict(source.arguments)} for source in (part, other)]
+    arguments = {"part": named[0], "other": named[1], "sample_bytes": sample_bytes}
+    return SourceSpec(f"{PackedData.__module__}:{PackedData.__qualname__}", arguments, part.subset)
 
 
 def _of_task(job: Job, key: str) -> DatasetSpec:

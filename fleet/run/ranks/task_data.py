@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fleet.run.ranks.packed_samples import packing_of
+from preprocess.sources.map_style import check_map_style
 
 
 class TaskData:
@@ -24,6 +25,7 @@ class TaskData:
         self._packing = packing_of(made)
         if self._data is None:
             raise ValueError(f"{task}.dataset(train={train}) gives None")
+        check_map_style(self._data, f"{task}.dataset(train={train})")
 
     def __len__(self) -> int:
         return len(self._data)

@@ -1,0 +1,72 @@
+"""Samples of any shapes from a map-style data set of the spec, packed for the ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.run.ranks.packed_samples import Packing
+from preprocess import SourceError
+from preprocess.sources.map_style import open_items
+from trainers.tree import encode, outline
+
+_TRIED = 64  # samples of which the largest stands for all where their bytes are declared
+
+Part = Mapping[str, Any]
+"""A source of the spec: {"source": module:Name, "arguments": {...}}."""
+
+
+class PackedData:
+    """A map-style data set whose samples are bytes, with target 0.
+
+    A slot has room for the largest sample: of `sample_bytes`, or as found by reading all samples of both parts once.
+
+    Args:
+        part: what is read.
+        other: the other part of the data set, whose samples lie in the same lane; None: there is none.
+        sample_bytes: the most bytes that the arrays and texts of a sample take; None: measure.
+
+    Attributes:
+        largest: the outline of the largest sample that was looked at.
+
+    Raises:
+        SourceError: a part is no map-style data set, none of its samples can be packed, or the first of them take more
+            than `sample_bytes`.
+    """
+
+    def __init__(self, part: Part, other: Part | None = None, sample_bytes: int | None = None) -> None:
+        self._items = open_items(part["source"], part["arguments"])
+        parts = [(part, self._items)]
+        if other is not None:
+            parts.append((other, open_items(other["source"], other["arguments"])))
+        most = None if sample_bytes is None else _TRIED
+        messages = [message for where, items in parts for message in _largest(where["source"], items, most)]
+        largest = max(messages, key=len)
+        if sample_bytes is not None and len(largest) > sample_bytes:
+            rule = f"sample_bytes is too few: one of the first {_TRIED} samples takes {len(largest)}"
+            raise SourceError(sample_bytes, rule, "write the bytes of the largest, or leave sample_bytes out")
+        self.largest = outline(largest)
+        what = "the data's sample_bytes" if sample_bytes else "the largest sample that was found as the data was opened"
+        self._packing = Packing(max(len(largest), sample_bytes or 0), what, "raise the data's sample_bytes")
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self._packing.pack(self._items[index], index), 0
+
+
+def _largest(name: str, items: Any, most: int | None) -> Iterator[bytes]:
+    """The largest message among a part's first `most` samples; those that cannot be read say so when they are made."""
+    largest, error = b"", None
+    for index in range(len(items) if most is None else min(most, len(items))):
+        try:
+            message = encode(items[index])
+        except Exception as cause:  # the user's code may raise anything
+            error = error or cause
+            continue
+        largest = max(largest, message, key=len)
+    if not largest:
+        why = "it has none" if error is None else f"the first raised {type(error).__name__}: {error}"
+        raise SourceError(name, f"none of its samples can be packed: {why}", "give tensors, arrays, numbers and texts")
+    yield largest
