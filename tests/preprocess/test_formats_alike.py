@@ -55,7 +55,7 @@ def written(kind: str, folder: Path) -> dict[str, Any]:
                 writing.put(f"{i}-label".encode(), str(TARGETS[i]).encode())
         return {"path": str(folder / "a")}
     # A variable's steps 3 i, 3 i + 1, 3 i + 2 are the rows of sample i.
-    series = {"x": INPUTS.reshape(-1, 4), "y": np.repeat(TARGETS, 3)}
+    series: dict[str, np.ndarray] = {"x": INPUTS.reshape(-1, 4), "y": np.repeat(TARGETS, 3)}
     if kind == "netcdf":
         with h5py.File(folder / "a.nc", "w") as file:
             for name, values in series.items():
