@@ -135,10 +135,10 @@ def breaks_minimum(name: str) -> str | None:
     keeping = [each.name for each in POLICIES if each.keeps_minimum]
     if name in keeping:
         return None
-    return f"policy {name} gives a job any number of devices from 1 on; {listed(keeping)} keep to minimum_devices"
+    return f"policy {name} gives a job any number of devices from 1 on; {_listed(keeping)} keep to minimum_devices"
 
 
-def listed(names: Sequence[str]) -> str:
+def _listed(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
