@@ -88,7 +88,7 @@ def test_a_fault_costs_its_network_alone(
 ) -> None:
     if fault in ENDING:
         request.getfixturevalue("started_cold")
-    job = going_wrong(fault, phase, stop={"epochs": 4 if phase == "move" else 2})
+    job = going_wrong(fault, phase, stop={"epochs": 150 if phase == "move" else 2})  # it outlives the others
     timeout = 6.0 if fault == "hang" else 60.0
     seconds = COLD_SECONDS if fault in ENDING else SECONDS
     jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile"), healthy, seconds)

@@ -93,6 +93,13 @@ class Runtime:
             self, spec=self.spec.with_jobs(tuple(mine if job.name == name else job for job in self.spec.jobs))
         )
 
+    @property
+    def own_spec(self) -> EnsembleSpec:
+        """The spec with each job's own batch, where it has another one now."""
+        known = ((job, self.batches_of(job.name)) for job in self.spec.jobs)
+        jobs = (job if batches is None else job.model_copy(update={"batch_size": batches.own}) for job, batches in known)
+        return self.spec.with_jobs(tuple(jobs))
+
     def batches_of(self, name: str) -> BatchSchedule | None:
         """Which batch each epoch of a job has; None where it does not change."""
         job = self.job(name)

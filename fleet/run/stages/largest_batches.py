@@ -93,8 +93,7 @@ def _settle(opened: Opened, job: Job, results: Iterable[Result], bound: BatchBou
 def _choose(opened: Opened, job: Job, size: int, limit: str, by_kind: dict[str, int]) -> None:
     """Let everybody know the job's batch, the journal first."""
     rank, keeper = opened.rank, opened.books.keeper
-    fits = {"fits": by_kind} if by_kind else {}
-    keeper.record("batch", job=job.name, batch=size * job.virtual_workers, limit=limit, **fits)
+    keeper.record("batch", job=job.name, batch=size * job.virtual_workers, limit=limit, fits=by_kind)
     news = SetBatch(job.name, size)
     rank.runtime = batch_set(rank.runtime, news)
     opened.wire.to_trainers(news)

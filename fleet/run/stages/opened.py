@@ -49,7 +49,7 @@ class Opened:
 
     def write_ensemble(self) -> None:
         """Write down what jobs that are added have to fit."""
-        spec, facts = self.rank.runtime.spec, self.rank.runtime.facts
+        spec, facts = self.rank.runtime.own_spec, self.rank.runtime.facts
         lengths = {key: (one.samples, one.held_out or None) for key, one in facts.items()}
         EnsembleFile(str(spec.folder), spec.to_mapping(), lengths).write(self.output.directory.path)
 
