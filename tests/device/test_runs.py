@@ -12,7 +12,7 @@ import pytest
 
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
-from tests.run.support.ensembles import Ensemble, cnn, counting, faulty, mlp, write_ensemble
+from tests.run.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, run
 from trainers import read
 from trainers.tree import flatten
@@ -60,7 +60,9 @@ def _arrays(path: Path) -> Mapping[str, np.ndarray]:
 def ensemble(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Three networks, which a CPU has trained."""
     resources = {"trainers": 1, "device": "auto", "ring_samples": 128, "slot_samples": 8}
-    made = write_ensemble(tmp_path_factory.mktemp("on-devices"), [mlp(), cnn(), counting()], resources=resources)
+    made = write_ensemble(
+        tmp_path_factory.mktemp("on-devices"), [mlp(), cnn(), counting()], resources=resources, rates=WELL_FED
+    )
     options = ("--set", "resources.device=cpu", "--set", "resources.members_per_device=2")
     ended = run(made.plain("cpu", *options), made.folder, **rig.variables)
     assert ended.code == 0, ended.output

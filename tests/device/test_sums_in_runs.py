@@ -30,7 +30,7 @@ def uneven(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Networks that end at different times, so that those that go on get the devices; a CPU has trained them."""
     jobs = [mlp("short"), mlp(), cnn()]
     jobs = [{**job, "virtual_workers": 3, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
-    made = write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, resources=ON_RIG)
+    made = write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, resources=ON_RIG, rates={1: 1000.0, 2: 1900.0})
     train_on_a_cpu(rig, made)
     return made
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.conftest import HEALTHY, beside, going_wrong
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder, mlp, pictures
+from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, mlp, pictures
 from tests.run.support.processes import run
 
 SAYS = {
@@ -88,10 +88,13 @@ def test_a_fault_costs_its_network_alone(
 ) -> None:
     if fault in ENDING:
         request.getfixturevalue("started_cold")
-    job = going_wrong(fault, phase, stop={"epochs": 150 if phase == "move" else 2})  # it outlives the others
+    moves = phase == "move"  # it trains first, and alone at last, when it gets both devices
+    keys: dict[str, Any] = {"name": f"a-{fault}".replace(" ", "-"), "stop": {"epochs": 150}} if moves else {}
+    more: dict[str, Any] = {"policy": {"name": "easyscale"}, "rates": WELL_FED} if moves else {}
+    job = going_wrong(fault, phase, **keys)
     timeout = 6.0 if fault == "hang" else 60.0
     seconds = COLD_SECONDS if fault in ENDING else SECONDS
-    jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile"), healthy, seconds)
+    jobs = trained(beside(tmp_path, job, timeout=timeout, measured=phase != "profile", **more), healthy, seconds)
     found = jobs[job["name"]]
     if phase in TOLD and fault in NUMBERS:
         assert found["status"] == "done"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
+from tests.run.support.ensembles import WELL_FED, RunFolder, mlp, write_ensemble
 from tests.run.support.processes import run
 
 JOBS = ("slow", "serving", "late")
@@ -19,7 +19,7 @@ def trained(folder: Path, trainers: int, *jobs: dict[str, Any], **parameters: An
     slow = {"name": "slow", "model": {"name": "parts:Slow"}, "stop": {"epochs": 1}}
     policy = {"name": "easyscale", "parameters": parameters}
     first, *others = jobs
-    ensemble = write_ensemble(folder, [{**slow, **first}, *others], policy=policy)
+    ensemble = write_ensemble(folder, [{**slow, **first}, *others], policy=policy, rates=WELL_FED)
     ended = run(ensemble.plain("run", "--trainers", str(trainers)), folder)
     assert ended.code == 0, ended.output
     return ensemble.left("run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
 from tests.run.support.processes import run
 
 EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}
@@ -15,7 +15,7 @@ EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     jobs = [counting("short"), mlp("mlp", virtual_workers=3), cnn("cnn", virtual_workers=3)]
     jobs = [{**job, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
-    return write_ensemble(tmp_path_factory.mktemp("uneven"), jobs)
+    return write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, rates=WELL_FED)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ WORKERS, BATCH = 2, 4  # a step is 8 pictures, an epoch of 79 is 10 steps
 STEPS = -(-parts.TRAINING // (WORKERS * BATCH))
 LEARNING_RATE = 0.125  # of the counting network; a power of two, so that its books are exact
 
+HUNGRY, WELL_FED = {1: 1e6, 2: 1.9e6}, {1: 1000.0, 2: 1e6}  # samples/s by devices
+
 Job = dict[str, Any]
 
 
@@ -79,11 +81,15 @@ class Ensemble:
         return RunFolder(self.folder / out)
 
 
-def write_ensemble(folder: Path, jobs: Sequence[Job], measured: bool = True, **sections: Any) -> Ensemble:
+def write_ensemble(
+    folder: Path, jobs: Sequence[Job], measured: bool = True, rates: Mapping[int, float] = HUNGRY, **sections: Any
+) -> Ensemble:
     """Write the ensemble of `jobs` to `folder`.
 
     Args:
-        measured: give the spec a file of rates, nearly linear, and so high that all preprocessors are needed.
+        measured: give the spec a file of rates.
+        rates: of every job. HUNGRY asks for all preprocessors, and more than they make; so a second device brings
+            nothing. With WELL_FED it brings something, whatever training tells of one.
         sections: of the spec, in place of those that all these ensembles share.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +113,7 @@ def write_ensemble(folder: Path, jobs: Sequence[Job], measured: bool = True, **s
     if RIG_FOLDER in os.environ:
         spec["resources"] = {**spec["resources"], "device": "auto"}
     if measured:
-        write_rates(folder / "rates.json", {job["name"]: {1: 1e6, 2: 1.9e6} for job in jobs if "name" in job})
+        write_rates(folder / "rates.json", {job["name"]: rates for job in jobs if "name" in job})
         spec.setdefault("profile", {"file": "rates.json"})
     ensemble = Ensemble(folder)
     ensemble.spec.write_text(yaml.safe_dump(spec, sort_keys=False))
