@@ -97,7 +97,9 @@ class Runtime:
     def own_spec(self) -> EnsembleSpec:
         """The spec with each job's own batch, where it has another one now."""
         known = ((job, self.batches_of(job.name)) for job in self.spec.jobs)
-        jobs = (job if batches is None else job.model_copy(update={"batch_size": batches.own}) for job, batches in known)
+        jobs = (
+            job if batches is None else job.model_copy(update={"batch_size": batches.own}) for job, batches in known
+        )
         return self.spec.with_jobs(tuple(jobs))
 
     def batches_of(self, name: str) -> BatchSchedule | None:
