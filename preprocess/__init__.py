@@ -11,8 +11,10 @@ from preprocess.making.dataset import Dataset
 from preprocess.making.nodes import NodeMap
 from preprocess.making.preprocessor import Preprocessor, PreprocessorStatistics
 from preprocess.making.slot_receiver import SlotReceiver
+from preprocess.making.stores import is_divided, open_stores
 from preprocess.making.throughput import throughput
 from preprocess.making.traffic import Traffic
+from preprocess.making.worth import is_worth_keeping
 from preprocess.ring.control import RingShape, bytes_needed, lane_bytes
 from preprocess.ring.lane import Lane
 from preprocess.ring.lane_reader import LaneReader
@@ -40,6 +42,7 @@ from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_ord
 from preprocess.samples.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
 from preprocess.sharing.loader import SharedLoader
 from preprocess.sources.source import Source, open_source
+from preprocess.store.sample_store import SampleStore, StoreBudget, StoreStatistics
 from preprocess.transforms.transform import Pipeline, Transform, build_transforms
 
 __all__ = [
@@ -70,6 +73,7 @@ __all__ = [
     "SampleError",
     "SampleGenerator",
     "SampleLayout",
+    "SampleStore",
     "ServiceError",
     "SharedLoader",
     "SharedMemoryError",
@@ -81,6 +85,8 @@ __all__ = [
     "SourceSpec",
     "Span",
     "DataSpecError",
+    "StoreBudget",
+    "StoreStatistics",
     "StreamKey",
     "Traffic",
     "Transform",
@@ -90,8 +96,11 @@ __all__ = [
     "bytes_needed",
     "convert",
     "epoch_order",
+    "is_divided",
+    "is_worth_keeping",
     "lane_bytes",
     "open_source",
+    "open_stores",
     "shared_memory_available",
     "throughput",
     "window_bytes",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job
-from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
+from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, is_divided, lane_bytes, window_bytes
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
 
@@ -48,6 +48,13 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     )
 
 
+def keeps(runtime: Runtime, data: str, writers: int) -> bool:
+    """Whether preprocessors keep what they have prepared of a data set, so that each makes samples of its own."""
+    facts, store = runtime.facts[data], runtime.spec.resources.store
+    asked = store.memory is None or store.memory > 0 or store.disk > 0
+    return asked and facts.kept and runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers)
+
+
 def largest_batch(job: Job) -> int:
     """Samples of the largest step that the job may have."""
     return job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])
@@ -77,9 +84,10 @@ class LaneBook:
         tail = max(self._rank.runtime.plan(job).padded - facts.samples for job in jobs)
         itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
         self._generation += 1
-        return LaneSpec(
+        spec = LaneSpec(
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
+        return replace(spec, divided=keeps(self._rank.runtime, first.key.data, self._ring.writers))
 
     def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Readers by node, each by its rank in the node's communicator."""

@@ -15,7 +15,7 @@ from fleet.spec.problem import ABSENT, Path, shown, written
 _NO_RESULT = frozenset(
     {"deadline", "soft", "user", "priority", "arrival", "guaranteed", "minimum_devices"}
 )  # of a job: they decide when it trains, not what comes out
-_NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit"})  # of data: they decide whether a run ends at a corrupt sample
+_NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
 
 
 def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:

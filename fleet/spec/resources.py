@@ -12,6 +12,26 @@ from fleet.spec.prices import PriceCourse
 from fleet.spec.values import Count, Device, Name, NotNegative, Positive, Section, Text, numbers_of
 
 
+class Store(Section):
+    """Where prepared samples are kept for all seeds and epochs, on each node. Which are kept changes no result."""
+
+    memory: NotNegative | None = Field(
+        default=None,
+        description="GiB of a node's memory; null: at most half of what is free once the rings are there, and no more "
+        "than the samples take; 0: none are kept in memory.",
+        examples=[64],
+    )
+    disk: NotNegative = Field(
+        default=0.0, description="GiB of a node's disk, for what memory cannot hold.", examples=[500]
+    )
+    path: Text | None = Field(
+        default=None,
+        description="The folder on each node's own disk; null: the system's folder for temporary files. The file there "
+        "has no name, and goes with the run however it ends.",
+        examples=["/local/scratch"],
+    )
+
+
 class Resources(Section):
     """What a run may use of the machine. Nothing here changes a result."""
 
@@ -51,6 +71,9 @@ class Resources(Section):
         "and the price from then on. Kinds are those of `kinds` or the models that fleet finds; `any` is each that "
         "nobody names. The report tells the costs; `policy.worth` lets the policy go by them.",
         examples=[{"fast": 3.0, "slow": [[0, 0.5], [3600, 1.2]]}],
+    )
+    store: Store = Field(
+        default_factory=Store, description="How many prepared samples are kept.", examples=[{"memory": 64, "disk": 500}]
     )
     memory_gib: Positive | None = Field(
         default=None,

@@ -172,6 +172,14 @@ class Data(Section):
         examples=[100],
     )
 
+    store: bool | None = Field(
+        default=None,
+        description="Whether samples may be kept as they are before the first transform that draws, see "
+        "`resources.store`. null: where that is worth it, and the source is not one's own; true: of one's own source, "
+        "too, whose reading then draws nothing; false: never.",
+        examples=[True],
+    )
+
     @model_serializer(mode="wrap")
     def _without_collate(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Left out where samples have one shape, so that the digest of a spec without it stays what it was."""

@@ -11,7 +11,8 @@ free slots of those that receive.
 
 The stream of one lane, from one preprocessor, over one link of its chain is a conversation that both sides end:
 
-* the sender sends each slot as two messages, inputs and targets, and at its end two empty ones;
+* the sender sends each slot as two messages, inputs and targets, and at its end two empty ones; of a slot that all
+  makers fill together it sends the samples of its maker, and nothing if there are none;
 * the receiver sends one empty message, "enough", when neither its readers nor the nodes behind it need more, or when it
   got the end; from then on it drops what comes, until the end has come;
 * the sender sends the end when the stream is over (the maker was told to close, or the end came from before), or on
@@ -41,8 +42,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from preprocess.making.maker_part import MakerPart, begin, size_of
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.samples.layout import Array
+from preprocess.samples.owners import Indices
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -57,11 +60,20 @@ class RemoteNode:
         rank: who receives there.
         channel: number of (lane, preprocessor), see `NodeMap.channel`.
         on_sent: called with the bytes of each slot.
+        part: what of each slot is sent; None: all of it.
     """
 
-    def __init__(self, comm: MPI.Comm, node: int, rank: int, channel: int, on_sent: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        node: int,
+        rank: int,
+        channel: int,
+        on_sent: Callable[[int], None],
+        part: MakerPart | None = None,
+    ) -> None:
         self._comm, self._node, self._rank = comm, node, rank
-        self._tags = _tags(channel)
+        self._tags, self._part = _tags(channel), part
         self._on_sent = on_sent
         self._sends: deque[list[MPI.Request]] = deque()
         self._sent = 0
@@ -81,20 +93,24 @@ class RemoteNode:
 
     def publish(self, slot: Slot) -> None:
         """Send the slot, unless the conversation is at its end."""
-        self.send(slot.inputs, slot.targets)
+        self.send(slot.sequence, slot.inputs, slot.targets)
 
-    def send(self, inputs: Array, targets: Array) -> None:
+    def send(self, sequence: int, inputs: Array, targets: Array) -> None:
         """Send a slot's samples, unless the conversation is at its end; they are not to be written until released."""
         if self._ended:
             return
+        rows = None if self._part is None else self._part.rows(sequence)
+        self._sent += 1
+        if rows is not None and not len(rows):
+            self._sends.append([])
+            return
         self._sends.append(
             [
-                self._comm.Issend(_as_bytes(inputs), self._rank, self._tags[0]),
-                self._comm.Isend(_as_bytes(targets), self._rank, self._tags[1]),
+                begin(self._comm.Issend, inputs, rows, self._rank, self._tags[0]),
+                begin(self._comm.Isend, targets, rows, self._rank, self._tags[1]),
             ]
         )
-        self._sent += 1
-        self._on_sent(inputs.nbytes + targets.nbytes)
+        self._on_sent(size_of(inputs, rows) + size_of(targets, rows))
 
     def has_released(self, slots: int) -> bool:
         """Say whether the sends of the first so many slots are complete."""
@@ -140,6 +156,7 @@ class Inlet:
         writer: fills that preprocessor's slots in the ring of this node.
         next_node: to which the slots are passed on, None at the chain's end.
         on_received: called with the bytes of each slot.
+        part: what of each slot comes; None: all of it.
     """
 
     def __init__(
@@ -150,9 +167,11 @@ class Inlet:
         writer: LaneWriter,
         next_node: RemoteNode | None,
         on_received: Callable[[int], None],
+        part: MakerPart | None = None,
     ) -> None:
         self._comm, self._rank, self._tags = comm, rank, _tags(channel)
-        self._writer, self._next, self._on_received = writer, next_node, on_received
+        self._writer, self._next, self._on_received, self._part = writer, next_node, on_received, part
+        self._taken = 0  # slots that came, and those of which nothing is to come
         if next_node is not None:
             writer.add_holder(next_node)
         self._buffers = _Buffers(next_node)
@@ -206,9 +225,16 @@ class Inlet:
             if not self._writer.has_space():
                 return None
             slot = self._writer.next_slot
-            return _Receive(self._comm, self._rank, self._tags, slot.inputs, slot.targets, in_ring=True)
+            return self._receive_into(slot.inputs, slot.targets, in_ring=True)
         buffer = self._buffers.free_one(self._writer.next_slot)
-        return None if buffer is None else _Receive(self._comm, self._rank, self._tags, *buffer, in_ring=False)
+        return None if buffer is None else self._receive_into(*buffer, in_ring=False)
+
+    def _receive_into(self, inputs: Array, targets: Array, in_ring: bool) -> _Receive:
+        """Receive what is to come of the next slot; once "enough" was said, whatever still comes."""
+        rows = None
+        if self._part is not None and self._enough is None:
+            rows = self._part.rows(self._writer.sequence(self._taken))
+        return _Receive(self._comm, self._rank, self._tags, inputs, targets, in_ring, rows)
 
     def _accept(self, receive: _Receive) -> None:
         self._receive = None
@@ -218,12 +244,13 @@ class Inlet:
             if self._next is not None:
                 self._next.end()
             return
-        self._on_received(receive.inputs.nbytes + receive.targets.nbytes)
+        self._on_received(receive.size)
         if receive.in_ring:
             self._writer.publish()
         elif self._next is not None:
-            self._next.send(receive.inputs, receive.targets)
+            self._next.send(self._writer.sequence(self._taken), receive.inputs, receive.targets)
             self._buffers.lent()
+        self._taken += 1
 
     def _say_enough(self) -> None:
         if self._enough is None:
@@ -255,35 +282,41 @@ class _Buffers:
 
 
 class _Receive:
-    """The two receives of one slot, or of the end."""
+    """The two receives of one slot, of some rows of it, or of the end; none if no rows are to come."""
 
     def __init__(
-        self, comm: MPI.Comm, rank: int, tags: tuple[int, int, int], inputs: Array, targets: Array, in_ring: bool
+        self,
+        comm: MPI.Comm,
+        rank: int,
+        tags: tuple[int, int, int],
+        inputs: Array,
+        targets: Array,
+        in_ring: bool,
+        rows: Indices | None,
     ) -> None:
         from mpi4py import MPI
 
         self.inputs, self.targets, self.in_ring = inputs, targets, in_ring
+        self.size = size_of(inputs, rows) + size_of(targets, rows)
         self._byte = MPI.BYTE
         self._status = MPI.Status()
-        self._requests = comm.Irecv(_as_bytes(inputs), rank, tags[0]), comm.Irecv(_as_bytes(targets), rank, tags[1])
-        self._inputs_here = False
         self.is_end = False
+        self._requests: list[MPI.Request] = []
+        self._inputs_here = rows is not None and not len(rows)
+        if not self._inputs_here:
+            self._requests = [begin(comm.Irecv, block, rows, rank, tag) for block, tag in zip((inputs, targets), tags)]
 
     def is_complete(self) -> bool:
         """Say whether both have come."""
         if not self._inputs_here and self._requests[0].Test(self._status):
             self._inputs_here = True
             self.is_end = self._status.Get_count(self._byte) == 0
-        return self._inputs_here and self._requests[1].Test()
+        return self._inputs_here and all(request.Test() for request in self._requests[1:])
 
 
 def _tags(channel: int) -> tuple[int, int, int]:
     """Return a channel's tags for inputs, targets and "enough"."""
     return 3 * channel, 3 * channel + 1, 3 * channel + 2
-
-
-def _as_bytes(block: Array) -> Array:
-    return block.reshape(-1).view(np.uint8)
 
 
 def _nothing() -> Array:

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from preprocess.making.part import Part, common_layout, set_target
 from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
 from preprocess.samples.errors import DecodeError, SampleError, TransformError
 from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import Array, SampleLayout
-from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, SampleGenerator, epoch_order, seed_global_generators
-from preprocess.samples.stream import DatasetSpec, SourceSpec
+from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
+from preprocess.samples.owners import Indices
+from preprocess.samples.stream import DatasetSpec
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Source, Subset, described, open_source
-from preprocess.transforms.transform import Pipeline, build_transforms
-
-#: Orders of epochs that are kept: the one that is read and the one that comes next, for a few seeds.
-_KEPT_ORDERS = 4
+from preprocess.sources.source import Subset, described
+from preprocess.store.sample_store import SampleStore
 
 #: Samples that are tried in the place of one that is corrupt. If half of all were corrupt, none of so many could be
 #: made once in 2^64 times: it is then an error in the code, which raises for every sample.
@@ -36,6 +34,7 @@ class Dataset:
         length: n, training samples.
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
+        orders: of its epochs.
 
     Args:
         spec: what to open.
@@ -50,9 +49,9 @@ class Dataset:
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
         looks = _MOST_SUBSTITUTES if self._skips else 1
-        self._parts = {TRAIN: _Part(spec.train, spec.transforms, looks)}
+        self._parts = {TRAIN: Part(spec.train, spec.transforms, looks, spec.store)}
         if spec.held_out is not None:
-            self._parts[HELD_OUT] = _Part(spec.held_out, spec.held_out_transforms, looks)
+            self._parts[HELD_OUT] = Part(spec.held_out, spec.held_out_transforms, looks, spec.store)
         self.layout = self._parts[TRAIN].layout
         self.length = len(self._parts[TRAIN].source)
         self.held_out = len(self._parts[HELD_OUT].source) if HELD_OUT in self._parts else 0
@@ -60,7 +59,7 @@ class Dataset:
             rule = f"training samples are {self.layout}, the held-out ones {self._parts[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         self._generator = SampleGenerator()
-        self._orders: OrderedDict[tuple[int, int], npt.NDArray[np.int64]] = OrderedDict()
+        self.orders = EpochOrders(self.length)
 
     @property
     def items(self) -> Any:
@@ -69,6 +68,19 @@ class Dataset:
         while isinstance(source, Subset):
             source, _ = source.inner(0)
         return source.items if isinstance(source, MapStyleSource) else None
+
+    @property
+    def prepared_layout(self) -> SampleLayout | None:
+        """What a store keeps: samples after the transforms that draw nothing; None where none can be kept.
+
+        A side is -1 where it differs. Held-out samples are kept if they have as many sides, and the same dtypes.
+        """
+        kept = [part for part in self._parts.values() if part.is_kept]
+        return common_layout([part.prepared_layout for part in kept])
+
+    def part(self, kind: str) -> Part:
+        """The samples of a kind: their source with its transforms."""
+        return self._parts[kind]
 
     def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Array, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
@@ -86,26 +98,78 @@ class Dataset:
                 done += 1
                 yield done
 
+    def fill_rows(
+        self,
+        spans: Iterable[Span],
+        seed: int,
+        rows: Indices,
+        keys: Indices,
+        inputs: Array,
+        targets: Array,
+        store: SampleStore | None,
+        lane: int,
+    ) -> Iterator[int]:
+        """Make some samples of a slot.
+
+        Args:
+            spans: what the slot carries.
+            seed: of the order and the transforms.
+            rows: where they lie in the slot, ascending, (count,).
+            keys: which ones they are, see `preprocess.samples.owners`, (count,).
+            inputs, targets: the slot's, (slot samples, ...).
+            store: keeps what is prepared, and is told what the lane has carried; None: nothing is kept.
+            lane: its number.
+
+        Yields:
+            the number of samples made so far, after each.
+
+        Raises:
+            SampleError, CorruptLimitError: see `make`.
+        """
+        done = start = 0
+        for span in spans:
+            before, start = done, start + span.count
+            stop = int(np.searchsorted(rows, start))
+            for row, key in zip(rows[done:stop].tolist(), keys[done:stop].tolist()):
+                sample = key if span.kind == TRAIN else key - self.length
+                self.make(span.kind, seed, span.epoch, sample, inputs[row], targets[row : row + 1], store)
+                done += 1
+                yield done
+            if store is not None:
+                store.settle(lane, span.epoch, keys[before:stop])
+
     def samples_of(self, span: Span, seed: int) -> npt.NDArray[np.int64]:
         """Return the indices in the source of a span's samples, (count,)."""
         places = np.arange(span.start, span.start + span.count, dtype=np.int64)
         if span.kind == HELD_OUT:
             return places
-        return self._order(seed, span.epoch)[places % self.length]
+        return self.orders.of(seed, span.epoch)[places % self.length]
 
-    def make(self, kind: str, seed: int, epoch: int, sample: int, input_view: Array, target_view: Array) -> None:
+    def make(
+        self,
+        kind: str,
+        seed: int,
+        epoch: int,
+        sample: int,
+        input_view: Array,
+        target_view: Array,
+        store: SampleStore | None = None,
+    ) -> None:
         """Make one sample into an input, of the layout's shape, and a target, (1, ...).
 
         Held-out samples are the same in every epoch. With `on_corrupt: skip`, a sample that cannot be made is replaced
         by another one, as that one is in this epoch: the first that can be made of those drawn from (seed, epoch,
         sample). So all others stay where they are, and every preprocessor takes the same one.
 
+        Args:
+            store: keeps what the transforms that draw nothing give; the sample is the same with or without.
+
         Raises:
             SampleError: the source or a transform raised, or none of those that were drawn could be made either.
             CorruptLimitError: too many samples were skipped.
         """
         epoch_drawn = 0 if kind == HELD_OUT else epoch
-        failure = self._attempt(kind, seed, epoch_drawn, sample, input_view, target_view)
+        failure = self._attempt(kind, seed, epoch_drawn, sample, input_view, target_view, store)
         if failure is None:
             return
         if failure.cause is not None and not self._skips:
@@ -114,7 +178,7 @@ class Dataset:
         for candidate in self._substitutes(kind, seed, epoch_drawn, sample):
             if candidate in failures:
                 continue
-            failure = self._attempt(kind, seed, epoch_drawn, candidate, input_view, target_view)
+            failure = self._attempt(kind, seed, epoch_drawn, candidate, input_view, target_view, store)
             if failure is None:
                 self._note(kind, epoch, failures, candidate)
                 return
@@ -130,21 +194,37 @@ class Dataset:
         self._corrupt.on_skip = on_skip
 
     def _attempt(
-        self, kind: str, seed: int, epoch: int, sample: int, input_view: Array, target_view: Array
+        self,
+        kind: str,
+        seed: int,
+        epoch: int,
+        sample: int,
+        input_view: Array,
+        target_view: Array,
+        store: SampleStore | None,
     ) -> _Failure | None:
         """Make one sample, or say why it cannot be made."""
         if self._corrupt.was_told(kind, sample):
             return _Failure("source", None)
         part = self._parts[kind]
+        key = self._key(kind, sample) if store is not None and part.is_kept else None
         stage: Stage = "source"
         try:
             rng = self._generator(seed, epoch, sample, kind) if part.needs_generator else None
             if part.has_user_code and rng is not None:
                 seed_global_generators(rng)
-            image, target = part.source.read(sample)
+            prepared = None if store is None or key is None else store.find(key)
+            if prepared is None:
+                image, target = part.source.read(sample)
+                stage = "transform"
+                set_target(target_view, target)
+                if store is None or key is None:
+                    part.pipeline.apply_into(image, rng, input_view)
+                    return None
+                prepared = part.prepare(image, target_view)
+                store.offer(key, prepared)
             stage = "transform"
-            part.pipeline.apply_into(image, rng, input_view)
-            _set_target(target_view, target)
+            part.finish(prepared, rng, input_view, target_view)
         except DecodeError as cause:  # decoding is a transform, but what it cannot decode comes from the source
             where = described(part.source, sample)
             return _Failure("source", DecodeError(f"{where}: {cause}") if where else cause)
@@ -181,14 +261,9 @@ class Dataset:
         cause = next((failure.cause for failure in failures.values() if failure.cause is not None), None)
         raise SampleError(self.name, kind, sample, epoch, cause or "it was found corrupt before", more) from cause
 
-    def _order(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-        key = (seed, epoch)
-        if key not in self._orders:
-            self._orders[key] = epoch_order(self.length, seed, epoch)
-            if len(self._orders) > _KEPT_ORDERS:
-                self._orders.popitem(last=False)
-        self._orders.move_to_end(key)
-        return self._orders[key]
+    def _key(self, kind: str, sample: int) -> int:
+        """What a store calls the sample, see `preprocess.samples.owners`."""
+        return sample if kind == TRAIN else self.length + sample
 
 
 @dataclass(frozen=True)
@@ -197,28 +272,3 @@ class _Failure:
 
     stage: Stage
     cause: Exception | None
-
-
-class _Part:
-    """One source with its transforms."""
-
-    def __init__(self, spec: SourceSpec, transforms: Sequence[Any], looks: int) -> None:
-        self.source: Source = open_source(spec.source, spec.arguments, spec.subset, looks)
-        given = self.source.layout
-        encoded = bool(getattr(self.source, "encoded", False))
-        self.pipeline: Pipeline = build_transforms(transforms, encoded, given.input_shape[-1] if encoded else 3)
-        self.layout: SampleLayout = self.pipeline.output_layout(given)
-        self.has_user_code = not isinstance(spec.source, str) or ":" in spec.source or self.pipeline.has_user_code
-        self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
-
-
-def _set_target(view: Array, target: object) -> None:
-    """Write a target into its place, (1, ...); NumPy alone would stretch or cut what does not fit."""
-    if type(target) is np.int64 and view.dtype == np.int64 and view.ndim == 1:  # a class, as most are
-        view[0] = target
-        return
-    value = np.asarray(target)
-    if value.shape != view.shape[1:] or not np.can_cast(value.dtype, view.dtype, "same_kind"):
-        wanted = f"{view.shape[1:]} of {view.dtype}"
-        raise ValueError(f"the target is {value.shape} of {value.dtype}, all others are {wanted}")
-    view[0] = value

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
-from preprocess.ring.lane_writer import LaneWriter
+from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
+from preprocess.samples.owners import LaneParts
 from preprocess.samples.stream import LaneSpec
+from preprocess.store.sample_store import SampleStore
 
 
 class FilledLane:
@@ -23,6 +25,8 @@ class FilledLane:
         dataset: makes it.
         next_node: gives the first of the other nodes that read it, if any; asked once the lane is open.
         patience: seconds that the opening on this node may take.
+        parts: whose the samples of each slot are, where makers fill slots together; else None.
+        store: keeps what this preprocessor has prepared, likewise, if anything is kept.
 
     Attributes:
         closing: set when no more slots should be filled.
@@ -37,11 +41,13 @@ class FilledLane:
         dataset: Dataset,
         next_node: Callable[[LaneSpec], RemoteNode | None],
         patience: float,
+        parts: LaneParts | None = None,
+        store: SampleStore | None = None,
     ) -> None:
         self.spec = spec
         self.closing = self.is_over = False
         self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
-        self._next_node = next_node
+        self._next_node, self._parts, self._store = next_node, parts, store
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
         self._remote: RemoteNode | None = None  # until it has left
@@ -63,6 +69,8 @@ class FilledLane:
         if self.closing and self._writer is not None and self._remote is None:
             self._writer.close()
             self.is_over = True
+            if self._store is not None:
+                self._store.close(self.spec.lane)
 
     @property
     def is_deserted(self) -> bool:
@@ -81,12 +89,20 @@ class FilledLane:
         assert self._writer is not None
         slot = self._writer.next_slot
         made = 0
-        fill = self._dataset.fill(self.spec.itinerary, self.spec.stream.seed, slot.start, slot.inputs, slot.targets)
-        for made in fill:  # noqa: B007 the last number counts
+        for made in self._filling(slot):  # noqa: B007 the last number counts
             if self._remote is not None:  # slots sent before move on meanwhile
                 self._remote.progress()
         self._writer.publish()
         return made
+
+    def _filling(self, slot: Slot) -> Iterator[int]:
+        """Make a slot's samples, or this preprocessor's part of them; yields how many are made, after each."""
+        itinerary, seed = self.spec.itinerary, self.spec.stream.seed
+        if self._parts is None:
+            return self._dataset.fill(itinerary, seed, slot.start, slot.inputs, slot.targets)
+        rows, keys = self._parts.part(self._index, slot.sequence)
+        spans = itinerary.spans(slot.start, slot.stop)
+        return self._dataset.fill_rows(spans, seed, rows, keys, slot.inputs, slot.targets, self._store, self.spec.lane)
 
     def awaited(self) -> str:
         """Return on whom the end of the lane waits."""
@@ -115,3 +131,5 @@ class FilledLane:
         self._remote = self._next_node(self.spec)
         if self._remote is not None:
             self._writer.add_holder(self._remote)
+        if self._store is not None and self._parts is not None:
+            self._store.open(self.spec, self._parts)

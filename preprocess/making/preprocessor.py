@@ -12,11 +12,14 @@ from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
 from preprocess.making.filled_lane import FilledLane
+from preprocess.making.maker_part import MakerPart
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import LaneError, RingTimeout
+from preprocess.samples.owners import LaneParts
 from preprocess.samples.stream import LaneSpec
+from preprocess.store.sample_store import SampleStore, StoreStatistics
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -30,11 +33,13 @@ class PreprocessorStatistics:
         samples: samples made.
         samples_of_lane: samples made, by lane.
         sent: slots that were sent to other nodes, by (lane, node).
+        stores: what the stores have done, by data set.
     """
 
     samples: int
     samples_of_lane: Mapping[int, int]
     sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
+    stores: Mapping[str, StoreStatistics] = field(default_factory=dict)
 
 
 class Preprocessor:
@@ -50,6 +55,7 @@ class Preprocessor:
         nodes: where the preprocessors and receivers are; None if all is on one node.
         comm: communicator for slots and nothing else; None if all is on one node.
         patience: seconds that a lane may take to be opened on this node.
+        stores: by data set, what keeps prepared samples, for lanes whose makers fill slots together.
     """
 
     def __init__(
@@ -60,11 +66,13 @@ class Preprocessor:
         nodes: NodeMap | None = None,
         comm: MPI.Comm | None = None,
         patience: float = 60.0,
+        stores: Mapping[str, SampleStore] | None = None,
     ) -> None:
         if not 0 <= index < ring.shape.writers:
             raise ValueError(f"preprocessor {index}: this ring is for {ring.shape.writers} of them")
         self._ring, self._index, self._datasets = ring, index, datasets
         self._nodes, self._comm, self._patience = nodes, comm, patience
+        self._stores = dict(stores or {})
         self._lanes: dict[int, list[FilledLane]] = {}
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
@@ -75,7 +83,8 @@ class Preprocessor:
     def statistics(self) -> PreprocessorStatistics:
         """The work so far."""
         by_lane = dict(self._samples_of_lane)
-        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals)
+        stores = {name: store.statistics for name, store in self._stores.items()}
+        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -93,7 +102,12 @@ class Preprocessor:
         if dataset is None or dataset.layout != spec.layout:
             known = {name: str(known.layout) for name, known in self._datasets.items()}
             raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
-        filled = FilledLane(self._ring, self._index, spec, dataset, self._next_node, self._patience)
+        parts, store = self._parts(spec, dataset), self._stores.get(dataset.name)
+        part = None if parts is None else MakerPart(parts, self._index)
+        next_node = partial(self._next_node, part=part)
+        filled = FilledLane(
+            self._ring, self._index, spec, dataset, next_node, self._patience, parts, store if spec.divided else None
+        )
         self._lanes[spec.lane] = [*waiting, filled]
 
     def close_lane(self, lane: int) -> None:
@@ -180,7 +194,12 @@ class Preprocessor:
                 return lanes[place]
         return None
 
-    def _next_node(self, spec: LaneSpec) -> RemoteNode | None:
+    def _parts(self, spec: LaneSpec, dataset: Dataset) -> LaneParts | None:
+        """Whose the samples of its slots are, where makers fill them together."""
+        shape = self._ring.shape
+        return LaneParts(spec, shape.slot_samples, shape.writers, dataset.orders) if spec.divided else None
+
+    def _next_node(self, spec: LaneSpec, part: MakerPart | None) -> RemoteNode | None:
         if self._nodes is None or self._comm is None:
             return None
         nodes, index = self._nodes, self._index
@@ -188,4 +207,5 @@ class Preprocessor:
         if node is None:
             return None
         channel = nodes.channel(index, spec.lane)
-        return RemoteNode(self._comm, node, nodes.receivers[node], channel, partial(self._sent.count, spec.lane, node))
+        on_sent = partial(self._sent.count, spec.lane, node)
+        return RemoteNode(self._comm, node, nodes.receivers[node], channel, on_sent, part)

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import Inlet, RemoteNode
+from preprocess.making.maker_part import MakerPart
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import TrafficCounter
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
+from preprocess.samples.order import EpochOrders
+from preprocess.samples.owners import LaneParts
 from preprocess.samples.stream import LaneSpec
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+_KEPT_ORDERS = 2  # of a lane that makers fill together: the epoch that it carries, and the one that it comes to
 
 
 class SlotReceiver:
@@ -141,36 +146,48 @@ class SlotReceiver:
             return False
         writers = self._nodes.writers(self._node, spec)
         readers = spec.readers[self._node]
-        lane.open(spec.layout, readers, spec.generation, writers, spec.samples, timeout=0.0, makers=spec.makers)
+        lane.open(
+            spec.layout, readers, spec.generation, writers, spec.samples, 0.0, makers=spec.makers, divided=spec.divided
+        )
         for reader in self._lost:
             lane.dismiss(reader)
         for writer in self._lost_writers:
             self._ring.control.bury_writer(writer)
         for writer in received.without:
             lane.dismiss_writer(writer)
-        received.inlets = [self._inlet(spec, maker) for maker in self._nodes.remote_makers(self._node, spec)]
+        parts = self._parts(spec)
+        received.inlets = [self._inlet(spec, maker, parts) for maker in self._nodes.remote_makers(self._node, spec)]
         return True
 
-    def _inlet(self, spec: LaneSpec, maker: int) -> Inlet:
+    def _parts(self, spec: LaneSpec) -> LaneParts | None:
+        """Which rows of its slots come from whom, where makers fill them together."""
+        if not spec.divided:
+            return None
+        orders = EpochOrders(spec.itinerary.length, _KEPT_ORDERS)
+        return LaneParts(spec, self._ring.shape.slot_samples, self._ring.shape.writers, orders)
+
+    def _inlet(self, spec: LaneSpec, maker: int, parts: LaneParts | None) -> Inlet:
         assert self._comm is not None
         nodes, lane = self._nodes, spec.lane
+        part = None if parts is None else MakerPart(parts, maker)
         return Inlet(
             self._comm,
             nodes.sender(maker, self._node, spec),
             nodes.channel(maker, lane),
             self._ring.lanes[lane].writer(maker, spec.layout, spec.generation),
-            self._next_node(spec, maker),
+            self._next_node(spec, maker, part),
             partial(self.received.count, lane, maker),
+            part,
         )
 
-    def _next_node(self, spec: LaneSpec, maker: int) -> RemoteNode | None:
+    def _next_node(self, spec: LaneSpec, maker: int, part: MakerPart | None) -> RemoteNode | None:
         assert self._comm is not None
         node = self._nodes.next_node(maker, self._node, spec)
         if node is None:
             return None
         channel = self._nodes.channel(maker, spec.lane)
         on_sent = partial(self.sent.count, spec.lane, node)
-        return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent)
+        return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent, part)
 
 
 class _Received:

@@ -2,10 +2,11 @@
 
 Every (reader, writer) pair of a lane has three semaphores:
 
-* filled: the writer adds a token for each slot that it has published, the reader takes it before it reads the slot;
-* freed: the reader adds a token for each slot that it has released, the writer takes it before it fills the slot anew;
+* filled: the writer adds a token for each part that it has published, the reader takes it before it reads the slot;
+* freed: the reader adds a token for each part that it has released, the writer takes it before it fills the slot anew;
 * left: the reader adds its only token when it leaves.
 
+A part is what one writer fills of a slot: all of it where writers take turns, its own samples where they share slots.
 So each access to a slot by one side comes after a token from the other side, and no flag is ever polled.
 A bell for each writer is rung with every freed and left, so that a writer of many lanes sleeps in one place.
 """
@@ -28,6 +29,7 @@ Integers = npt.NDArray[np.int64]
 _LINE = 64
 _NOBODY = (2**31 - 1, 1)  # an identity that no process has: ids end below it
 _PAGE = 4096
+_WORDS = 4
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class RingShape:
     def lane_control_bytes(self) -> int:
         """Bytes of one lane's control block."""
         semaphores = 1 + self.readers + self.writers + 3 * self.readers * self.writers
-        return _round(8 * (3 + 2 * self.readers + 2 * self.writers), _LINE) + SEMAPHORE_BYTES * semaphores
+        return _round(8 * (_WORDS + 2 * self.readers + 2 * self.writers), _LINE) + SEMAPHORE_BYTES * semaphores
 
     @property
     def bytes(self) -> int:
@@ -151,7 +153,7 @@ class LaneControl:
     """One lane's control block and the bytes of its samples.
 
     Attributes:
-        words: [generation, slots, makers] of the current opening.
+        words: [generation, slots, makers, parts] of the current opening; parts: how many makers fill each slot.
         active: per reader, 1 from the opening until it leaves or is found dead.
         cursors: per reader, the lane position up to which it has released; for people, nothing relies on it.
         writing: per writer, 1 from the opening until it closes.
@@ -164,10 +166,10 @@ class LaneControl:
 
     def __init__(self, carver: _Carver, shape: RingShape) -> None:
         readers, writers = shape.readers, shape.writers
-        words = carver.take(8 * (3 + 2 * readers + 2 * writers)).view(np.int64)
-        self.words = words[:3]
-        self.active, self.cursors = words[3 : 3 + 2 * readers].reshape(2, readers)
-        self.writing, self.order = words[3 + 2 * readers :][: 2 * writers].reshape(2, writers)
+        words = carver.take(8 * (_WORDS + 2 * readers + 2 * writers)).view(np.int64)
+        self.words, people = words[:_WORDS], words[_WORDS:]
+        self.active, self.cursors = people[: 2 * readers].reshape(2, readers)
+        self.writing, self.order = people[2 * readers :][: 2 * writers].reshape(2, writers)
         self.opened_readers = carver.semaphores(readers)
         self.opened_writers = carver.semaphores(writers)
         self.detached = carver.semaphores(1)
@@ -190,9 +192,14 @@ class LaneControl:
 
     @property
     def makers(self) -> list[int]:
-        """The writers of the current opening: slot s is filled by makers[s % P], P their number."""
+        """The writers of the current opening: part p is filled by makers[p % P], P their number."""
         found: list[int] = self.order[: int(self.words[2])].tolist()
         return found
+
+    @property
+    def parts(self) -> int:
+        """Parts of a slot: 1 where makers take turns, P where each fills its samples of every slot."""
+        return int(self.words[3])
 
     def blocks(self, layout: SampleLayout, samples: int) -> tuple[Array, Array]:
         """Return the lane's bytes as (inputs, targets) of that many samples, (samples, ...) each."""

@@ -71,6 +71,7 @@ class Lane:
         samples: int | None = None,
         timeout: float = 60.0,
         makers: Sequence[int] = (),
+        divided: bool = False,
     ) -> int:
         """Open the lane for another stream, by exactly one process of the node.
 
@@ -84,7 +85,8 @@ class Lane:
             writers: the writers that will use the lane on this node; by default all makers.
             samples: how many samples the lane may hold at most; by default as many as fit.
             timeout: seconds to wait for the lane to be idle.
-            makers: the writers that fill the lane's slots in turn, on any node; none named: all of the ring's.
+            makers: the writers that fill the lane's slots, on any node; none named: all of the ring's.
+            divided: each of them fills its samples of every slot; otherwise they take turns.
 
         Returns:
             how many samples the lane holds at once.
@@ -110,7 +112,7 @@ class Lane:
         self._control.active[list(readers)] = 1
         self._control.writing[list(writers)] = 1
         self._control.order[: len(makers)] = makers
-        self._control.words[1:] = slots, len(makers)
+        self._control.words[1:] = slots, len(makers), len(makers) if divided else 1
         fence()
         self._control.words[0] = generation
         self._admit(readers, writers)

@@ -22,7 +22,7 @@ class Slot:
     """A place for consecutive samples of a lane.
 
     Attributes:
-        sequence: number of the slot in the lane; slot s is filled by maker s % P.
+        sequence: number of the slot in the lane; slot s is filled by maker s % P, or its part by each.
         start: lane position of its first sample.
         inputs: (slot_samples, ...), to be written.
         targets: (slot_samples, ...), to be written.
@@ -97,7 +97,8 @@ class _LocalReader:
 class LaneWriter:
     """One writer of a lane; made by `Lane.writer`. As maker k of P it fills the slots k, k + P, k + 2 P ...
 
-    The number of slots of a lane is a multiple of P, so that each place in memory has one writer per opening.
+    The number of slots of a lane is a multiple of P, so that each place in memory has one writer per opening. Where
+    the lane is divided it comes to every slot, and fills those places there that are its own.
 
     Attributes:
         holders: who must release a slot before it is filled again.
@@ -110,7 +111,8 @@ class LaneWriter:
         self._number, self._writer, self._shape = number, writer, shape
         self._ring, self._control = ring, control
         self._slots, makers = int(control.words[1]), control.makers
-        self._place, self._makers = makers.index(writer), len(makers)
+        divided = control.parts > 1
+        self._place, self._makers = (0, 1) if divided else (makers.index(writer), len(makers))
         self.samples = self._slots * shape.slot_samples
         self._inputs, self._targets = control.blocks(layout, self.samples)
         self.holders: list[Holder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
@@ -127,10 +129,14 @@ class LaneWriter:
     @property
     def next_slot(self) -> Slot:
         """The slot to fill next; touch it only once `has_space` has said yes."""
-        sequence = self._place + self._turn * self._makers
+        sequence = self.sequence(self._turn)
         size = self._shape.slot_samples
         start = sequence % self._slots * size
         return Slot(sequence, sequence * size, self._inputs[start : start + size], self._targets[start : start + size])
+
+    def sequence(self, turn: int) -> int:
+        """The number of the slot that this writer fills in its turn 0, 1 ..."""
+        return self._place + turn * self._makers
 
     def add_holder(self, holder: Holder) -> None:
         """Let somebody else hold the slots too; before the first is published."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any
 
@@ -31,6 +32,30 @@ def epoch_order(length: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     generator.manual_seed(seed + epoch)
     order: npt.NDArray[np.int64] = torch.randperm(length, generator=generator).numpy()
     return order
+
+
+class EpochOrders:
+    """The orders of a data set's epochs: the latest ones are kept.
+
+    Args:
+        length: n, training samples.
+        kept: orders that are kept, of 4 bytes a sample.
+    """
+
+    def __init__(self, length: int, kept: int = 24) -> None:
+        self.length, self._kept = length, kept
+        self._dtype = np.int32 if length < 2**31 else np.int64
+        self._orders: OrderedDict[tuple[int, int], npt.NDArray[Any]] = OrderedDict()
+
+    def of(self, seed: int, epoch: int) -> npt.NDArray[Any]:
+        """The order of an epoch, see `epoch_order`, (length,)."""
+        key = (seed, epoch)
+        if key not in self._orders:
+            self._orders[key] = epoch_order(self.length, seed, epoch).astype(self._dtype)
+            if len(self._orders) > self._kept:
+                self._orders.popitem(last=False)
+        self._orders.move_to_end(key)
+        return self._orders[key]
 
 
 class SampleGenerator:

@@ -44,6 +44,8 @@ class DatasetSpec:
     Attributes:
         on_corrupt: what happens when the source or a transform raises: "raise", or "skip" the sample and take another.
         corrupt_limit: how many different samples may be skipped.
+        store: whether samples may be kept as they are after the transforms that draw nothing; None: unless the source
+            is the user's own, whose reading may draw.
 
     Raises:
         DataSpecError: one of these two is none of what it can be.
@@ -56,6 +58,7 @@ class DatasetSpec:
     held_out_transforms: Sequence[Any] = ()
     on_corrupt: OnCorrupt = "raise"
     corrupt_limit: int = 100
+    store: bool | None = None
 
     def __post_init__(self) -> None:
         known = get_args(OnCorrupt)
@@ -90,6 +93,7 @@ class DatasetSpec:
             tuple(values.get("held_out_transforms") or ()),
             values.get("on_corrupt", "raise"),
             values.get("corrupt_limit", 100),
+            values.get("store"),
         )
 
 
@@ -119,6 +123,8 @@ class LaneSpec:
         samples: how many samples the lane may hold at once on a node, or None for as many as fit.
         makers: the preprocessors that fill it, by number: slot s is made by makers[s % P], P their number. None named:
             all. Which ones they are changes no sample.
+        divided: every slot is made by all makers, each the samples that it owns, see `preprocess.samples.owners`: so
+            each can keep what it has prepared of them.
     """
 
     lane: int
@@ -129,6 +135,7 @@ class LaneSpec:
     readers: tuple[tuple[int, ...], ...]
     samples: int | None = None
     makers: tuple[int, ...] = ()
+    divided: bool = False
 
     def is_made_by(self, maker: int) -> bool:
         """Say whether a preprocessor fills a part of it."""

@@ -95,6 +95,13 @@ class Keeper:
         """These kept samples are lost."""
         self._remove(np.sort(self._place[samples].astype(np.int64)))
 
+    def relabel(self, labels: Indices, futures: KnownFutures) -> None:
+        """Let sample i have the number labels[i] from now on, in an index of other futures."""
+        self._futures = futures
+        self._kept[: self._count] = labels[self._kept[: self._count]]
+        self._place = np.full(futures.samples, _ABSENT, np.int32)
+        self._place[self._kept[: self._count]] = np.arange(self._count)
+
     def _window(self, length: int) -> Indices:
         """Neighbouring places among what is kept, ascending."""
         if length >= self._count:

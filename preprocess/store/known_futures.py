@@ -32,6 +32,7 @@ class KnownFutures:
         # Sample-major: what is known of a sample lies in one line of the cache. Places count from the epoch's start.
         self._places = np.full((samples, streams), _NEVER, np.int32)
         self._after: list[Places | None] = [None] * streams
+        self._length = np.full(streams, samples, np.int64)  # of an epoch of each
         self._now = np.zeros(streams, np.int64)
         self._seconds = np.ones(streams)  # of one sample
 
@@ -50,12 +51,13 @@ class KnownFutures:
 
         Args:
             stream: its number, 0 .. K - 1; nobody else's now.
-            order: the epoch's, (n,).
-            after: the next epoch's order, (n,); None: this is the last one.
-            place: of the first sample that it reads, 0 .. n.
+            order: the epoch's: the samples that it reads, each once, (m,).
+            after: the next epoch's, (m,); None: this is the last one.
+            place: of the first sample that it reads, 0 .. m.
         """
-        self._after[stream] = None if after is None else _inverse(after)
-        places = _inverse(order)
+        self._length[stream] = len(order)
+        self._after[stream] = None if after is None else self._inverse(after)
+        places = self._inverse(order)
         gone = order[:place]
         places[gone] = self._in_next_epoch(stream, gone)
         self._places[:, stream] = places
@@ -71,12 +73,12 @@ class KnownFutures:
 
         Args:
             stream: its number.
-            after: the order of the epoch after that, (n,); None: there is none.
+            after: the order of the epoch after that, (m,); None: there is none.
         """
         column = self._places[:, stream]
-        column[column != _NEVER] -= self.samples
+        column[column != _NEVER] -= np.int32(self._length[stream])
         self._now[stream] = 0
-        self._after[stream] = None if after is None else _inverse(after)
+        self._after[stream] = None if after is None else self._inverse(after)
 
     def close(self, stream: int) -> None:
         """A stream reads nothing any more."""
@@ -96,13 +98,16 @@ class KnownFutures:
         ahead = self._places[samples] - self._now
         return np.asarray((ahead * self._seconds).min(axis=1))
 
-    def _in_next_epoch(self, stream: int, samples: Indices) -> Places | int:
+    def _in_next_epoch(self, stream: int, samples: Indices) -> Places:
         after = self._after[stream]
-        return _NEVER if after is None else after[samples] + np.int32(self.samples)
+        if after is None:
+            return np.full(len(samples), _NEVER, np.int32)
+        places = after[samples]
+        places[places != _NEVER] += np.int32(self._length[stream])
+        return places
 
-
-def _inverse(order: Indices) -> Places:
-    """The place of each sample in an order."""
-    places = np.empty(len(order), np.int32)
-    places[order] = np.arange(len(order), dtype=np.int32)
-    return places
+    def _inverse(self, order: Indices) -> Places:
+        """The place of each sample in an order that may leave some out."""
+        places = np.full(self.samples, _NEVER, np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        return places

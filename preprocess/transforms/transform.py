@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import takewhile
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -26,6 +27,9 @@ _VARIES = -1
 
 #: What stands for (height, width, channels) that vary when a user's transform is tried.
 _TRIED = ((256, 320, 3), (384, 352, 1))
+
+#: Transforms that are functions of the image alone.
+_DRAW_NOTHING = (Decode, Resize, CenterCrop)
 
 
 class Transform(Protocol):
@@ -117,6 +121,14 @@ class Pipeline:
         Raises:
             TransformError: a transform does not fit what comes to it, or samples come out in different sizes.
         """
+        layout = self.varying_layout(layout)
+        if _VARIES in layout.input_shape:
+            rule = "the images differ in size (-1), and the samples of a network have one"
+            raise TransformError(layout.input_shape, rule, "add resize: {size: 224}, or random_resized_crop")
+        return layout
+
+    def varying_layout(self, layout: SampleLayout) -> SampleLayout:
+        """Return the same as `output_layout`, also where samples come out in different sizes (-1)."""
         for transform in self.transforms:
             if isinstance(transform, UserTransform):
                 layout = _learned(transform, layout)
@@ -125,10 +137,18 @@ class Pipeline:
                 if _VARIES not in layout.input_shape and not isinstance(transform, Decode):
                     _try(transform, layout.input_shape, layout.input_dtype)
                 layout = replace(layout, input_shape=shape)
-        if _VARIES in layout.input_shape:
-            rule = "the images differ in size (-1), and the samples of a network have one"
-            raise TransformError(layout.input_shape, rule, "add resize: {size: 224}, or random_resized_crop")
         return layout
+
+    def split(self) -> tuple[Pipeline, Pipeline]:
+        """Return the transforms that draw nothing, up to the first one that may draw, and all from there on."""
+        count = len(tuple(takewhile(lambda transform: isinstance(transform, _DRAW_NOTHING), self.transforms)))
+        return Pipeline(self.transforms[:count]), Pipeline(self.transforms[count:])
+
+    def apply(self, image: Array) -> Array:
+        """Transform one image, by transforms that draw nothing; the result is valid until the next call."""
+        for step, _ in self._steps:
+            image = step(image, None, None)
+        return image
 
     def apply_into(self, image: Array, rng: np.random.Generator | None, slot_view: Array) -> None:
         """Transform one image and write the result to `slot_view`; rng may be None only without transforms.

@@ -18,6 +18,7 @@ from fleet.coordination.protocol import (
     Shutdown,
     SkipSamples,
 )
+from fleet.run.ranks.kept_samples import stores_of
 from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, throughput
 from preprocess.ring.process import use_one_thread
@@ -65,7 +66,9 @@ class PreprocessorRank:
         """Make the node's ring, with its other ranks; returns what makes the preprocessor of a number."""
         ring, nodes, patience = self._rank.make_ring(order), self._rank.nodes(order), self._rank.runtime.timeout
         datasets, slots = self._rank.datasets, self._rank.ties.slots
-        return lambda number: Preprocessor(ring, number, datasets, nodes, slots, patience)
+        return lambda number: Preprocessor(
+            ring, number, datasets, nodes, slots, patience, stores_of(self._rank, ring, number)
+        )
 
     def _step(self, busy: list[Preprocessor]) -> bool:
         """Let each make a slot, where there is room; whether one was made."""

@@ -17,7 +17,7 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
-from preprocess import Dataset, DatasetSpec, SampleLayout, SourceError, SourceSpec
+from preprocess import Dataset, DatasetSpec, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.errors import NotArrays
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
@@ -30,12 +30,14 @@ class DataFacts:
 
     Attributes:
         largest: where samples are packed, the outline of the largest one, see `trainers.tree.outline`.
+        kept: preparing a sample takes so much longer than fetching it that prepared ones are worth keeping.
     """
 
     samples: int
     held_out: int
     layout: SampleLayout
     largest: str = ""
+    kept: bool = False
 
 
 FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
@@ -220,7 +222,9 @@ def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
     """The facts of opened data sets."""
     return {
-        key: DataFacts(data.length, data.held_out, data.layout, str(getattr(data.items, "largest", "")))
+        key: DataFacts(
+            data.length, data.held_out, data.layout, str(getattr(data.items, "largest", "")), is_worth_keeping(data)
+        )
         for key, data in datasets.items()
     }
 
@@ -241,6 +245,7 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
         tuple(transform.step for transform in data.held_out_transforms),
         data.on_corrupt,
         data.corrupt_limit,
+        data.store,
     )
 
 

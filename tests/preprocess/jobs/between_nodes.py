@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,8 +32,11 @@ from preprocess import (
     Ring,
     SlotReceiver,
     StreamKey,
+    StoreBudget,
     lane_bytes,
+    open_stores,
 )
+from preprocess.samples.owners import LaneParts
 
 SLOT = 4
 LANES = 2
@@ -65,9 +68,28 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
         working = tuple(rng.permutation(makers)[: int(rng.integers(1, makers + 1))].tolist())
         spec = LaneSpec(lane, generations[lane], stream, itinerary, dataset.layout, readers, 4 * SLOT * makers, working)
         made = {maker: int(rng.integers(0, 12)) for maker in working}
-        whole = min(place + made[maker] * len(working) for place, maker in enumerate(working)) * SLOT
+        if rng.random() < 0.5:
+            spec = replace(spec, divided=True)
+            made = {maker: _up_to_a_sample(spec, dataset, makers, maker, slots) for maker, slots in made.items()}
+            whole = min(made.values()) * SLOT
+        else:
+            whole = min(place + made[maker] * len(working) for place, maker in enumerate(working)) * SLOT
         planned.append(Round(spec, made, {who: int(rng.integers(0, whole + 1)) for who in chosen}))
     return planned
+
+
+def _up_to_a_sample(spec: LaneSpec, dataset: Dataset, makers: int, maker: int, slots: int) -> int:
+    """At most so many slots, the last of which has a sample of the maker: it ends there."""
+    parts = LaneParts(spec, SLOT, makers, dataset.orders)
+    return max((slot + 1 for slot in range(slots) if len(parts.rows(maker, slot))), default=0)
+
+
+def _samples(planned: Round, dataset: Dataset, makers: int, maker: int) -> int:
+    """Samples that a maker makes in a round."""
+    if not planned.spec.divided:
+        return planned.slots_made[maker] * SLOT
+    parts = LaneParts(planned.spec, SLOT, makers, dataset.orders)
+    return sum(len(parts.rows(maker, slot)) for slot in range(planned.slots_made[maker]))
 
 
 def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,13 +99,13 @@ def expected(dataset: Dataset, spec: LaneSpec, count: int) -> tuple[np.ndarray, 
     return inputs, targets
 
 
-def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round]) -> None:
+def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round], dataset: Dataset, makers: int) -> None:
     for planned in rounds:
         lane = planned.spec.lane
         if not planned.spec.is_made_by(index):
             continue
         before = preprocessor.statistics.samples_of_lane.get(lane, 0)
-        wanted = planned.slots_made[index] * SLOT
+        wanted = _samples(planned, dataset, makers, index)
         preprocessor.open_lane(planned.spec)
         while preprocessor.statistics.samples_of_lane.get(lane, 0) - before < wanted:
             if not preprocessor.step():
@@ -181,8 +203,9 @@ def main() -> None:
     if world.rank in maker_ranks:
         index = maker_ranks.index(world.rank)
         own = Dataset(DatasetSpec.from_json(json.loads(values)))
-        preprocessor = Preprocessor(ring, index, {own.name: own}, where, slots, PATIENCE)
-        threads.append(guarded(run_maker, preprocessor, index, planned))
+        stores = open_stores({own.name: own}, StoreBudget(40_000), ring.shape, index, print)
+        preprocessor = Preprocessor(ring, index, {own.name: own}, where, slots, PATIENCE, stores)
+        threads.append(guarded(run_maker, preprocessor, index, planned, own, makers))
     read = run_reader(ring, dataset, (node, node_comm.rank), planned, seed)
     for thread in threads:
         thread.join()

@@ -1,0 +1,39 @@
+"""How many prepared samples a preprocessor keeps: its part of what the node has."""
+
+from __future__ import annotations
+
+import tempfile
+
+import psutil
+
+from fleet.machine.memory import node_memory
+from fleet.machine.standard_error import tell
+from fleet.run.lanes import keeps
+from fleet.run.ranks.rank import Rank
+from preprocess import Ring, SampleStore, StoreBudget, open_stores
+
+_GIB = 2**30
+_FREE_PART = 0.5  # of free memory, where the spec does not say: the rest is for others and the page cache
+
+
+def stores_of(rank: Rank, ring: Ring, number: int) -> dict[str, SampleStore]:
+    """What the preprocessor of that number keeps, by data set, on this rank's node; the node's ring is there."""
+    kept = {name: data for name, data in rank.datasets.items() if keeps(rank.runtime, name, ring.shape.writers)}
+    if not kept:
+        return {}
+    here = rank.cluster.places[rank.number].node
+    others = sum(place.node == here for place in rank.cluster.preprocessors)
+    return open_stores(
+        kept, _budget(rank, others), ring.shape, number, lambda text: tell(f"rank {rank.number}: {text}")
+    )
+
+
+def _budget(rank: Rank, preprocessors: int) -> StoreBudget:
+    """One preprocessor's part of the node's, of which there are so many there."""
+    asked, limit = rank.runtime.spec.resources.store, rank.runtime.spec.resources.memory_gib
+    memory = asked.memory
+    if memory is None:
+        most = node_memory() if limit is None else min(node_memory(), limit * _GIB)
+        memory = _FREE_PART * min(psutil.virtual_memory().available, most) / _GIB
+    size, disk = (int(gib * _GIB / preprocessors) for gib in (memory, asked.disk))
+    return StoreBudget(size, disk, asked.path or tempfile.gettempdir())

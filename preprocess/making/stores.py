@@ -1,0 +1,69 @@
+"""The stores of one preprocessor, one for each data set whose prepared samples are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from preprocess.making.dataset import Dataset
+from preprocess.making.worth import bytes_of_prepared
+from preprocess.ring.control import RingShape
+from preprocess.store.sample_store import SampleStore, StoreBudget
+
+#: Samples of which memory is taken beyond what all take, as sizes are estimated.
+_MARGIN = 1.05
+
+
+def open_stores(
+    datasets: Mapping[str, Dataset], budget: StoreBudget, shape: RingShape, number: int, tell: Callable[[str], None]
+) -> dict[str, SampleStore]:
+    """Return the stores of a preprocessor.
+
+    Args:
+        datasets: those of which prepared samples are kept, by name.
+        budget: what the preprocessor may take for all of them; each gets as much as its samples need, or else its part
+            by need.
+        shape: of the node's ring.
+        number: of the preprocessor.
+        tell: called with a sentence where something can't be used.
+    """
+    needs = {name: _need(dataset, shape, number) for name, dataset in datasets.items()}
+    return {
+        name: _store(datasets[name], _part(budget, need, sum(needs.values())), shape, number, tell)
+        for name, need in needs.items()
+        if need
+    }
+
+
+def is_divided(length: int, held_out: int, writers: int) -> bool:
+    """Say whether there are so many samples that each preprocessor has its own in every epoch."""
+    return length + held_out >= 64 * writers
+
+
+def _need(dataset: Dataset, shape: RingShape, number: int) -> int:
+    """Bytes that all samples of a preprocessor take, and those of a slot twice, which lie there meanwhile."""
+    own = -(-(dataset.length + dataset.held_out - number) // shape.writers)
+    size = bytes_of_prepared(dataset)
+    return round(_MARGIN * size * own) + 2 * size * _largest_part(shape)
+
+
+def _part(budget: StoreBudget, need: int, needs: int) -> StoreBudget:
+    """The part of one data set: memory first, the disk for what is left."""
+    memory = min(need, budget.memory * need // needs)
+    disk = min(need - memory, budget.disk * need // needs)
+    return StoreBudget(memory, disk, budget.folder)
+
+
+def _store(
+    dataset: Dataset, budget: StoreBudget, shape: RingShape, number: int, tell: Callable[[str], None]
+) -> SampleStore:
+    layout = dataset.prepared_layout
+    assert layout is not None, "only data sets that can be kept are"
+    samples = dataset.length + dataset.held_out
+    return SampleStore(
+        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest_part(shape), tell
+    )
+
+
+def _largest_part(shape: RingShape) -> int:
+    """Samples of a slot that one preprocessor makes, where it is an unlucky one."""
+    return min(shape.slot_samples, 2 * shape.slot_samples // shape.writers + 8)

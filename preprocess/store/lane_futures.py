@@ -1,0 +1,106 @@
+"""What the lanes of a preprocessor will read of its own samples, as far ahead as an epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from preprocess.samples.itinerary import Itinerary
+from preprocess.samples.order import EpochOrders
+from preprocess.samples.owners import Indices, SampleOwners, epoch_keys, sample_keys
+from preprocess.samples.stream import LaneSpec
+from preprocess.store.known_futures import KnownFutures
+from preprocess.store.own_samples import OwnSamples
+from preprocess.store.paces import Paces
+
+
+@dataclass
+class _Stream:
+    """What one lane carries, and where it is."""
+
+    spec: LaneSpec
+    owners: SampleOwners
+    epoch: int
+    place: int  # own samples of the epoch that were read
+    is_open: bool = True
+
+
+class LaneFutures:
+    """Follows the lanes through their epochs.
+
+    A lane that is closed keeps its future, as most go on soon, in another lane: a network that was re-formed or paused,
+    a loader's next epoch. As nothing comes of it, its pace falls, and it counts less and less. It ends when another
+    lane carries the same seed's samples.
+
+    Args:
+        own: this preprocessor's samples.
+        orders: of the data set's epochs.
+        lanes: most lanes, of a ring.
+    """
+
+    def __init__(self, own: OwnSamples, orders: EpochOrders, lanes: int) -> None:
+        self._own, self._orders, self._lanes = own, orders, lanes
+        self.futures = KnownFutures(own.count, lanes)
+        self._paces = Paces(lanes)
+        self._streams: dict[int, _Stream] = {}
+
+    def open(self, spec: LaneSpec, owners: SampleOwners) -> None:
+        """A lane begins; its samples are numbered by now."""
+        for lane, stream in list(self._streams.items()):
+            if lane == spec.lane or (not stream.is_open and stream.spec.stream.seed == spec.stream.seed):
+                self._forget(lane)
+        itinerary = spec.itinerary
+        first = _first_part(itinerary)
+        read = sample_keys(first, self._orders, spec.stream.seed, 0, itinerary.first_place)
+        place = len(np.unique(read[owners.of(read) == self._own.number]))
+        self._streams[spec.lane] = _Stream(spec, owners, itinerary.first_epoch, place)
+        self._follow(spec.lane)
+
+    def read(self, lane: int, epoch: int, samples: Indices, now: float) -> None:
+        """A lane has carried some of its own samples, by number, of one epoch, at this second."""
+        stream = self._streams[lane]
+        while stream.epoch < epoch:
+            stream.epoch, stream.place = stream.epoch + 1, 0
+            self.futures.next_epoch(lane, self._epoch(stream, stream.epoch + 1))
+        if len(samples):
+            self.futures.read(lane, samples)
+            stream.place += len(samples)
+            self._paces.read(lane, len(samples), now)
+
+    def look(self, now: float) -> None:
+        """See how fast the lanes are, before it is chosen what is kept."""
+        self.futures.at_paces(self._paces.seconds(now))
+
+    def close(self, lane: int) -> None:
+        """A lane is closed, for now."""
+        if lane in self._streams:
+            self._streams[lane].is_open = False
+
+    def renumbered(self) -> KnownFutures:
+        """Follow the lanes in other numbers of the samples, which `OwnSamples` has given."""
+        self.futures = KnownFutures(self._own.count, self._lanes)
+        for lane in self._streams:
+            self._follow(lane)
+        return self.futures
+
+    def _follow(self, lane: int) -> None:
+        stream = self._streams[lane]
+        order = self._epoch(stream, stream.epoch)
+        place = min(stream.place, len(order))
+        self.futures.open(lane, order, self._epoch(stream, stream.epoch + 1), place)
+
+    def _forget(self, lane: int) -> None:
+        del self._streams[lane]
+        self.futures.close(lane)
+        self._paces.forget(lane)
+
+    def _epoch(self, stream: _Stream, epoch: int) -> Indices:
+        """This preprocessor's samples of an epoch, by number, in the order in which they are read."""
+        keys = epoch_keys(stream.spec.itinerary, self._orders, stream.spec.stream.seed, epoch)
+        return self._own.numbers(keys[stream.owners.of(keys) == self._own.number])
+
+
+def _first_part(itinerary: Itinerary) -> Itinerary:
+    """The epoch in which a lane begins, from its start."""
+    return Itinerary(itinerary.length, itinerary.tail, itinerary.held_out, itinerary.first_epoch)

@@ -1,0 +1,270 @@
+"""Samples that are kept: the same bytes as without, each prepared once where there is room, and nothing goes wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from preprocess import (
+    Dataset,
+    DatasetSpec,
+    Itinerary,
+    LaneReader,
+    LaneSpec,
+    Preprocessor,
+    Ring,
+    RingShape,
+    SampleStore,
+    SourceSpec,
+    StoreBudget,
+    StreamKey,
+    is_divided,
+    is_worth_keeping,
+    lane_bytes,
+    open_stores,
+)
+from preprocess.store.blocks import Blocks
+
+SLOT, WRITERS, LANES = 8, 3, 4
+RANDOM = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
+FIXED = ({"resize": {"shortest": 30}}, {"center_crop": {"size": 24}})
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of many sizes, in folders of two classes."""
+    root = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(5)
+    for part, count in (("train", 230), ("held_out", 25)):
+        for number in range(count):
+            folder = root / part / f"class{number % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            height, width = rng.integers(26, 60, 2)
+            cv2.imwrite(str(folder / f"{number:04}.png"), rng.integers(0, 256, (height, width, 3), np.uint8))
+    return root
+
+
+def opened(pictures: Path, **more: Any) -> Dataset:
+    source, held_out = (SourceSpec("image_folder", {"path": str(pictures / part)}) for part in ("train", "held_out"))
+    return Dataset(DatasetSpec("pictures", source, held_out, RANDOM, FIXED, **more))
+
+
+@pytest.fixture(scope="module")
+def dataset(pictures: Path) -> Dataset:
+    return opened(pictures)
+
+
+class Team:
+    """The preprocessors of a ring in this process, each with its stores."""
+
+    def __init__(self, dataset: Dataset, budget: StoreBudget, working: Sequence[int] = range(WRITERS)) -> None:
+        self.dataset, self.working = dataset, tuple(working)
+        shape = RingShape(LANES, lane_bytes(dataset.layout, 64, SLOT, WRITERS), SLOT, LANES, WRITERS)
+        self.ring, self.told = Ring.forked(shape), list[str]()
+        self.generation = 0
+        self.stores: list[dict[str, SampleStore]] = []
+        self.members = []
+        for number in range(WRITERS):
+            self.stores.append(open_stores({"pictures": dataset}, budget, shape, number, self.told.append))
+            self.members.append(Preprocessor(self.ring, number, {"pictures": dataset}, stores=self.stores[-1]))
+
+    @property
+    def prepared(self) -> int:
+        return sum(store["pictures"].statistics.prepared for store in self.stores if store)
+
+    def open(self, lane: int, seed: int, itinerary: Itinerary, makers: tuple[int, ...] = ()) -> LaneReader:
+        """Open a lane that this process reads as reader `lane`."""
+        self.generation += 1
+        key = StreamKey("pictures", seed, itinerary.first_epoch)
+        spec = LaneSpec(
+            lane, self.generation, key, itinerary, self.dataset.layout, ((lane,),), None, makers, divided=True
+        )
+        self.ring.lanes[lane].open(
+            spec.layout, (lane,), spec.generation, makers=spec.makers, divided=spec.divided, timeout=5
+        )
+        for member in self.members:
+            if spec.is_made_by(member.index):
+                member.open_lane(spec)
+        return self.ring.lanes[lane].reader(lane, spec.layout, spec.generation)
+
+    def read(self, reader: LaneReader, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The next samples of a lane."""
+        start = reader.released
+        parts = []
+        for begin in range(start, start + count, SLOT):
+            end = min(begin + SLOT, start + count)
+            if reader.available < end:
+                while any([member.step() for member in self.members]):
+                    pass
+                assert reader.wait(end, timeout=1)
+            parts.append(reader.take(np.arange(begin, end)))
+            reader.release(end)
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+    def close(self, lane: int, reader: LaneReader) -> None:
+        reader.leave()
+        for member in self.members:
+            member.close_lane(lane)
+
+
+def expected(dataset: Dataset, itinerary: Itinerary, seed: int, start: int, count: int) -> tuple[Any, Any]:
+    inputs, targets = dataset.layout.empty(count)
+    for _ in dataset.fill(itinerary, seed, start, inputs, targets):
+        pass
+    return inputs, targets
+
+
+def assert_same(found: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> None:
+    for one, other in zip(found, wanted):
+        assert np.array_equal(one, other)
+
+
+def whole(dataset: Dataset, **more: Any) -> Itinerary:
+    return Itinerary(dataset.length, 5, dataset.held_out, **more)
+
+
+def test_each_sample_is_prepared_once_whatever_the_seeds_and_epochs(dataset: Dataset) -> None:
+    team = Team(dataset, StoreBudget(64 << 20))
+    itineraries = [whole(dataset), whole(dataset, first_epoch=3), whole(dataset, first_epoch=1, first_place=77)]
+    readers = [team.open(lane, 40 + lane, itinerary) for lane, itinerary in enumerate(itineraries)]
+    count = 2 * itineraries[0].epoch_samples // SLOT * SLOT
+    for start in range(0, count, 4 * SLOT):
+        for lane, reader in enumerate(readers):
+            length = min(4 * SLOT, count - start)
+            assert_same(team.read(reader, length), expected(dataset, itineraries[lane], 40 + lane, start, length))
+    assert team.prepared == dataset.length + dataset.held_out
+    assert not team.told
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_what_is_kept_changes_no_sample(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    """Lanes come and go at any place, for any makers, with any room in memory and on disk."""
+    folder = str(tmp_path_factory.getbasetemp())
+    memory, disk = data.draw(st.sampled_from([0, 30_000, 200_000, 4_000_000])), data.draw(st.sampled_from([0, 300_000]))
+    team = Team(dataset, StoreBudget(memory, disk, folder))
+    open_ones: dict[int, tuple[LaneReader, Itinerary, int, int]] = {}
+    for _ in range(data.draw(st.integers(3, 12))):
+        lane = data.draw(st.integers(0, LANES - 1))
+        if lane not in open_ones:
+            itinerary = whole(
+                dataset, first_epoch=data.draw(st.integers(0, 2)), first_place=data.draw(st.integers(0, 235))
+            )
+            seed = data.draw(st.integers(0, 2))
+            makers = data.draw(st.sampled_from([(), (0, 1, 2), (1,), (2, 0)]))
+            open_ones[lane] = team.open(lane, seed, itinerary, makers), itinerary, seed, 0
+        reader, itinerary, seed, place = open_ones[lane]
+        count = SLOT * data.draw(st.integers(1, 40))
+        assert_same(team.read(reader, count), expected(dataset, itinerary, seed, place, count))
+        open_ones[lane] = reader, itinerary, seed, place + count
+        if data.draw(st.booleans()):
+            team.close(lane, reader)
+            del open_ones[lane]
+    for stores in team.stores:
+        for store in stores.values():
+            assert store.statistics.kept_bytes <= memory + disk
+
+
+def test_a_quarter_kept_saves_decodes(dataset: Dataset) -> None:
+    """Four seeds, a store of a quarter of the set: fewer are prepared than with none, more than once each."""
+    team = Team(dataset, StoreBudget(dataset.length * 40 * 40 * 3 // 4 // WRITERS))
+    itinerary = whole(dataset)
+    readers = [team.open(lane, lane, itinerary) for lane in range(4)]
+    rounds = 3 * itinerary.epoch_samples // SLOT
+    for _ in range(rounds):
+        for reader in readers:
+            team.read(reader, SLOT)
+    read = 4 * SLOT * rounds
+    assert dataset.length < team.prepared < 0.75 * read
+
+
+def test_a_disk_that_is_full_is_told_and_changes_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    team = Team(dataset, StoreBudget(20_000))
+    shape, layout = team.ring.shape, dataset.prepared_layout
+    assert layout is not None
+    told: list[str] = []
+    samples = dataset.length + dataset.held_out
+    budget = StoreBudget(20_000, 2**50, str(tmp_path))
+    store = SampleStore(budget, layout, dataset.orders, samples, WRITERS, 0, LANES, SLOT, told.append)
+    team.members[0] = Preprocessor(team.ring, 0, {"pictures": dataset}, stores={"pictures": store})
+    assert shape.writers == WRITERS and len(told) == 1 and "disk" in told[0]
+    itinerary = whole(dataset)
+    assert_same(team.read(team.open(0, 1, itinerary), 64), expected(dataset, itinerary, 1, 0, 64))
+
+
+def test_a_disk_that_fails_later_is_told_and_changes_nothing(dataset: Dataset, tmp_path: Path) -> None:
+    team = Team(dataset, StoreBudget(20_000, 4_000_000, str(tmp_path)))
+    itinerary = whole(dataset)
+    reader = team.open(0, 1, itinerary)
+    start = team.read(reader, 160)
+    for number in os.listdir("/proc/self/fd"):
+        if os.path.realpath(f"/proc/self/fd/{number}").startswith(str(tmp_path)):
+            os.truncate(f"/proc/self/fd/{number}", 0)
+    count = 2 * itinerary.epoch_samples // SLOT * SLOT
+    rest = team.read(reader, count - 160)
+    both = tuple(np.concatenate(parts) for parts in zip(start, rest))
+    assert_same((both[0], both[1]), expected(dataset, itinerary, 1, 0, count))
+    assert team.told
+
+
+def test_no_file_of_a_store_has_a_name(dataset: Dataset, tmp_path: Path) -> None:
+    team = Team(dataset, StoreBudget(20_000, 4_000_000, str(tmp_path)))
+    itinerary = whole(dataset)
+    team.read(team.open(0, 1, itinerary), 200)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(pictures, tmp_path / "broken")
+    for number in (10, 31, 32):
+        victim = sorted((tmp_path / "broken" / "train" / f"class{number % 2}").iterdir())[number // 2]
+        victim.write_bytes(victim.read_bytes()[:40])
+    broken = opened(tmp_path / "broken", on_corrupt="skip")
+    team = Team(broken, StoreBudget(64 << 20))
+    itinerary = whole(broken)
+    reader = team.open(0, 9, itinerary)
+    plain = opened(tmp_path / "broken", on_corrupt="skip")
+    count = 2 * itinerary.epoch_samples // SLOT * SLOT
+    assert_same(team.read(reader, count), expected(plain, itinerary, 9, 0, count))
+
+
+@pytest.mark.parametrize(("length", "divided"), [(64 * 4 - 25, True), (64 * 4 - 26, False)])
+def test_each_preprocessor_needs_samples_of_its_own(length: int, divided: bool) -> None:
+    assert is_divided(length, 25, 4) is divided
+
+
+def test_a_source_of_ones_own_is_kept_by_ones_word_alone(pictures: Path) -> None:
+    assert is_worth_keeping(opened(pictures))
+    assert not is_worth_keeping(opened(pictures, store=False))
+    own = DatasetSpec("own", SourceSpec([(np.zeros((8, 8, 3), np.uint8), 1)] * 4))
+    assert not is_worth_keeping(Dataset(own))
+    assert Dataset(replace(own, store=True)).prepared_layout is not None
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=60))
+def test_blocks_never_overlap_and_all_come_back(wishes: list[tuple[int, bool]]) -> None:
+    blocks = Blocks(4096)
+    held: list[tuple[int, int]] = []
+    for size, gives in wishes:
+        if gives and held:
+            blocks.give(*held.pop(size % len(held)))
+            continue
+        offset = blocks.take(size)
+        if offset is not None:
+            assert all(offset + size <= start or start + length <= offset for start, length in held)
+            assert 0 <= offset and offset + size <= 4096
+            held.append((offset, size))
+    for each in held:
+        blocks.give(*each)
+    assert blocks.take(4096) == 0
