@@ -31,6 +31,7 @@ from preprocess import (
     NodeMap,
     Preprocessor,
     Ring,
+    SampleStore,
     SlotReceiver,
     SourceSpec,
     StreamKey,
@@ -133,9 +134,18 @@ class CountingDataset(Dataset):
         super().__init__(spec)
         self.decoded: Counter[int] = Counter()
 
-    def make(self, kind: str, seed: int, epoch: int, sample: int, input_view: Array, target_view: Array) -> None:
+    def make(
+        self,
+        kind: str,
+        seed: int,
+        epoch: int,
+        sample: int,
+        input_view: Array,
+        target_view: Array,
+        store: SampleStore | None = None,
+    ) -> None:
         self.decoded[sample] += 1
-        super().make(kind, seed, epoch, sample, input_view, target_view)
+        super().make(kind, seed, epoch, sample, input_view, target_view, store)
 
 
 def digest_alone(epoch: Epoch) -> str:

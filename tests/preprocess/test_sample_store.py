@@ -35,8 +35,8 @@ from preprocess import (
 from preprocess.store.blocks import Blocks
 
 SLOT, WRITERS, LANES = 8, 3, 4
-RANDOM = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
-FIXED = ({"resize": {"shortest": 30}}, {"center_crop": {"size": 24}})
+RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
+FIXED: tuple[Any, ...] = ({"resize": {"shortest": 30}}, {"center_crop": {"size": 24}})
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ class Team:
         for begin in range(start, start + count, SLOT):
             end = min(begin + SLOT, start + count)
             if reader.available < end:
-                while any([member.step() for member in self.members]):
+                while sum(member.step() for member in self.members):
                     pass
                 assert reader.wait(end, timeout=1)
             parts.append(reader.take(np.arange(begin, end)))
@@ -263,7 +263,7 @@ def test_blocks_never_overlap_and_all_come_back(wishes: list[tuple[int, bool]]) 
         offset = blocks.take(size)
         if offset is not None:
             assert all(offset + size <= start or start + length <= offset for start, length in held)
-            assert 0 <= offset and offset + size <= 4096
+            assert offset >= 0 and offset + size <= 4096
             held.append((offset, size))
     for each in held:
         blocks.give(*each)

@@ -31,8 +31,8 @@ from preprocess import (
     Preprocessor,
     Ring,
     SlotReceiver,
-    StreamKey,
     StoreBudget,
+    StreamKey,
     lane_bytes,
     open_stores,
 )
