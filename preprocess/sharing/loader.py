@@ -64,6 +64,8 @@ class SharedLoader:
         patience: seconds that a loader waits at an epoch's start for those that it shared the last one with.
         linger: seconds for which the service stays when the last loader has gone.
         timeout: seconds that a batch may take.
+        store: GiB of memory in which the service keeps prepared samples, for all seeds and epochs: what reading,
+            decoding and fixed resizing give; None: at most half of what is free; 0: none. It changes no batch.
 
     Attributes:
         skipped: samples for which others were taken while this loader read, where the data say `on_corrupt: skip`;
@@ -92,6 +94,7 @@ class SharedLoader:
         patience: float = 30.0,
         linger: float = 5.0,
         timeout: float = 300.0,
+        store: float | None = None,
     ) -> None:
         _check(batch_size=batch_size, replicas=replicas, workers=workers, buffer=buffer, readers=readers)
         if not ranks or not all(0 <= rank < replicas for rank in ranks):
@@ -101,7 +104,7 @@ class SharedLoader:
         self._kind = HELD_OUT if held_out else TRAIN
         self._prepare = prepare
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
-        settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger)
+        settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger, store)
         dataset = None if settings.data else _opened(data)
         self._handed_over = dataset is not None
         place = ServicePlace.of(name or (settings.digest if settings.data else f"{os.getpid()}-{id(data)}"))
@@ -237,7 +240,9 @@ class SharedLoader:
             raise RingTimeout(f"{error}; if it is the service that stands still: {COPY_ADVICE}") from error
 
 
-def _settings(data: Any, width: int, workers: int, buffer: int, patience: float, linger: float) -> ServiceSettings:
+def _settings(
+    data: Any, width: int, workers: int, buffer: int, patience: float, linger: float, store: float | None
+) -> ServiceSettings:
     """Return what a service for this loader is started with."""
     slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
     spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
@@ -253,6 +258,7 @@ def _settings(data: Any, width: int, workers: int, buffer: int, patience: float,
         patience=patience,
         linger=linger,
         paths=tuple(path or os.getcwd() for path in sys.path),
+        store=None if store is None else int(store * 2**30),
     )
 
 

@@ -19,10 +19,11 @@ class Openings:
         ring: its lanes are given out.
         dataset: what they carry.
         samples: how many a lane holds.
+        divided: preprocessors make the samples of a slot together, each those that it keeps.
     """
 
-    def __init__(self, ring: Ring, dataset: Dataset, samples: int) -> None:
-        self._ring, self._dataset, self._samples = ring, dataset, samples
+    def __init__(self, ring: Ring, dataset: Dataset, samples: int, divided: bool) -> None:
+        self._ring, self._dataset, self._samples, self._divided = ring, dataset, samples, divided
         self._generation = 0
         self._specs: dict[int, LaneSpec] = {}
 
@@ -33,7 +34,9 @@ class Openings:
             return None
         self._generation += 1
         spec = self._spec(lane.number, group)
-        lane.open(spec.layout, spec.readers[0], spec.generation, samples=spec.samples, timeout=0.0)
+        lane.open(
+            spec.layout, spec.readers[0], spec.generation, samples=spec.samples, timeout=0.0, divided=spec.divided
+        )
         self._specs[group.number] = spec
         return spec
 
@@ -72,7 +75,9 @@ class Openings:
         )
         key = StreamKey(dataset.name, stream.seed, stream.epoch)
         readers = tuple(sorted(group.places))
-        return LaneSpec(lane, self._generation, key, itinerary, dataset.layout, (readers,), self._samples)
+        return LaneSpec(
+            lane, self._generation, key, itinerary, dataset.layout, (readers,), self._samples, divided=self._divided
+        )
 
 
 def first_place(spec: LaneSpec) -> int:

@@ -12,6 +12,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.corrupt import CorruptSamples
 from preprocess.samples.errors import CorruptLimitError
 from preprocess.samples.order import HELD_OUT
+from preprocess.sharing.kept import kept_budget
 from preprocess.sharing.messages import (
     Assigned,
     Channel,
@@ -54,13 +55,14 @@ class Service:
         self._place, self._settings, self._dataset, self._listener = place, settings, dataset, listener
         self._shape = settings.ring_shape(dataset.layout)
         self._ring, self._descriptor = Ring.passed(self._shape, 2 * self._shape.lane_bytes)
-        self._staff = Staff(self._ring, dataset, self._close_in_children)
+        budget = kept_budget(dataset, settings)
+        self._staff = Staff(self._ring, dataset, self._close_in_children, budget)
         self._groups = ReadingGroups(settings.patience, self._places)
         self._loaders: dict[int, Channel] = {}
         limit = settings.data.corrupt_limit if settings.data else 0
         self._corrupt = CorruptSamples(dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped(sample)))
         self._newcomers: list[Channel] = []
-        self._openings = Openings(self._ring, dataset, settings.lane_samples)
+        self._openings = Openings(self._ring, dataset, settings.lane_samples, budget is not None)
         self._idle_since = time.monotonic()
         self._selector = DefaultSelector()
         self._selector.register(listener, EVENT_READ, self._accept)

@@ -27,6 +27,7 @@ class ServiceSettings:
         slot_samples: samples of a slot.
         lanes: most lanes that are in use at a time: one for each group of loaders, and one for each that is re-formed.
         loaders: most loaders at a time.
+        store: bytes of memory for prepared samples; None: as many as all take, within half of what is free.
         patience: seconds that a loader waits for others at the start of an epoch.
         linger: seconds without a loader after which the service ends.
         paths: where Python looks for modules, so that the service imports what the loader can.
@@ -42,6 +43,7 @@ class ServiceSettings:
     paths: tuple[str, ...] = ()
     lanes: int = 32
     loaders: int = 64
+    store: int | None = None
 
     def ring_shape(self, layout: SampleLayout) -> RingShape:
         """Return the dimensions of the ring for samples of a layout."""

@@ -17,6 +17,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.ring.ring import Ring
 from preprocess.sharing.messages import Channel, ChannelClosed, LaneFailed, LoaderMessage, Skipped
 from preprocess.sharing.worker import Worker
+from preprocess.store.sample_store import StoreBudget
 
 #: Deaths in a row, without a sample order in between, after which the service gives up.
 _MOST_DEATHS = 5
@@ -42,10 +43,13 @@ class Staff:
         ring: they fill it.
         dataset: opened before they are forked, so that what it holds in memory is there once.
         close_others: closes, in a new preprocessor, what only the service may hold.
+        budget: of prepared samples that each keeps; None: nothing is kept.
     """
 
-    def __init__(self, ring: Ring, dataset: Dataset, close_others: Callable[[], None]) -> None:
-        self._ring, self._dataset, self._close_others = ring, dataset, close_others
+    def __init__(
+        self, ring: Ring, dataset: Dataset, close_others: Callable[[], None], budget: StoreBudget | None = None
+    ) -> None:
+        self._ring, self._dataset, self._close_others, self._budget = ring, dataset, close_others, budget
         self._members: dict[int, _Member] = {}
         self._deaths = 0
 
@@ -120,7 +124,7 @@ class Staff:
             for member in self._members.values():
                 member.channel.close()
             self._close_others()
-            Worker(self._ring, index, self._dataset, channel).run()
+            Worker(self._ring, index, self._dataset, channel, self._budget).run()
             code = 0
         except BaseException:
             traceback.print_exc()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+
 from preprocess.making.dataset import Dataset
 from preprocess.making.preprocessor import Preprocessor
+from preprocess.making.stores import open_stores
 from preprocess.ring.process import use_one_thread
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import CorruptLimitError, SampleError
 from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.stream import LaneSpec
 from preprocess.sharing.messages import Channel, ChannelClosed, FillLane, LaneFailed, Skipped, StopFilling
+from preprocess.store.sample_store import StoreBudget
 
 #: Longest sleep between two looks at the channel; orders also ring the bell.
 _SLEEP_SECONDS = 1.0
@@ -23,11 +27,16 @@ class Worker:
         index: this preprocessor's number.
         dataset: makes the samples.
         channel: to the service.
+        budget: of prepared samples that are kept; None: none are.
     """
 
-    def __init__(self, ring: Ring, index: int, dataset: Dataset, channel: Channel) -> None:
+    def __init__(
+        self, ring: Ring, index: int, dataset: Dataset, channel: Channel, budget: StoreBudget | None = None
+    ) -> None:
         self._channel = channel
-        self._preprocessor = Preprocessor(ring, index, {dataset.name: dataset})
+        datasets = {dataset.name: dataset}
+        stores = {} if budget is None else open_stores(datasets, budget, ring.shape, index, self._say)
+        self._preprocessor = Preprocessor(ring, index, datasets, stores=stores)
         self._lanes: dict[int, LaneSpec] = {}
         dataset.report_skips(lambda sample: channel.send(Skipped(sample)))
 
@@ -42,6 +51,11 @@ class Worker:
             self._close_deserted()
             if not self._step():
                 self._preprocessor.wait(_SLEEP_SECONDS)
+
+    @staticmethod
+    def _say(text: str) -> None:
+        """Write to the service's log."""
+        print(text, file=sys.stderr, flush=True)
 
     def _obey(self) -> None:
         while (message := self._channel.receive(0.0)[0]) is not None:

@@ -42,6 +42,20 @@ class KnownFutures:
         return len(self._places)
 
     @property
+    def streams(self) -> int:
+        """K."""
+        return self._places.shape[1]
+
+    def widen(self, streams: int) -> None:
+        """Let so many streams be open at a time, no fewer than before."""
+        more = streams - self.streams
+        self._places = np.concatenate([self._places, np.full((self.samples, more), _NEVER, np.int32)], axis=1)
+        self._after += [None] * more
+        self._length = np.concatenate([self._length, np.full(more, self.samples)])
+        self._now = np.concatenate([self._now, np.zeros(more, np.int64)])
+        self._seconds = np.concatenate([self._seconds, np.ones(more)])
+
+    @property
     def nbytes(self) -> int:
         """Memory that this takes."""
         return self._places.nbytes + sum(after.nbytes for after in self._after if after is not None)

@@ -23,6 +23,7 @@ class _Stream:
     owners: SampleOwners
     epoch: int
     place: int  # own samples of the epoch that were read
+    column: int  # in the known futures
     is_open: bool = True
 
 
@@ -40,37 +41,39 @@ class LaneFutures:
     """
 
     def __init__(self, own: OwnSamples, orders: EpochOrders, lanes: int) -> None:
-        self._own, self._orders, self._lanes = own, orders, lanes
-        self.futures = KnownFutures(own.count, lanes)
+        self._own, self._orders = own, orders
+        self.futures = KnownFutures(own.count, 1)
         self._paces = Paces(lanes)
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _Stream] = {}  # by lane
 
     def open(self, spec: LaneSpec, owners: SampleOwners) -> None:
         """A lane begins; its samples are numbered by now."""
         for lane, stream in list(self._streams.items()):
-            if lane == spec.lane or (not stream.is_open and stream.spec.stream.seed == spec.stream.seed):
+            if lane == spec.lane or (not stream.is_open and _carry_the_same(stream.spec, spec)):
                 self._forget(lane)
         itinerary = spec.itinerary
         first = _first_part(itinerary)
-        read = sample_keys(first, self._orders, spec.stream.seed, 0, itinerary.first_place)
+        before = 0 if _is_held_out(itinerary) else itinerary.first_place
+        read = sample_keys(first, self._orders, spec.stream.seed, 0, before)
         place = len(np.unique(read[owners.of(read) == self._own.number]))
-        self._streams[spec.lane] = _Stream(spec, owners, itinerary.first_epoch, place)
-        self._follow(spec.lane)
+        stream = _Stream(spec, owners, itinerary.first_epoch, place, self._free_column())
+        self._streams[spec.lane] = stream
+        self._follow(stream)
 
     def read(self, lane: int, epoch: int, samples: Indices, now: float) -> None:
         """A lane has carried some of its own samples, by number, of one epoch, at this second."""
         stream = self._streams[lane]
         while stream.epoch < epoch:
             stream.epoch, stream.place = stream.epoch + 1, 0
-            self.futures.next_epoch(lane, self._epoch(stream, stream.epoch + 1))
+            self.futures.next_epoch(stream.column, self._epoch(stream, stream.epoch + 1))
         if len(samples):
-            self.futures.read(lane, samples)
+            self.futures.read(stream.column, samples)
             stream.place += len(samples)
-            self._paces.read(lane, len(samples), now)
+            self._paces.read(stream.column, len(samples), now)
 
     def look(self, now: float) -> None:
         """See how fast the lanes are, before it is chosen what is kept."""
-        self.futures.at_paces(self._paces.seconds(now))
+        self.futures.at_paces(self._paces.seconds(now)[: self.futures.streams])
 
     def close(self, lane: int) -> None:
         """A lane is closed, for now."""
@@ -79,26 +82,45 @@ class LaneFutures:
 
     def renumbered(self) -> KnownFutures:
         """Follow the lanes in other numbers of the samples, which `OwnSamples` has given."""
-        self.futures = KnownFutures(self._own.count, self._lanes)
-        for lane in self._streams:
-            self._follow(lane)
+        self.futures = KnownFutures(self._own.count, self.futures.streams)
+        for stream in self._streams.values():
+            self._follow(stream)
         return self.futures
 
-    def _follow(self, lane: int) -> None:
-        stream = self._streams[lane]
+    def _free_column(self) -> int:
+        """One that no lane has; there are more of them from now on, if need be."""
+        taken = {stream.column for stream in self._streams.values()}
+        column = min(set(range(len(taken) + 1)) - taken)
+        if column >= self.futures.streams:
+            self.futures.widen(2 * self.futures.streams)
+        return column
+
+    def _follow(self, stream: _Stream) -> None:
         order = self._epoch(stream, stream.epoch)
         place = min(stream.place, len(order))
-        self.futures.open(lane, order, self._epoch(stream, stream.epoch + 1), place)
+        self.futures.open(stream.column, order, self._epoch(stream, stream.epoch + 1), place)
 
     def _forget(self, lane: int) -> None:
-        del self._streams[lane]
-        self.futures.close(lane)
-        self._paces.forget(lane)
+        column = self._streams.pop(lane).column
+        self.futures.close(column)
+        self._paces.forget(column)
 
     def _epoch(self, stream: _Stream, epoch: int) -> Indices:
         """This preprocessor's samples of an epoch, by number, in the order in which they are read."""
-        keys = epoch_keys(stream.spec.itinerary, self._orders, stream.spec.stream.seed, epoch)
+        itinerary = stream.spec.itinerary
+        keys = epoch_keys(itinerary, self._orders, stream.spec.stream.seed, epoch)
+        keys = keys[itinerary.length :] if _is_held_out(itinerary) else keys
         return self._own.numbers(keys[stream.owners.of(keys) == self._own.number])
+
+
+def _is_held_out(itinerary: Itinerary) -> bool:
+    """Say whether a lane carries the held-out samples of one epoch alone."""
+    return itinerary.last_epoch == itinerary.first_epoch and itinerary.first_place == itinerary.places
+
+
+def _carry_the_same(one: LaneSpec, other: LaneSpec) -> bool:
+    """Say whether two lanes carry a seed's samples, both the held-out ones alone or neither."""
+    return one.stream.seed == other.stream.seed and _is_held_out(one.itinerary) == _is_held_out(other.itinerary)
 
 
 def _first_part(itinerary: Itinerary) -> Itinerary:
