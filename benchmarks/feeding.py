@@ -24,7 +24,7 @@ import psutil
 from benchmarks.pictures import pictures
 from benchmarks.text import Text, text
 
-__all__ = ["WAYS", "WAYS_OF_TEXT", "Cost", "Networks", "NoAnswer", "networks", "ways_here"]
+__all__ = ["WAYS", "WAYS_OF_TEXT", "Cost", "Networks", "NoAnswer", "networks", "answer", "cpu_of", "tell", "ways_here"]
 
 BATCH = 64
 ANSWER_SECONDS = 240
@@ -69,15 +69,15 @@ class Networks:
     def __init__(self, way: str, count: int, data: Path) -> None:
         arguments = {"data": str(data), "networks": count, "name": f"{data.stem}-{way}-{count}-{time.time_ns()}"}
         roles = ["network"] * count + (["producer"] if way == "tensorsocket" else [])
-        self._processes = [_start(way, role, arguments) for role in roles]
+        self._processes = [_start(way, role, {**arguments, "number": place}) for place, role in enumerate(roles)]
         self._networks = self._processes[:count]
 
     def epoch(self) -> Cost:
         """Let all read one epoch."""
         before, begin = self._cpu_seconds(), time.perf_counter()
         for process in self._processes:
-            _tell(process, "epoch")
-        read = [_answer(process) for process in self._processes][: len(self._networks)]
+            tell(process, "epoch")
+        read = [answer(process) for process in self._processes][: len(self._networks)]
         wall = time.perf_counter() - begin
         cpu = self._cpu_seconds() - before
         return Cost(cpu / max(sum(read), 1), wall, min(read))
@@ -96,7 +96,7 @@ class Networks:
 
     def _cpu_seconds(self) -> float:
         """Processor seconds that the processes, their children and the service they started have used."""
-        return sum(_cpu_of(process) for process in self._everybody())
+        return sum(cpu_of(process) for process in self._everybody())
 
     def _everybody(self) -> Iterator[psutil.Process]:
         for process in self._processes:
@@ -124,13 +124,14 @@ def _start(way: str, role: str, arguments: dict[str, Any]) -> subprocess.Popen[s
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def _tell(process: subprocess.Popen[str], word: str) -> None:
+def tell(process: subprocess.Popen[str], word: str) -> None:
+    """Tell a process something."""
     assert process.stdin is not None
     process.stdin.write(word + "\n")
     process.stdin.flush()
 
 
-def _answer(process: subprocess.Popen[str]) -> int:
+def answer(process: subprocess.Popen[str]) -> int:
     """Return how many images a process has read, past whatever else it prints."""
     assert process.stdout is not None
     watchdog = threading.Timer(ANSWER_SECONDS, process.kill)
@@ -144,7 +145,8 @@ def _answer(process: subprocess.Popen[str]) -> int:
     raise NoAnswer(f"a process did not read an epoch within {ANSWER_SECONDS} s, or ended; see its messages above")
 
 
-def _cpu_of(process: psutil.Process) -> float:
+def cpu_of(process: psutil.Process) -> float:
+    """Processor seconds of a process; 0 if it has gone."""
     try:
         times = process.cpu_times()
     except psutil.Error:

@@ -11,21 +11,22 @@ import simplejpeg
 from preprocess import DatasetSpec, SourceSpec
 from preprocess.conversion.convert import convert
 
-__all__ = ["SIDE", "pictures", "write_pictures"]
+__all__ = ["FILE_SIDE", "SIDE", "pictures", "write_pictures"]
 
 SIDE = 224
-_FILE_SIDE = 256
+_FIXED: tuple[Any, ...] = ({"resize": {"shortest": 256}}, {"center_crop": {"size": SIDE}})
+FILE_SIDE = 256
 
 
-def write_pictures(folder: Path, count: int, quality: int = 90) -> Path:
-    """Write pictures of 256 x 256 into an HDF5 file of encoded bytes, and return its path.
+def write_pictures(folder: Path, count: int, quality: int = 90, size: tuple[int, int] = (FILE_SIDE, FILE_SIDE)) -> Path:
+    """Write pictures of 256 x 256, or another (height, width), into an HDF5 file of encoded bytes; return its path.
 
     Each is a smooth landscape of random waves with grain, so that a JPEG takes about as many bytes as a photograph.
     """
     classes = folder / "pictures" / "all"
     classes.mkdir(parents=True)
     for number in range(count):
-        image = _landscape(np.random.default_rng(number))
+        image = _landscape(np.random.default_rng(number), *size)
         (classes / f"{number:06d}.jpg").write_bytes(simplejpeg.encode_jpeg(image, quality=quality))
     path = folder / "pictures.h5"
     convert(folder / "pictures", path, workers=1)
@@ -33,14 +34,18 @@ def write_pictures(folder: Path, count: int, quality: int = 90) -> Path:
 
 
 def pictures(path: Path, name: str = "pictures") -> DatasetSpec:
-    """The data set: decoded, cut out at random, resized to 224 x 224 and flipped, as networks on ImageNet are fed."""
+    """The data set: decoded, cut out at random, resized to 224 x 224 and flipped, as networks on ImageNet are fed.
+
+    The same pictures are the held-out ones, scaled and cut out of the middle.
+    """
     transforms: tuple[Any, ...] = ({"random_resized_crop": {"size": SIDE}}, {"flip": {}})
-    return DatasetSpec(name, SourceSpec("hdf5", {"path": str(path)}), transforms=transforms)
+    source = SourceSpec("hdf5", {"path": str(path)})
+    return DatasetSpec(name, source, source, transforms, _FIXED)
 
 
-def _landscape(rng: np.random.Generator) -> np.ndarray:
-    rows, columns = np.mgrid[0:_FILE_SIDE, 0:_FILE_SIDE] / _FILE_SIDE
-    image = np.zeros((_FILE_SIDE, _FILE_SIDE, 3))
+def _landscape(rng: np.random.Generator, height: int, width: int) -> np.ndarray:
+    rows, columns = np.mgrid[0:height, 0:width] / FILE_SIDE
+    image = np.zeros((height, width, 3))
     for channel in range(3):
         for frequency in (1, 2, 5, 11, 23):
             across, down, phase = rng.normal(0, frequency, 2).tolist() + [rng.uniform(0, 6.28)]

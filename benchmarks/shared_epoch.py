@@ -23,6 +23,7 @@ import numpy as np
 
 from fleet.machine.cluster_map import gather
 from preprocess import (
+    TRAIN,
     Dataset,
     DatasetSpec,
     Itinerary,
@@ -33,10 +34,13 @@ from preprocess import (
     Ring,
     SampleStore,
     SlotReceiver,
+    Source,
     SourceSpec,
+    StoreBudget,
     StreamKey,
     Traffic,
     lane_bytes,
+    open_stores,
 )
 from preprocess.samples.layout import Array
 
@@ -75,6 +79,8 @@ class Epoch:
         preprocessors: how many make them.
         nodes: how many nodes to pretend, in blocks of ranks; 0: those that MPI finds.
         ring_samples: how many a node holds at once.
+        epochs: how many are made and read.
+        kept: preprocessors keep what they have read; together they have room for all of it.
     """
 
     images: int = 2000
@@ -82,11 +88,18 @@ class Epoch:
     preprocessors: int = 1
     nodes: int = 0
     ring_samples: int = 256
+    epochs: int = 1
+    kept: bool = False
+
+    @property
+    def samples(self) -> int:
+        """What each reader reads."""
+        return self.images * self.epochs
 
     def dataset(self) -> CountingDataset:
         """Open the data set."""
         source = SourceSpec("benchmarks.shared_epoch:Images", {"count": self.images, "side": self.side})
-        return CountingDataset(DatasetSpec("images", source, transforms=({"flip": {}},)))
+        return CountingDataset(DatasetSpec("images", source, transforms=({"flip": {}},), store=self.kept))
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ class Outcome:
 
 
 class CountingDataset(Dataset):
-    """A data set that counts how often each of its samples was made.
+    """A data set that counts how often each of its samples was read.
 
     Attributes:
         decoded: sample -> how often.
@@ -133,19 +146,20 @@ class CountingDataset(Dataset):
     def __init__(self, spec: DatasetSpec) -> None:
         super().__init__(spec)
         self.decoded: Counter[int] = Counter()
+        part = self.part(TRAIN)
+        part.source = _CountedSource(part.source, self.decoded)
 
-    def make(
-        self,
-        kind: str,
-        seed: int,
-        epoch: int,
-        sample: int,
-        input_view: Array,
-        target_view: Array,
-        store: SampleStore | None = None,
-    ) -> None:
-        self.decoded[sample] += 1
-        super().make(kind, seed, epoch, sample, input_view, target_view, store)
+
+class _CountedSource:
+    def __init__(self, source: Source, read: Counter[int]) -> None:
+        self._source, self._read, self.layout = source, read, source.layout
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def read(self, index: int) -> tuple[Array, Any]:
+        self._read[index] += 1
+        return self._source.read(index)
 
 
 def digest_alone(epoch: Epoch) -> str:
@@ -153,8 +167,8 @@ def digest_alone(epoch: Epoch) -> str:
     dataset = epoch.dataset()
     digest = hashlib.sha256()
     itinerary = _itinerary(epoch)
-    for start in range(0, epoch.images, SLOT_SAMPLES):
-        inputs, targets = dataset.layout.empty(min(SLOT_SAMPLES, epoch.images - start))
+    for start in range(0, epoch.samples, SLOT_SAMPLES):
+        inputs, targets = dataset.layout.empty(min(SLOT_SAMPLES, epoch.samples - start))
         for _ in dataset.fill(itinerary, SEED, start, inputs, targets):
             pass
         digest.update(inputs.tobytes() + targets.tobytes())
@@ -181,10 +195,11 @@ class _Rank:
         slots = world.Dup()
         self.receiver = SlotReceiver(self.ring, self.node, self.nodes, slots, PATIENCE)
         self.preprocessors = [
-            Preprocessor(self.ring, index, {"images": self.dataset}, self.nodes, slots, PATIENCE)
+            Preprocessor(self.ring, index, {"images": self.dataset}, self.nodes, slots, PATIENCE, self._stores(index))
             for index, rank in enumerate(self.nodes.makers)
             if rank == world.rank
         ]
+        self.dataset.decoded.clear()  # a store looks at a few samples to see what they take
 
     def run(self) -> Outcome | None:
         """Make, receive and read; returns what all saw, on rank 0."""
@@ -203,6 +218,13 @@ class _Rank:
         self.ring.free()
         return outcome
 
+    def _stores(self, index: int) -> dict[str, SampleStore]:
+        """Where a preprocessor keeps what it has read."""
+        if not self.epoch.kept:
+            return {}
+        budget = StoreBudget(2 * self.epoch.images * self.dataset.layout.input_bytes // self.epoch.preprocessors)
+        return open_stores({"images": self.dataset}, budget, self.ring.shape, index, print)
+
     def _place(self, nodes: int, receivers: tuple[int, ...]) -> NodeMap:
         """The highest rank of node i makes samples, so that it is not the one that receives where there are two."""
         homes = tuple(index % nodes for index in range(self.epoch.preprocessors))
@@ -212,7 +234,8 @@ class _Rank:
     def _lane(self) -> LaneSpec:
         readers = tuple(tuple(range(self.node_of.count(node))) for node in range(len(self.nodes.receivers)))
         itinerary = _itinerary(self.epoch)
-        return LaneSpec(0, 1, StreamKey("images", SEED, 0), itinerary, self.dataset.layout, readers)
+        key, divided = StreamKey("images", SEED, 0), self.epoch.kept
+        return LaneSpec(0, 1, key, itinerary, self.dataset.layout, readers, divided=divided)
 
     def _make(self, preprocessor: Preprocessor) -> None:
         preprocessor.open_lane(self.spec)
@@ -230,8 +253,8 @@ class _Rank:
     def _read(self) -> str:
         reader: LaneReader = self.ring.lanes[0].reader(self.reader_number, self.dataset.layout, 1, PATIENCE)
         digest = hashlib.sha256()
-        for start in range(0, self.epoch.images, SLOT_SAMPLES):
-            samples = reader.gather(np.arange(start, min(start + SLOT_SAMPLES, self.epoch.images)), PATIENCE)
+        for start in range(0, self.epoch.samples, SLOT_SAMPLES):
+            samples = reader.gather(np.arange(start, min(start + SLOT_SAMPLES, self.epoch.samples)), PATIENCE)
             assert samples is not None
             digest.update(samples[0].tobytes() + samples[1].tobytes())
             reader.release(start + SLOT_SAMPLES)
@@ -264,7 +287,7 @@ class _Rank:
 
         return Outcome(
             nodes,
-            self.epoch.images * (layout.input_bytes + layout.target_bytes),
+            self.epoch.samples * (layout.input_bytes + layout.target_bytes),
             [one["digest"] for one in everybody],
             sum(one["made"] for one in everybody),
             dict(Counter(decoded.values())),
@@ -283,7 +306,7 @@ class _Rank:
 
 
 def _itinerary(epoch: Epoch) -> Itinerary:
-    return Itinerary(epoch.images, last_epoch=0)
+    return Itinerary(epoch.images, last_epoch=epoch.epochs - 1)
 
 
 def _node_comm(epoch: Epoch, world: MPI.Intracomm) -> MPI.Intracomm:

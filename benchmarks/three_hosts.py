@@ -20,9 +20,17 @@ LIMIT_SECONDS = 240
 
 
 def measure(
-    hosts: int = 3, preprocessors: int = 1, readers_per_host: int = 2, images: int = 2000, side: int = 64
+    hosts: int = 3,
+    preprocessors: int = 1,
+    readers_per_host: int = 2,
+    images: int = 2000,
+    side: int = 64,
+    epochs: int = 1,
+    kept: bool = False,
 ) -> dict[str, Any]:
-    """Let all ranks of all hosts read one epoch of images of side x side x 3 bytes.
+    """Let all ranks of all hosts read one epoch of images of side x side x 3 bytes, or several.
+
+    With `kept`, preprocessors keep what they have read; together they have room for all of it.
 
     The bytes are those of each host's network interface, so the launcher's and MPI's own messages, TCP's headers and
     acknowledgements are in them. Virtual interfaces carry up to 64 KiB in one packet, so headers are fewer than on a
@@ -37,14 +45,15 @@ def measure(
     reason = why_not()
     if reason is not None:
         return {"skipped": reason}
-    epoch = Epoch(images, side, preprocessors)
+    epoch = Epoch(images, side, preprocessors, epochs=epochs, kept=kept)
     with virtual_hosts(hosts) as cluster:
         before = cluster.traffic()
         outcome = run_epoch(cluster.mpiexec(readers_per_host), epoch)
         crossed = {name: bytes_ - before[name] for name, bytes_ in cluster.traffic().items()}
     alone = digest_alone(epoch)
     return {
-        "samples": images,
+        "samples": epoch.samples,
+        "pictures": images,
         "samples_made": outcome.samples_made,
         "decoded_once": outcome.times_decoded.get(1, 0),
         "data_bytes": outcome.data_bytes,

@@ -12,7 +12,7 @@ free slots of those that receive.
 The stream of one lane, from one preprocessor, over one link of its chain is a conversation that both sides end:
 
 * the sender sends each slot as two messages, inputs and targets, and at its end two empty ones; of a slot that all
-  makers fill together it sends the samples of its maker, and nothing if there are none;
+  makers fill together it sends a copy of its maker's samples, and nothing if there are none;
 * the receiver sends one empty message, "enough", when neither its readers nor the nodes behind it need more, or when it
   got the end; from then on it drops what comes, until the end has come;
 * the sender sends the end when the stream is over (the maker was told to close, or the end came from before), or on
@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from preprocess.making.maker_part import MakerPart, begin, size_of
+from preprocess.making.maker_part import MakerPart, packed, room_for, size_of, unpack
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.samples.layout import Array
 from preprocess.samples.owners import Indices
@@ -106,8 +106,8 @@ class RemoteNode:
             return
         self._sends.append(
             [
-                begin(self._comm.Issend, inputs, rows, self._rank, self._tags[0]),
-                begin(self._comm.Isend, targets, rows, self._rank, self._tags[1]),
+                self._comm.Issend(packed(inputs, rows), self._rank, self._tags[0]),
+                self._comm.Isend(packed(targets, rows), self._rank, self._tags[1]),
             ]
         )
         self._on_sent(size_of(inputs, rows) + size_of(targets, rows))
@@ -244,6 +244,7 @@ class Inlet:
             if self._next is not None:
                 self._next.end()
             return
+        receive.unpack()
         self._on_received(receive.size)
         if receive.in_ring:
             self._writer.publish()
@@ -301,10 +302,16 @@ class _Receive:
         self._byte = MPI.BYTE
         self._status = MPI.Status()
         self.is_end = False
+        self._rows, self._rooms = rows, [room_for(block, rows) for block in (inputs, targets)]
         self._requests: list[MPI.Request] = []
         self._inputs_here = rows is not None and not len(rows)
         if not self._inputs_here:
-            self._requests = [begin(comm.Irecv, block, rows, rank, tag) for block, tag in zip((inputs, targets), tags)]
+            self._requests = [comm.Irecv(room, rank, tag) for room, tag in zip(self._rooms, tags)]
+
+    def unpack(self) -> None:
+        """Put what has come into its places in the slot."""
+        for room, block in zip(self._rooms, (self.inputs, self.targets)):
+            unpack(room, block, self._rows)
 
     def is_complete(self) -> bool:
         """Say whether both have come."""

@@ -1,18 +1,17 @@
-"""What one maker fills of each slot of a divided lane, and how it travels: without a copy, as MPI's indexed blocks."""
+"""What one maker fills of each slot of a divided lane, and how it travels: as a copy.
+
+A place in the ring is one maker's in this round and another's in the next. That one writes there as soon as this node's
+readers have released it, whatever message is still on its way; so the copy is taken before they get the slot.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from preprocess.samples.layout import Array
 from preprocess.samples.owners import Indices, LaneParts
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 @dataclass(frozen=True)
@@ -27,29 +26,21 @@ class MakerPart:
         return None if self.parts.is_past_end(sequence) else self.parts.rows(self.maker, sequence)
 
 
-def begin(call: Callable[[Any, int, int], MPI.Request], block: Array, rows: Indices | None, rank: int, tag: int) -> Any:
-    """Send, or receive, all bytes of a block of samples, or those of some rows, at least one.
+def packed(block: Array, rows: Indices | None) -> Array:
+    """All bytes of a block of samples, or a copy of some rows'."""
+    whole = block if rows is None else np.ascontiguousarray(block[rows])
+    return whole.reshape(-1).view(np.uint8)
 
-    Args:
-        call: a nonblocking call of a communicator, such as `Irecv`.
-        block: (samples, ...), C-contiguous.
-        rows: ascending; None: all.
-        rank, tag: of the other side.
 
-    Returns:
-        the request.
-    """
-    whole = block.reshape(-1).view(np.uint8)
-    if rows is None:
-        return call(whole, rank, tag)
-    from mpi4py import MPI
+def room_for(block: Array, rows: Indices | None) -> Array:
+    """Where a block of samples, or some rows of it, is received."""
+    return packed(block, None) if rows is None else np.empty(size_of(block, rows), np.uint8)
 
-    row = block[0].nbytes
-    chosen = MPI.BYTE.Create_hindexed_block(row, (rows * row).tolist()).Commit()
-    try:
-        return call([whole, 1, chosen], rank, tag)
-    finally:
-        chosen.Free()  # MPI keeps it until the message is through (MPI-4.1, 5.1.9)
+
+def unpack(received: Array, block: Array, rows: Indices | None) -> None:
+    """Put what was received into its rows; it lies there already where it is all of the block."""
+    if rows is not None:
+        block[rows] = received.view(block.dtype).reshape(len(rows), *block.shape[1:])
 
 
 def size_of(block: Array, rows: Indices | None) -> int:

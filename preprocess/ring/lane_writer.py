@@ -139,10 +139,10 @@ class LaneWriter:
         return self._place + turn * self._makers
 
     def add_holder(self, holder: Holder) -> None:
-        """Let somebody else hold the slots too; before the first is published."""
+        """Let somebody else hold the slots too, who gets each before the readers do; before the first is published."""
         if self._turn:
             raise LaneError(f"lane {self._number} already has published slots, a new holder would miss them")
-        self.holders.append(holder)
+        self.holders.insert(0, holder)
 
     def has_space(self) -> bool:
         """Say whether the next slot may be filled; False also when nobody reads. Does not wait."""

@@ -10,7 +10,7 @@ from preprocess.making.stores import open_stores
 from preprocess.ring.process import use_one_thread
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import CorruptLimitError, SampleError
-from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.order import HELD_OUT, TRAIN, epoch_order
 from preprocess.samples.stream import LaneSpec
 from preprocess.sharing.messages import Channel, ChannelClosed, FillLane, LaneFailed, Skipped, StopFilling
 from preprocess.store.sample_store import StoreBudget
@@ -43,6 +43,7 @@ class Worker:
     def run(self) -> None:
         """Make samples until the service closes the channel."""
         use_one_thread()
+        epoch_order(1, 0, 0)  # imports torch, before a lane waits for it
         while True:
             try:
                 self._obey()

@@ -50,6 +50,17 @@ def test_a_sample_crosses_the_network_once_per_host(preprocessors: int) -> None:
 
 
 @needs_hosts
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_what_is_kept_is_read_once_on_all_hosts_together(epochs: int) -> None:
+    """Each of three hosts keeps a third of the pictures, and makes its part of every slot."""
+    measured = measure(hosts=3, preprocessors=3, readers_per_host=2, images=1500, side=64, epochs=epochs, kept=True)
+    assert measured["right_bytes"] == measured["readers"] == 6
+    assert measured["decoded_once"] == measured["pictures"] == 1500
+    for host in measured["hosts"]:
+        assert host["in_ratio"] <= MOST and host["out_ratio"] <= MOST, measured
+
+
+@needs_hosts
 def test_hosts_are_apart_and_reach_each_other() -> None:
     with virtual_hosts(2, shared_memory_mib=16) as cluster:
 
