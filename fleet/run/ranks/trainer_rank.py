@@ -95,6 +95,7 @@ class TrainerRank:
 
     def run(self) -> int:
         """Serve until told to shut down; returns the exit code."""
+        gc.freeze()  # what is there now stays: looking for ended jobs' memory, at each one's end, leaves it out
         while True:
             self._moves()
             message, self._next = self._next or self._mailbox.receive(_IDLE_SECONDS), None
