@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from preprocess.samples.order import epoch_order
-from preprocess.samples.part import Indices
+from preprocess.samples.part import Indices, Part
 
 
 class MemberOrder:
@@ -57,6 +57,16 @@ class MemberOrder:
         if padded <= self.samples:
             return 0
         return int(self.padded_places(epoch, padded)[-1]) + 1 - self.length
+
+
+@lru_cache(maxsize=32)
+def member_order(part: Part, length: int, seed: int) -> MemberOrder:
+    """Return the order of a part; those that were asked for last are kept, a byte for each sample of the data set.
+
+    Raises:
+        ValueError: the data set has too few samples for the part.
+    """
+    return MemberOrder(part.train(length), length, seed)
 
 
 @lru_cache(maxsize=2)

@@ -74,8 +74,10 @@ class Part:
         Raises:
             ValueError: the data set has too few samples for it.
         """
-        subset, held_out = self._subset(length), self.held_out(length)
-        rest = np.setdiff1d(subset, held_out, assume_unique=True)
+        is_own = np.zeros(length, np.bool_)
+        is_own[self._subset(length)] = True
+        is_own[self.held_out(length)] = False
+        rest = np.flatnonzero(is_own)
         if self.bag is None:
             return rest
         words = _words(length, self.bag.seed, _BAG)[rest]

@@ -20,6 +20,7 @@ from fleet.spec.inputs import InputPreparation
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec
 from preprocess.samples.errors import NotArrays
+from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
@@ -154,7 +155,7 @@ class Runtime:
         """Which samples of its stream are the job's own; None: all."""
         job, samples = self.job(name), self.data_of(name).samples
         part = part_of(job)
-        return None if part is None else MemberOrder(part.train(samples), samples, job.order_seed)
+        return None if part is None else member_order(part, samples, job.order_seed)
 
     def held_out_of(self, name: str) -> int:
         """How many samples the job is evaluated on."""
