@@ -146,7 +146,7 @@ class CountingDataset(Dataset):
     def __init__(self, spec: DatasetSpec) -> None:
         super().__init__(spec)
         self.decoded: Counter[int] = Counter()
-        part = self.part(TRAIN)
+        part = self.preparation(TRAIN)
         part.source = _CountedSource(part.source, self.decoded)
 
 

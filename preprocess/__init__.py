@@ -38,7 +38,9 @@ from preprocess.samples.errors import (
 )
 from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import SampleLayout
+from preprocess.samples.member import MemberOrder
 from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_order
+from preprocess.samples.part import Bag, Fold, Part
 from preprocess.samples.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
 from preprocess.sharing.loader import SharedLoader
 from preprocess.sources.source import Source, open_source
@@ -48,6 +50,7 @@ from preprocess.transforms.transform import Pipeline, Transform, build_transform
 __all__ = [
     "HELD_OUT",
     "TRAIN",
+    "Bag",
     "Conversion",
     "ConversionError",
     "ConversionFailure",
@@ -56,6 +59,7 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "DecodeError",
+    "Fold",
     "Itinerary",
     "Lane",
     "LaneClosed",
@@ -63,7 +67,9 @@ __all__ = [
     "LaneReader",
     "LaneSpec",
     "LaneWriter",
+    "MemberOrder",
     "NodeMap",
+    "Part",
     "Pipeline",
     "Preprocessor",
     "PreprocessorStatistics",

@@ -77,6 +77,8 @@ class TaskDatasets:
         These are the samples of that epoch from now on.
         """
         at_epoch(self.train, epoch)
+        if shuffles_itself(self.train):
+            return torch.arange(len(self.train))
         return torch.randperm(len(self.train), generator=torch.Generator().manual_seed(self._seed + epoch))
 
     def batch(self, indices: Sequence[int]) -> Batch:
@@ -194,6 +196,11 @@ def at_epoch(dataset: Any, epoch: int) -> None:
     """Let a data set give the samples of an epoch from now on, if they are others in each."""
     if callable(getattr(dataset, "at_epoch", None)):
         dataset.at_epoch(epoch)
+
+
+def shuffles_itself(dataset: Any) -> bool:
+    """Whether a data set gives the samples of an epoch in the order in which they are to be taken."""
+    return getattr(dataset, "shuffles_itself", False) is True
 
 
 def _samples(dataset: Any, indices: Sequence[int]) -> list[Any]:

@@ -32,7 +32,8 @@ class Feeding:
         guessed = any(self._ledger.jobs[job].guessed for job in {*self._ledger.running, *(each.job for each in batch)})
         if path is None or path.most < 2 or guessed:
             return tuple(batch)
-        demand = demand_of((stream, paces.get(job, 0.0)) for job, stream in self._read(batch))
+        jobs = self._ledger.jobs
+        demand = demand_of((stream, paces.get(job, 0.0) * jobs[job].state.passing) for job, stream in self._read(batch))
         working = path.needed(demand)
         self._books.record("preprocessing", round=round_, demand=demand, working=working, available=path.most)
         return tuple(replace(start, makers=working) for start in batch)

@@ -102,7 +102,8 @@ class Ledger:
 
     def feeds(self, job: str) -> float:
         """Samples/s that the data path can feed a job; infinite: nobody knows."""
-        return math.inf if self.data_path is None else self.data_path.feeds(self.jobs[job].state.data)
+        state = self.jobs[job].state
+        return math.inf if self.data_path is None else self.data_path.feeds(state.data) / state.passing
 
     def share(self, job: str) -> float:
         """The part of the machine that it holds."""

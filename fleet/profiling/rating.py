@@ -135,7 +135,8 @@ class Rating:
         for of_kind in self.measured.values():
             for job, rates in of_kind.items():
                 single[job] = max(rates.get(1, 0.0), single.get(job, 0.0))
-        single = {job: rate for job, rate in single.items() if rate}
+        jobs = self.books.ledger.jobs
+        single = {job: rate * jobs[job].state.passing for job, rate in single.items() if rate}
         known = bool(single) if not self.guessed else available > 1
         if self.profiler is None or not known or self.is_stopped:
             return available

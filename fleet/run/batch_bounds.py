@@ -44,7 +44,7 @@ class BatchBounds:
             ValueError: nothing tells how much memory it takes, and nothing else could; the text says what to do.
         """
         assert job.largest_batch is not None
-        samples, most = self.runtime.data_of(job.name).samples, job.largest_batch.most
+        samples, most = self.runtime.samples_of(job.name), job.largest_batch.most
         found = BatchBound(max(1, samples // job.virtual_workers), "data")
         if most is not None and most < found.size:
             found = BatchBound(most, "most")

@@ -21,6 +21,7 @@ from fleet.run.recorded_choices import with_known_batches
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
+from fleet.spec.own_part import described
 from preprocess import shared_memory_available
 
 
@@ -65,6 +66,7 @@ class PlannedJob:
             "host_memory_bytes": self.host_memory,
             "operations_per_sample": self.size.operations,
             "samples": self.samples,
+            "part": described(self.spec),
             "virtual_workers": self.spec.virtual_workers,
             "minimum_devices": self.spec.minimum_devices,
             "batch_size": self.spec.batch_size,

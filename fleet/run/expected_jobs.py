@@ -63,12 +63,12 @@ def expected_jobs(
         guess = guessed_rate(sizes[job.name], others, device)
         curves, source = _curves(runtime, known, job, guess, cluster.cluster)
         if path is not None:
-            fed = path.feeds(data_key(job))
+            fed = path.feeds(data_key(job)) * runtime.samples_of(job.name) / runtime.data_of(job.name).samples
             curves = {kind: curve.capped(fed, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)
-        samples = runtime.data_of(job.name).samples
+        samples = runtime.samples_of(job.name)
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
         rates = together.of(runtime, job.name) if most > 1 and not home else {}
@@ -103,7 +103,7 @@ def _curves(
 def _scaling(runtime: Runtime, known: KnownRates, job: Job, curve: RateCurve) -> BatchScaling:
     assert job.batches is not None
     least, most = job.batches
-    range_ = BatchRange(least, min(most, runtime.data_of(job.name).samples), job.virtual_workers)
+    range_ = BatchRange(least, min(most, runtime.samples_of(job.name)), job.virtual_workers)
     rates = {size: known.alone(runtime, job.name, size) for size in range_.sizes if size != job.batch_size}
     alone = {size * job.virtual_workers: rate for size, rate in rates.items() if rate is not None}
     listed = known.by_batch(job.name) or known.rehearsed_by_batch(job.name)

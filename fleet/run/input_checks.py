@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
@@ -12,7 +12,9 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
-from fleet.spec import EnsembleSpec, Job, SpecError, check
+from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
+from fleet.spec.own_part import part_problems
+from fleet.spec.problem import in_order
 from trainers.device.device_room import share_of
 
 
@@ -36,9 +38,16 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
 def check_against_data(runtime: Runtime) -> None:
     """Check the spec with the lengths of its data; SpecError with all that is wrong."""
     lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
-    problems = check(runtime.spec, lengths)
+    problems = (*check(runtime.spec, lengths), *_own_data_problems(runtime))
     if problems:
-        raise SpecError(problems)
+        raise SpecError(in_order(problems))
+
+
+def _own_data_problems(runtime: Runtime) -> Iterator[Problem]:
+    """What is wrong with parts of data sets that tasks bring along, whose lengths the spec alone does not tell."""
+    for position, job in enumerate(runtime.spec.jobs):
+        if job.data is None:
+            yield from part_problems(runtime.spec, position, runtime.data_of(job.name).samples)
 
 
 def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:

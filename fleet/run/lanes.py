@@ -75,19 +75,33 @@ class LaneBook:
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         """Where the samples of the job's next step lie."""
         spec, plan = self._rank.runtime.job(job), self._rank.runtime.plan(job)
-        place = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
+        number = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
+        own = self._rank.runtime.own_order(job) if number else None
+        if own is None:
+            place = number
+        elif number < plan.padded:
+            place = int(own.padded_places(epoch, plan.padded)[number])
+        else:
+            place = own.length
         return StreamPlace(StreamKey(data_key(spec), spec.order_seed, epoch), place)
 
     def lane(self, number: int, first: StreamPlace, jobs: Iterable[str], readers: tuple[int, ...]) -> LaneSpec:
         """The opening of lane `number` that begins at `first`."""
         facts = self._rank.runtime.facts[first.key.data]
-        tail = max(self._rank.runtime.plan(job).padded - facts.samples for job in jobs)
+        tail = max(self._tail(job, first.key.epoch) for job in jobs)
         itinerary = Itinerary(facts.samples, tail, facts.held_out, first.key.epoch, first.place)
         self._generation += 1
         spec = LaneSpec(
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
         return replace(spec, divided=keeps(self._rank.runtime, first.key.data, self._ring.writers))
+
+    def _tail(self, job: str, epoch: int) -> int:
+        """How far an epoch must reach into its order again for the job; one with a part of its own keeps the samples
+        that it needs again, but may first come in the midst of this epoch.
+        """
+        plan, own = self._rank.runtime.plan(job), self._rank.runtime.own_order(job)
+        return plan.padded - plan.samples if own is None else own.tail(epoch, plan.padded)
 
     def _by_node(self, readers: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
         """Readers by node, each by its rank in the node's communicator."""

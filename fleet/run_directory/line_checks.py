@@ -115,7 +115,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
-    **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream"), _or_null(_text)),
+    **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream", "part"), _or_null(_text)),
     **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.spec.digest import difference, results_mapping, spec_hash
 from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import Job, Stop
+from fleet.spec.job import Job
 from fleet.spec.loading import load, load_jobs, loads
 from fleet.spec.problem import ABSENT, Problem, SpecError
 from fleet.spec.references import ReferenceProblem, importable, resolve
 from fleet.spec.sections import Data, Normalise, Source
 from fleet.spec.semantics import check
+from fleet.spec.stop import Stop
 from fleet.spec.values import Named
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.spec.ensemble import EnsembleSpec
-from fleet.spec.job import STEP_OPTIONS
+from fleet.spec.job import OWN_SAMPLES, STEP_OPTIONS
 from fleet.spec.problem import ABSENT, Path, shown, written
 
 _NO_RESULT = frozenset(
@@ -44,8 +44,8 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
 
 
 def _counts(key: str, value: Any) -> bool:
-    """Whether a key of a job counts; what is not asked of a step was no key when the first runs were made."""
-    return key not in _NO_RESULT and not (key in (*STEP_OPTIONS, "batch") and value is None)
+    """Whether a key of a job counts; what is not asked for was no key when the first runs were made."""
+    return key not in _NO_RESULT and not (key in (*STEP_OPTIONS, *OWN_SAMPLES, "batch") and value is None)
 
 
 def _told(key: str, value: Any) -> Any:

@@ -139,6 +139,17 @@ class EnsembleSpec(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _folds_written_out(self) -> EnsembleSpec:
+        for position, job in enumerate(self.jobs):
+            if job.folds is not None and job.fold is None:
+                raise PydanticCustomError(
+                    "folds_together",
+                    "jobs[{position}] stands for {folds} jobs, one for each fold",
+                    {"position": position, "folds": job.folds, "mend": "use from_mapping, which writes them out"},
+                )
+        return self
+
 
 def _missing(name: str) -> Job:
     raise KeyError(f"no job is called {name!r}")

@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from fleet.spec.distributions import Distribution, draw
+from fleet.spec.folds import folded
 from fleet.spec.job import NAMED_KEYS
 from fleet.spec.origins import JobOrigin, Origins
 from fleet.spec.problem import ABSENT, Path, Problem, nearest
@@ -88,8 +89,7 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
             rule = f"the spec has more than {MOST_JOBS:,} jobs"
             return Expansion(problems=[*result.problems, origins.problem(path, ABSENT, rule, mend=_SPLIT)])
         elif isinstance(entry, Mapping):
-            result.jobs.append(_laid_over({"seed": seed, **defaults}, entry))
-            result.origins.append(JobOrigin(path))
+            _add(result, _laid_over({"seed": seed, **defaults}, entry), JobOrigin(path), origins)
         else:
             mend = "write a job as `- name: ...` with its keys below, or a grid or sample"
             result.problems.append(
@@ -133,9 +133,18 @@ def _expand_many(
         for dotted, value in values.items():
             _set(job, dotted.split("."), copy.deepcopy(value))
         job["name"] = _filled(made.name, index, values)
-        result.jobs.append(job)
         over = {_parts(dotted): base + ("over", *source) for dotted, source in sources.items()}
-        result.origins.append(JobOrigin(base, over))
+        _add(result, job, JobOrigin(base, over), origins)
+
+
+def _add(result: Expansion, job: dict[str, Any], origin: JobOrigin, origins: Origins) -> None:
+    """Add a job, or one for each of its folds."""
+    jobs = list(folded(job, MOST_JOBS - len(result.jobs)))
+    if not jobs:
+        rule = f"with these folds the spec has more than {MOST_JOBS:,} jobs"
+        result.problems.append(origins.problem(origin.base + ("folds",), job["folds"], rule, mend=_SPLIT))
+    result.jobs += jobs
+    result.origins += [origin] * len(jobs)
 
 
 def _parts(dotted: str) -> Path:

@@ -11,20 +11,24 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
 from fleet.spec.moments import EXAMPLE, Due
+from fleet.spec.stop import Stop
 from fleet.spec.values import (
     AUTO,
+    Bagged,
     Compiled,
     Count,
     CountRange,
+    FoldNumber,
+    Folds,
     Integer,
     Name,
     Named,
     NotNegative,
     Positive,
-    Real,
     Section,
     SeedOrSeeds,
     Seeds,
+    SomeSamples,
     Text,
     WorkersOrAuto,
 )
@@ -32,39 +36,8 @@ from fleet.spec.values import (
 NAMED_KEYS = ("model", "task", "optimizer", "schedule", "loss")
 NEEDED_WITH_MODEL = ("data", "optimizer")
 STEP_OPTIONS = ("accumulate", "autocast", "clip_norm", "clip_value", "compile")
+OWN_SAMPLES = ("subset", "folds", "fold", "bag")
 NOT_WITH_TASK = ("model", "optimizer", "schedule", "loss", "metrics", *STEP_OPTIONS)
-
-
-class Stop(Section):
-    """When a job is done: at the first of these conditions, looked at after each epoch."""
-
-    epochs: Count = Field(description="The largest number of epochs to train, 1 or more.", examples=[8])
-    target: Mapping[Text, Real] = Field(
-        default_factory=dict,
-        description="Metrics and the values that all of them must reach for the job to be done: at most the value for "
-        "a loss or an error, at least the value for any other metric.",
-        examples=[{"accuracy": 0.985}],
-    )
-    patience: Count | None = Field(
-        default=None,
-        description="The job is done after so many epochs in which `monitor` did not improve; null: no limit.",
-        examples=[3],
-    )
-    minimum_improvement: NotNegative = Field(
-        default=0.0,
-        description="The least change of `monitor` that counts as improvement, in the metric's unit.",
-        examples=[0.001],
-    )
-    monitor: Text | None = Field(
-        default=None,
-        description="The metric that `patience` watches; null: the first one of `target`, otherwise `test_loss`.",
-        examples=["accuracy"],
-    )
-
-    @property
-    def monitored(self) -> str:
-        """The metric that patience watches."""
-        return self.monitor or next(iter(self.target), "test_loss")
 
 
 class Job(Section):
@@ -86,6 +59,30 @@ class Job(Section):
     )
     data: Text | None = Field(
         default=None, description="The data set, a key of `data`. Needed with `model`.", examples=["digits"]
+    )
+    subset: SomeSamples | None = Field(
+        default=None,
+        description="The job's own part of its data set's training samples: how many of the first, or a list of their "
+        "indices, from 0; null: all. Jobs with different parts read one stream.",
+        examples=[1000],
+    )
+    folds: Folds | None = Field(
+        default=None,
+        description="Cross-validation: one job for each fold, NAME-fold-0 and so on. Each is evaluated on its fold "
+        "and trains on the other samples. The seed of the order says which sample is in which fold; the data set has "
+        "no `held_out`.",
+        examples=[5],
+    )
+    fold: FoldNumber | None = Field(
+        default=None,
+        description="The only one of the `folds` that is trained, from 0; null: each has a job of its own.",
+        examples=[0],
+    )
+    bag: Bagged | None = Field(
+        default=None,
+        description="Train on so large a part of the samples, drawn without replacement (with `folds`: of those that "
+        "are not held out). The seed of the weights says which; null: all.",
+        examples=[0.8],
     )
     optimizer: Named | None = Field(
         default=None,
@@ -287,6 +284,17 @@ class Job(Section):
                 "clipped_twice",
                 "clip_norm and clip_value exclude each other",
                 {"mend": "take one of them away, or clip in a task's before_step(model)"},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _one_of_the_folds(self) -> Job:
+        if self.fold is not None and (self.folds is None or self.fold >= self.folds):
+            mend = "add `folds`, or take `fold` away" if self.folds is None else f"set fold to at most {self.folds - 1}"
+            raise PydanticCustomError(
+                "no_such_fold",
+                "there is no fold {fold}: folds is {folds}, and they are counted from 0",
+                {"fold": self.fold, "folds": "null" if self.folds is None else self.folds, "mend": mend},
             )
         return self
 

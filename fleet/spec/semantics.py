@@ -28,6 +28,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
         lengths: for each data set its samples (to train on, held out or None), where the caller knows them.
     """
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
+    from fleet.spec.own_part import part_problems
     from fleet.spec.references import importable
     from trainers.repeatable.no_exit import no_exit
 
@@ -42,8 +43,14 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
             *_object_problems(spec),
         ]
         for position, job in enumerate(spec.jobs):
+            problems += part_problems(spec, position, _length_of(job, lengths or {}))
             problems += _link_problems(spec, position, job, lengths or {})
     return in_order(problems)
+
+
+def _length_of(job: Job, lengths: Lengths) -> int | None:
+    """Training samples of the job's data set, where the caller knows them."""
+    return lengths[job.data][0] if job.data is not None and job.data in lengths else None
 
 
 def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
@@ -149,7 +156,7 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
         rule = f"there is no data set {job.data!r}; " + (f"there are {listed(known)}" if known else "the spec has none")
         mend = "name one of them" if known else f"add data: {{{job.data}: ...}} to the spec"
         yield spec.origins.problem(base + ("data",), job.data, rule, nearest(job.data, known), mend)
-    length = lengths[job.data][0] if job.data is not None and job.data in lengths else None
+    length = _own_length(job, _length_of(job, lengths))
     least = job.virtual_workers if job.largest_batch else job.global_batch
     if length and least > length:
         yield _batch_problem(spec, base, job, length)
@@ -160,6 +167,16 @@ def _link_problems(spec: EnsembleSpec, position: int, job: Job, lengths: Lengths
         )
     if job.task is None:
         yield from _metric_problems(spec, base, job)
+
+
+def _own_length(job: Job, length: int | None) -> int | None:
+    """Training samples of the job's own part of so many; None: not known, or it has no such part."""
+    from fleet.spec.own_part import part_of
+
+    part = part_of(job)
+    if part is None or length is None:
+        return length
+    return max(0, min(part.train_count(length), length)) or None
 
 
 def _batch_problem(spec: EnsembleSpec, base: Path, job: Job, length: int) -> Problem:
@@ -173,7 +190,7 @@ def _batch_problem(spec: EnsembleSpec, base: Path, job: Job, length: int) -> Pro
 
 def _metric_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Problem]:
     data = spec.data.get(job.data or "")
-    held_out = data is None or data.held_out is not None
+    held_out = data is None or data.held_out is not None or job.folds is not None
     own = [text.rpartition(":")[2] for text in job.metrics]
     known = ["loss", *(["test_loss", *own] if held_out else [])]
     why = "" if held_out else " (nothing is held out to measure others on)"

@@ -33,7 +33,9 @@ MOST_DIGITS = 1000  # of a whole number; Python writes none with more than 4300
 MOST_PROFILED = 48  # FLEET, MLSys'20, 6.1: at most 48 batches, of which the last 20 are timed
 MOST_TIMED = 20
 AUTO = "auto"
-ONE_SEED, SEEDS_APART = MARKS = ("[number]", "[apart]")  # pydantic's marks of the forms that a seed takes
+MOST_FOLDS = 1000
+ONE_SEED, SEEDS_APART, FIRST_SAMPLES, THESE_SAMPLES = MARKS = ("[number]", "[apart]", "[first]", "[these]")
+"""pydantic's marks of the forms that a seed, and a job's subset of samples, take."""
 
 
 def _finite(value: Any) -> Any:
@@ -79,6 +81,17 @@ def numbers_of(value: Any) -> Any:
     return numbers
 
 
+def _once_each(samples: tuple[int, ...]) -> tuple[int, ...]:
+    """The indices in ascending order."""
+    ordered = tuple(sorted(samples))
+    twice = next((first for first, second in zip(ordered, ordered[1:]) if first == second), None)
+    if twice is not None:
+        raise PydanticCustomError(
+            "sample_twice", "names sample {sample} more than once", {"sample": twice, "mend": "name each sample once"}
+        )
+    return ordered
+
+
 def _switched(value: Any) -> Any:
     """A switch that has kinds of being on."""
     return ("kernels" if value else None) if isinstance(value, bool) else value
@@ -106,6 +119,10 @@ Positive = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Arguments = Annotated[Mapping[Text, JsonValue], AfterValidator(_finite)]
 Compiled = Annotated[Literal["kernels", "graphs"] | None, BeforeValidator(_switched)]
+Folds = Annotated[int, Strict(), Field(ge=2, le=MOST_FOLDS)]
+FoldNumber = Annotated[int, Strict(), Field(ge=0, lt=MOST_FOLDS)]
+Bagged = Annotated[float, Strict(), Field(gt=0, le=1, allow_inf_nan=False)]
+SampleIndex = Annotated[int, Strict(), Field(ge=0, le=LARGEST_COUNT)]
 IntegerRange = Annotated[tuple[Integer, Integer], AfterValidator(_ascending)]
 BlockCount = Annotated[int, Strict(), Field(ge=1, le=MOST_BLOCKS)]
 BlockRange = Annotated[tuple[BlockCount, BlockCount], AfterValidator(_ascending), BeforeValidator(_pair)]
@@ -142,6 +159,18 @@ def _form_of_seed(value: Any) -> str:
 SeedOrSeeds = Annotated[
     Annotated[Seed, Tag(ONE_SEED)] | Annotated[Seeds, Tag(SEEDS_APART)], Discriminator(_form_of_seed)
 ]
+
+
+def _form_of_samples(value: Any) -> str:
+    return THESE_SAMPLES if isinstance(value, (list, tuple)) else FIRST_SAMPLES
+
+
+SomeSamples = Annotated[
+    Annotated[Count, Tag(FIRST_SAMPLES)]
+    | Annotated[tuple[SampleIndex, ...], Field(min_length=1), AfterValidator(_once_each), Tag(THESE_SAMPLES)],
+    Discriminator(_form_of_samples),
+]
+"""How many of a data set's first samples, or the indices of some, ascending."""
 
 
 class Named(Section):

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from preprocess.making.maker_part import MakerPart, packed, room_for, size_of, unpack
+from preprocess.making.maker_portion import MakerPortion, packed, room_for, size_of, unpack
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.samples.layout import Array
 from preprocess.samples.owners import Indices
@@ -60,7 +60,7 @@ class RemoteNode:
         rank: who receives there.
         channel: number of (lane, preprocessor), see `NodeMap.channel`.
         on_sent: called with the bytes of each slot.
-        part: what of each slot is sent; None: all of it.
+        portion: what of each slot is sent; None: all of it.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class RemoteNode:
         rank: int,
         channel: int,
         on_sent: Callable[[int], None],
-        part: MakerPart | None = None,
+        portion: MakerPortion | None = None,
     ) -> None:
         self._comm, self._node, self._rank = comm, node, rank
-        self._tags, self._part = _tags(channel), part
+        self._tags, self._portion = _tags(channel), portion
         self._on_sent = on_sent
         self._sends: deque[list[MPI.Request]] = deque()
         self._sent = 0
@@ -99,7 +99,7 @@ class RemoteNode:
         """Send a slot's samples, unless the conversation is at its end; they are not to be written until released."""
         if self._ended:
             return
-        rows = None if self._part is None else self._part.rows(sequence)
+        rows = None if self._portion is None else self._portion.rows(sequence)
         self._sent += 1
         if rows is not None and not len(rows):
             self._sends.append([])
@@ -156,7 +156,7 @@ class Inlet:
         writer: fills that preprocessor's slots in the ring of this node.
         next_node: to which the slots are passed on, None at the chain's end.
         on_received: called with the bytes of each slot.
-        part: what of each slot comes; None: all of it.
+        portion: what of each slot comes; None: all of it.
     """
 
     def __init__(
@@ -167,10 +167,10 @@ class Inlet:
         writer: LaneWriter,
         next_node: RemoteNode | None,
         on_received: Callable[[int], None],
-        part: MakerPart | None = None,
+        portion: MakerPortion | None = None,
     ) -> None:
         self._comm, self._rank, self._tags = comm, rank, _tags(channel)
-        self._writer, self._next, self._on_received, self._part = writer, next_node, on_received, part
+        self._writer, self._next, self._on_received, self._portion = writer, next_node, on_received, portion
         self._taken = 0  # slots that came, and those of which nothing is to come
         if next_node is not None:
             writer.add_holder(next_node)
@@ -232,8 +232,8 @@ class Inlet:
     def _receive_into(self, inputs: Array, targets: Array, in_ring: bool) -> _Receive:
         """Receive what is to come of the next slot; once "enough" was said, whatever still comes."""
         rows = None
-        if self._part is not None and self._enough is None:
-            rows = self._part.rows(self._writer.sequence(self._taken))
+        if self._portion is not None and self._enough is None:
+            rows = self._portion.rows(self._writer.sequence(self._taken))
         return _Receive(self._comm, self._rank, self._tags, inputs, targets, in_ring, rows)
 
     def _accept(self, receive: _Receive) -> None:

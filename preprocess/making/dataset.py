@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from preprocess.making.part import Part, common_layout, set_target
+from preprocess.making.preparation import Preparation, common_layout, set_target
 from preprocess.samples.corrupt import CorruptSamples, SkippedSample, Stage, reason_of
 from preprocess.samples.errors import DecodeError, SampleError, TransformError
 from preprocess.samples.itinerary import Itinerary, Span
@@ -49,14 +49,14 @@ class Dataset:
         self._skips = spec.on_corrupt == "skip"
         self._corrupt = CorruptSamples(spec.name, spec.corrupt_limit, on_skip)
         looks = _MOST_SUBSTITUTES if self._skips else 1
-        self._parts = {TRAIN: Part(spec.train, spec.transforms, looks, spec.store)}
+        self._preparations = {TRAIN: Preparation(spec.train, spec.transforms, looks, spec.store)}
         if spec.held_out is not None:
-            self._parts[HELD_OUT] = Part(spec.held_out, spec.held_out_transforms, looks, spec.store)
-        self.layout = self._parts[TRAIN].layout
-        self.length = len(self._parts[TRAIN].source)
-        self.held_out = len(self._parts[HELD_OUT].source) if HELD_OUT in self._parts else 0
-        if self.held_out and self._parts[HELD_OUT].layout != self.layout:
-            rule = f"training samples are {self.layout}, the held-out ones {self._parts[HELD_OUT].layout}"
+            self._preparations[HELD_OUT] = Preparation(spec.held_out, spec.held_out_transforms, looks, spec.store)
+        self.layout = self._preparations[TRAIN].layout
+        self.length = len(self._preparations[TRAIN].source)
+        self.held_out = len(self._preparations[HELD_OUT].source) if HELD_OUT in self._preparations else 0
+        if self.held_out and self._preparations[HELD_OUT].layout != self.layout:
+            rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         self._generator = SampleGenerator()
         self.orders = EpochOrders(self.length)
@@ -64,7 +64,7 @@ class Dataset:
     @property
     def items(self) -> Any:
         """The map-style data set behind the training samples; None behind a built-in source."""
-        source = self._parts[TRAIN].source
+        source = self._preparations[TRAIN].source
         while isinstance(source, Subset):
             source, _ = source.inner(0)
         return source.items if isinstance(source, MapStyleSource) else None
@@ -75,12 +75,12 @@ class Dataset:
 
         A side is -1 where it differs. Held-out samples are kept if they have as many sides, and the same dtypes.
         """
-        kept = [part for part in self._parts.values() if part.is_kept]
-        return common_layout([part.prepared_layout for part in kept])
+        kept = [preparation for preparation in self._preparations.values() if preparation.is_kept]
+        return common_layout([preparation.prepared_layout for preparation in kept])
 
-    def part(self, kind: str) -> Part:
+    def preparation(self, kind: str) -> Preparation:
         """The samples of a kind: their source with its transforms."""
-        return self._parts[kind]
+        return self._preparations[kind]
 
     def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Array, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
@@ -206,27 +206,27 @@ class Dataset:
         """Make one sample, or say why it cannot be made."""
         if self._corrupt.was_told(kind, sample):
             return _Failure("source", None)
-        part = self._parts[kind]
-        key = self._key(kind, sample) if store is not None and part.is_kept else None
+        preparation = self._preparations[kind]
+        key = self._key(kind, sample) if store is not None and preparation.is_kept else None
         stage: Stage = "source"
         try:
-            rng = self._generator(seed, epoch, sample, kind) if part.needs_generator else None
-            if part.has_user_code and rng is not None:
+            rng = self._generator(seed, epoch, sample, kind) if preparation.needs_generator else None
+            if preparation.has_user_code and rng is not None:
                 seed_global_generators(rng)
             prepared = None if store is None or key is None else store.find(key)
             if prepared is None:
-                image, target = part.source.read(sample)
+                image, target = preparation.source.read(sample)
                 stage = "transform"
                 set_target(target_view, target)
                 if store is None or key is None:
-                    part.pipeline.apply_into(image, rng, input_view)
+                    preparation.pipeline.apply_into(image, rng, input_view)
                     return None
-                prepared = part.prepare(image, target_view)
+                prepared = preparation.prepare(image, target_view)
                 store.offer(key, prepared)
             stage = "transform"
-            part.finish(prepared, rng, input_view, target_view)
+            preparation.finish(prepared, rng, input_view, target_view)
         except DecodeError as cause:  # decoding is a transform, but what it cannot decode comes from the source
-            where = described(part.source, sample)
+            where = described(preparation.source, sample)
             return _Failure("source", DecodeError(f"{where}: {cause}") if where else cause)
         except Exception as cause:  # the user's code may raise anything
             return _Failure(stage, cause)
@@ -234,7 +234,7 @@ class Dataset:
 
     def _substitutes(self, kind: str, seed: int, epoch: int, sample: int) -> list[int]:
         """Return what to try in a sample's place, all others being equally likely."""
-        others = len(self._parts[kind].source) - 1
+        others = len(self._preparations[kind].source) - 1
         if others == 0:
             return []
         drawn = self._generator(seed, epoch, sample, SUBSTITUTE[kind]).integers(others, size=_MOST_SUBSTITUTES)

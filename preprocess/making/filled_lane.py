@@ -10,7 +10,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
-from preprocess.samples.owners import LaneParts
+from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.sample_store import SampleStore
 
@@ -25,7 +25,7 @@ class FilledLane:
         dataset: makes it.
         next_node: gives the first of the other nodes that read it, if any; asked once the lane is open.
         patience: seconds that the opening on this node may take.
-        parts: whose the samples of each slot are, where makers fill slots together; else None.
+        portions: whose the samples of each slot are, where makers fill slots together; else None.
         store: keeps what this preprocessor has prepared, likewise, if anything is kept.
 
     Attributes:
@@ -41,13 +41,13 @@ class FilledLane:
         dataset: Dataset,
         next_node: Callable[[LaneSpec], RemoteNode | None],
         patience: float,
-        parts: LaneParts | None = None,
+        portions: LanePortions | None = None,
         store: SampleStore | None = None,
     ) -> None:
         self.spec = spec
         self.closing = self.is_over = False
         self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
-        self._next_node, self._parts, self._store = next_node, parts, store
+        self._next_node, self._portions, self._store = next_node, portions, store
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
         self._remote: RemoteNode | None = None  # until it has left
@@ -98,9 +98,9 @@ class FilledLane:
     def _filling(self, slot: Slot) -> Iterator[int]:
         """Make a slot's samples, or this preprocessor's part of them; yields how many are made, after each."""
         itinerary, seed = self.spec.itinerary, self.spec.stream.seed
-        if self._parts is None:
+        if self._portions is None:
             return self._dataset.fill(itinerary, seed, slot.start, slot.inputs, slot.targets)
-        rows, keys = self._parts.part(self._index, slot.sequence)
+        rows, keys = self._portions.portion(self._index, slot.sequence)
         spans = itinerary.spans(slot.start, slot.stop)
         return self._dataset.fill_rows(spans, seed, rows, keys, slot.inputs, slot.targets, self._store, self.spec.lane)
 
@@ -131,5 +131,5 @@ class FilledLane:
         self._remote = self._next_node(self.spec)
         if self._remote is not None:
             self._writer.add_holder(self._remote)
-        if self._store is not None and self._parts is not None:
-            self._store.open(self.spec, self._parts)
+        if self._store is not None and self._portions is not None:
+            self._store.open(self.spec, self._portions)

@@ -12,12 +12,12 @@ from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
 from preprocess.making.filled_lane import FilledLane
-from preprocess.making.maker_part import MakerPart
+from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import LaneError, RingTimeout
-from preprocess.samples.owners import LaneParts
+from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.sample_store import SampleStore, StoreStatistics
 
@@ -102,11 +102,11 @@ class Preprocessor:
         if dataset is None or dataset.layout != spec.layout:
             known = {name: str(known.layout) for name, known in self._datasets.items()}
             raise LaneError(f"lane {spec.lane} wants {spec.stream.data!r} as {spec.layout}; known here: {known}")
-        parts, store = self._parts(spec, dataset), self._stores.get(dataset.name)
-        part = None if parts is None else MakerPart(parts, self._index)
-        next_node = partial(self._next_node, part=part)
+        portions, store = self._portions(spec, dataset), self._stores.get(dataset.name)
+        portion = None if portions is None else MakerPortion(portions, self._index)
+        next_node = partial(self._next_node, portion=portion)
         filled = FilledLane(
-            self._ring, self._index, spec, dataset, next_node, self._patience, parts, store if spec.divided else None
+            self._ring, self._index, spec, dataset, next_node, self._patience, portions, store if spec.divided else None
         )
         self._lanes[spec.lane] = [*waiting, filled]
 
@@ -194,12 +194,12 @@ class Preprocessor:
                 return lanes[place]
         return None
 
-    def _parts(self, spec: LaneSpec, dataset: Dataset) -> LaneParts | None:
+    def _portions(self, spec: LaneSpec, dataset: Dataset) -> LanePortions | None:
         """Whose the samples of its slots are, where makers fill them together."""
         shape = self._ring.shape
-        return LaneParts(spec, shape.slot_samples, shape.writers, dataset.orders) if spec.divided else None
+        return LanePortions(spec, shape.slot_samples, shape.writers, dataset.orders) if spec.divided else None
 
-    def _next_node(self, spec: LaneSpec, part: MakerPart | None) -> RemoteNode | None:
+    def _next_node(self, spec: LaneSpec, portion: MakerPortion | None) -> RemoteNode | None:
         if self._nodes is None or self._comm is None:
             return None
         nodes, index = self._nodes, self._index
@@ -208,4 +208,4 @@ class Preprocessor:
             return None
         channel = nodes.channel(index, spec.lane)
         on_sent = partial(self._sent.count, spec.lane, node)
-        return RemoteNode(self._comm, node, nodes.receivers[node], channel, on_sent, part)
+        return RemoteNode(self._comm, node, nodes.receivers[node], channel, on_sent, portion)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import Inlet, RemoteNode
-from preprocess.making.maker_part import MakerPart
+from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import TrafficCounter
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.order import EpochOrders
-from preprocess.samples.owners import LaneParts
+from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
 
 if TYPE_CHECKING:
@@ -155,39 +155,39 @@ class SlotReceiver:
             self._ring.control.bury_writer(writer)
         for writer in received.without:
             lane.dismiss_writer(writer)
-        parts = self._parts(spec)
-        received.inlets = [self._inlet(spec, maker, parts) for maker in self._nodes.remote_makers(self._node, spec)]
+        portions = self._portions(spec)
+        received.inlets = [self._inlet(spec, maker, portions) for maker in self._nodes.remote_makers(self._node, spec)]
         return True
 
-    def _parts(self, spec: LaneSpec) -> LaneParts | None:
+    def _portions(self, spec: LaneSpec) -> LanePortions | None:
         """Which rows of its slots come from whom, where makers fill them together."""
         if not spec.divided:
             return None
         orders = EpochOrders(spec.itinerary.length, _KEPT_ORDERS)
-        return LaneParts(spec, self._ring.shape.slot_samples, self._ring.shape.writers, orders)
+        return LanePortions(spec, self._ring.shape.slot_samples, self._ring.shape.writers, orders)
 
-    def _inlet(self, spec: LaneSpec, maker: int, parts: LaneParts | None) -> Inlet:
+    def _inlet(self, spec: LaneSpec, maker: int, portions: LanePortions | None) -> Inlet:
         assert self._comm is not None
         nodes, lane = self._nodes, spec.lane
-        part = None if parts is None else MakerPart(parts, maker)
+        portion = None if portions is None else MakerPortion(portions, maker)
         return Inlet(
             self._comm,
             nodes.sender(maker, self._node, spec),
             nodes.channel(maker, lane),
             self._ring.lanes[lane].writer(maker, spec.layout, spec.generation),
-            self._next_node(spec, maker, part),
+            self._next_node(spec, maker, portion),
             partial(self.received.count, lane, maker),
-            part,
+            portion,
         )
 
-    def _next_node(self, spec: LaneSpec, maker: int, part: MakerPart | None) -> RemoteNode | None:
+    def _next_node(self, spec: LaneSpec, maker: int, portion: MakerPortion | None) -> RemoteNode | None:
         assert self._comm is not None
         node = self._nodes.next_node(maker, self._node, spec)
         if node is None:
             return None
         channel = self._nodes.channel(maker, spec.lane)
         on_sent = partial(self.sent.count, spec.lane, node)
-        return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent, part)
+        return RemoteNode(self._comm, node, self._nodes.receivers[node], channel, on_sent, portion)
 
 
 class _Received:

@@ -43,7 +43,7 @@ def _need(dataset: Dataset, shape: RingShape, number: int) -> int:
     """Bytes that all samples of a preprocessor take, and those of a slot twice, which lie there meanwhile."""
     own = -(-(dataset.length + dataset.held_out - number) // shape.writers)
     size = bytes_of_prepared(dataset)
-    return round(_MARGIN * size * own) + 2 * size * _largest_part(shape)
+    return round(_MARGIN * size * own) + 2 * size * _largest_portion(shape)
 
 
 def _part(budget: StoreBudget, need: int, needs: int) -> StoreBudget:
@@ -60,10 +60,10 @@ def _store(
     assert layout is not None, "only data sets that can be kept are"
     samples = dataset.length + dataset.held_out
     return SampleStore(
-        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest_part(shape), tell
+        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest_portion(shape), tell
     )
 
 
-def _largest_part(shape: RingShape) -> int:
+def _largest_portion(shape: RingShape) -> int:
     """Samples of a slot that one preprocessor makes, where it is an unlucky one."""
     return min(shape.slot_samples, 2 * shape.slot_samples // shape.writers + 8)

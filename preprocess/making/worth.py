@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from statistics import fmean, median
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from preprocess.making.dataset import Dataset
 from preprocess.samples.order import TRAIN
 from preprocess.store.blocks import rounded
+from preprocess.store.tier import Prepared
 
 _SAMPLES = 8
 _LOOKUP_SECONDS = 5e-6  # of what fetching a kept sample takes beside the copy
@@ -22,7 +23,7 @@ def is_worth_keeping(dataset: Dataset) -> bool:
 
     False also where the user has said so, and where a sample cannot be read: that is for the run to tell.
     """
-    if not dataset.part(TRAIN).is_kept:
+    if not dataset.preparation(TRAIN).is_kept:
         return False
     try:
         seconds = list(_seconds(dataset))
@@ -34,24 +35,28 @@ def is_worth_keeping(dataset: Dataset) -> bool:
 
 def bytes_of_prepared(dataset: Dataset) -> int:
     """Bytes that a kept sample takes, on the average of a few."""
-    part, target = dataset.part(TRAIN), np.empty((1, *dataset.layout.target_shape), dataset.layout.target_dtype)
-    sizes = []
-    for sample in _spread(dataset.length):
-        prepared = part.prepare(part.source.read(sample)[0], target)
-        sizes.append(rounded(prepared.image.nbytes + target.nbytes))
-    return round(fmean(sizes))
+    prepare = _preparing(dataset)
+    kept = map(prepare, _spread(dataset.length))
+    return round(fmean(rounded(prepared.image.nbytes + prepared.target.nbytes) for prepared in kept))
 
 
 def _seconds(dataset: Dataset) -> Iterator[tuple[float, float]]:
     """Seconds that preparing and fetching take, of a few samples; the first, which opens files, is left out."""
-    part, target = dataset.part(TRAIN), np.empty((1, *dataset.layout.target_shape), dataset.layout.target_dtype)
+    prepare = _preparing(dataset)
     for turn, sample in enumerate([0, *_spread(dataset.length)]):
         start = time.perf_counter()
-        prepared = part.prepare(part.source.read(sample)[0], target)
+        prepared = prepare(sample)
         middle = time.perf_counter()
         prepared.image.copy()
         if turn:
             yield middle - start, time.perf_counter() - middle
+
+
+def _preparing(dataset: Dataset) -> Callable[[int], Prepared]:
+    """What reads and prepares a training sample; its target is none of the sample's."""
+    preparation = dataset.preparation(TRAIN)
+    target = np.zeros((1, *dataset.layout.target_shape), dataset.layout.target_dtype)
+    return lambda sample: preparation.prepare(preparation.source.read(sample)[0], target)
 
 
 def _spread(length: int) -> list[int]:

@@ -2,11 +2,11 @@
 
 Every (reader, writer) pair of a lane has three semaphores:
 
-* filled: the writer adds a token for each part that it has published, the reader takes it before it reads the slot;
-* freed: the reader adds a token for each part that it has released, the writer takes it before it fills the slot anew;
+* filled: the writer adds a token for each portion that it has published, the reader takes it before it reads the slot;
+* freed: the reader adds a token for each portion that it has released, the writer takes it before it fills that anew;
 * left: the reader adds its only token when it leaves.
 
-A part is what one writer fills of a slot: all of it where writers take turns, its own samples where they share slots.
+A portion is what one writer fills of a slot: all of it where writers take turns, its own samples where they share it.
 So each access to a slot by one side comes after a token from the other side, and no flag is ever polled.
 A bell for each writer is rung with every freed and left, so that a writer of many lanes sleeps in one place.
 """
@@ -153,7 +153,7 @@ class LaneControl:
     """One lane's control block and the bytes of its samples.
 
     Attributes:
-        words: [generation, slots, makers, parts] of the current opening; parts: how many makers fill each slot.
+        words: [generation, slots, makers, portions] of the current opening; portions: how many makers fill each slot.
         active: per reader, 1 from the opening until it leaves or is found dead.
         cursors: per reader, the lane position up to which it has released; for people, nothing relies on it.
         writing: per writer, 1 from the opening until it closes.
@@ -192,13 +192,13 @@ class LaneControl:
 
     @property
     def makers(self) -> list[int]:
-        """The writers of the current opening: part p is filled by makers[p % P], P their number."""
+        """The writers of the current opening: portion p is filled by makers[p % P], P their number."""
         found: list[int] = self.order[: int(self.words[2])].tolist()
         return found
 
     @property
-    def parts(self) -> int:
-        """Parts of a slot: 1 where makers take turns, P where each fills its samples of every slot."""
+    def portions(self) -> int:
+        """Portions of a slot: 1 where makers take turns, P where each fills its samples of every slot."""
         return int(self.words[3])
 
     def blocks(self, layout: SampleLayout, samples: int) -> tuple[Array, Array]:

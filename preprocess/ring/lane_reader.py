@@ -33,19 +33,19 @@ class LaneReader:
     ) -> None:
         self._number, self._reader, self._shape = number, reader, shape
         self._layout, self._ring, self._control = layout, ring, control
-        self._slots, self._makers, self._parts = int(control.words[1]), control.makers, control.parts
+        self._slots, self._makers, self._portions = int(control.words[1]), control.makers, control.portions
         self.samples = self._slots * shape.slot_samples
         self.inputs, self.targets = control.blocks(layout, self.samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
         self.seconds_waited = 0.0
-        self._arrived = 0  # parts that are here
+        self._arrived = 0  # portions that are here
         self._released = 0  # slots that were given back
         self._open = True
 
     @property
     def available(self) -> int:
         """The lane position before which all samples are here."""
-        return self._arrived // self._parts * self._shape.slot_samples
+        return self._arrived // self._portions * self._shape.slot_samples
 
     @property
     def released(self) -> int:
@@ -73,7 +73,7 @@ class LaneReader:
         if stop_position - self.released > self.samples:
             raise ValueError(
                 f"lane {self._number} holds {self.samples} samples: from {self.released} on, which is the first not "
-                f"released, it cannot be awaited up to {stop_position}; release some first, or gather() in parts"
+                f"released, it cannot be awaited up to {stop_position}; release some first, or gather() in portions"
             )
         if stop_position <= self.available:
             return True
@@ -149,14 +149,14 @@ class LaneReader:
     def release(self, position: int) -> None:
         """Give back the slots that lie wholly before a lane position; positions that are not here are skipped later."""
         self._check_open()
-        makers, writers, parts = self._makers, len(self._makers), self._parts
-        until = min(position // self._shape.slot_samples, self._arrived // parts)
+        makers, writers, portions = self._makers, len(self._makers), self._portions
+        until = min(position // self._shape.slot_samples, self._arrived // portions)
         if until <= self._released:
             return
-        for part in range(self._released * parts, until * parts):
-            self._control.freed.post(self._reader, makers[part % writers])
-        for part in range(max(self._released * parts, until * parts - writers), until * parts):
-            self._ring.bells.ring(makers[part % writers])
+        for portion in range(self._released * portions, until * portions):
+            self._control.freed.post(self._reader, makers[portion % writers])
+        for portion in range(max(self._released * portions, until * portions - writers), until * portions):
+            self._ring.bells.ring(makers[portion % writers])
         self._released = until
         self._control.cursors[self._reader] = self.released
 
@@ -200,7 +200,7 @@ class LaneReader:
         return True
 
     def _take_last_token(self, writer: int) -> None:
-        """Take what a dead writer published before its end, if its part of this slot is among it."""
+        """Take what a dead writer published before its end, if its portion of this slot is among it."""
         if not self._control.filled.try_wait(self._reader, writer):
             raise WriterLost(f"{self._awaited(writer)}, which is dead; start the run again, it goes on where it was")
         self._arrived += 1
@@ -209,7 +209,7 @@ class LaneReader:
         start = self.available
         return (
             f"reader {self._reader} of lane {self._number} waited for its positions {start} to "
-            f"{start + self._shape.slot_samples - 1} (slot {self._arrived // self._parts}) from "
+            f"{start + self._shape.slot_samples - 1} (slot {self._arrived // self._portions}) from "
             f"{self._ring.writer_name(writer)}"
         )
 

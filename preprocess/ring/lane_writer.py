@@ -22,7 +22,7 @@ class Slot:
     """A place for consecutive samples of a lane.
 
     Attributes:
-        sequence: number of the slot in the lane; slot s is filled by maker s % P, or its part by each.
+        sequence: number of the slot in the lane; slot s is filled by maker s % P, or its portion by each.
         start: lane position of its first sample.
         inputs: (slot_samples, ...), to be written.
         targets: (slot_samples, ...), to be written.
@@ -111,7 +111,7 @@ class LaneWriter:
         self._number, self._writer, self._shape = number, writer, shape
         self._ring, self._control = ring, control
         self._slots, makers = int(control.words[1]), control.makers
-        divided = control.parts > 1
+        divided = control.portions > 1
         self._place, self._makers = (0, 1) if divided else (makers.index(writer), len(makers))
         self.samples = self._slots * shape.slot_samples
         self._inputs, self._targets = control.blocks(layout, self.samples)

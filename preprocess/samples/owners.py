@@ -63,7 +63,7 @@ class SampleOwners:
         return maker in self._makers.tolist() and not bool(self._at_home.all())
 
 
-class LaneParts:
+class LanePortions:
     """Which rows of each slot of a divided lane are whose: a pure function of what the lane carries.
 
     Args:
@@ -82,7 +82,7 @@ class LaneParts:
         """The rows of a slot that a maker fills, ascending, (any,)."""
         return np.flatnonzero(self._slot(sequence)[1] == maker)
 
-    def part(self, maker: int, sequence: int) -> tuple[Indices, Indices]:
+    def portion(self, maker: int, sequence: int) -> tuple[Indices, Indices]:
         """The rows of a slot that a maker fills, and the keys of its samples there, (any,) each."""
         keys, owners = self._slot(sequence)
         rows = np.flatnonzero(owners == maker)

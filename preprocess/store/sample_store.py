@@ -14,7 +14,7 @@ import numpy as np
 
 from preprocess.samples.layout import SampleLayout
 from preprocess.samples.order import EpochOrders
-from preprocess.samples.owners import Indices, LaneParts
+from preprocess.samples.owners import Indices, LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.arena import FileArena, MemoryArena
 from preprocess.store.lane_futures import LaneFutures
@@ -65,7 +65,7 @@ class SampleStore:
         writers: preprocessors of the run.
         number: of this preprocessor.
         lanes: of the ring.
-        largest_part: samples that it makes for one slot, at most.
+        largest_portion: samples that it makes for one slot, at most.
         tell: called with a sentence where something of the store can't be used; nothing else changes.
         clock: seconds.
     """
@@ -79,14 +79,14 @@ class SampleStore:
         writers: int,
         number: int,
         lanes: int,
-        largest_part: int,
+        largest_portion: int,
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._own = OwnSamples(samples, writers, number)
         self._lanes = LaneFutures(self._own, orders, lanes)
         self._layout, self._tell, self._clock = layout, tell, clock
-        self._largest_part = largest_part
+        self._largest_portion = largest_portion
         self._tiers: list[Tier] = []
         self._draw = np.random.Generator(np.random.Philox(key=[number, int.from_bytes(b"store", "little")]))
         self._add_tier("memory", budget.memory, MemoryArena)
@@ -104,14 +104,14 @@ class SampleStore:
         """Memory of the index."""
         return self._lanes.futures.nbytes + sum(tier.nbytes for tier in self._tiers)
 
-    def open(self, spec: LaneSpec, parts: LaneParts) -> None:
+    def open(self, spec: LaneSpec, portions: LanePortions) -> None:
         """A lane begins."""
-        labels = self._own.admit(parts.owners)
+        labels = self._own.admit(portions.owners)
         if labels is not None:
             futures = self._lanes.renumbered()
             for tier in self._tiers:
                 tier.relabelled(labels, futures)
-        self._lanes.open(spec, parts.owners)
+        self._lanes.open(spec, portions.owners)
 
     def close(self, lane: int) -> None:
         """A lane is closed; another one may go on where it was."""
@@ -177,7 +177,7 @@ class SampleStore:
         """Keep samples there too, if there is room."""
         if size <= 0:
             return
-        reserve = min(self._largest_part * _largest_bytes(self._layout), size // 4)
+        reserve = min(self._largest_portion * _largest_bytes(self._layout), size // 4)
         try:
             self._tiers.append(Tier(make(size), reserve, self._layout, self._lanes.futures, self._draw))
         except OSError as cause:

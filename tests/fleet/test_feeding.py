@@ -97,3 +97,12 @@ def test_speeds_hold_for_a_session(books: Bookkeeper) -> None:
     measured(books, n1=110.0, n2=200.0)
     books.record("session", session=1)
     assert books.ledger.data_path is None
+
+
+def test_a_job_of_which_few_samples_are_its_own_eats_a_whole_stream(books: Bookkeeper) -> None:
+    measured(books, n1=110.0, n2=200.0, n4=400.0)
+    assert chosen(books, True, start("b", 0)) == 1
+    record = books.ledger.jobs["b"]
+    books.ledger.jobs["b"] = replace(record, state=record.state.changed(passing=4.0))
+    assert chosen(books, True, start("b", 0)) == 4
+    assert books.ledger.feeds("b") == books.ledger.feeds("a") / 4

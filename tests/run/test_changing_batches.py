@@ -19,9 +19,10 @@ JOBS = ("long", *LATE)
 
 
 def jobs() -> list[dict[str, Any]]:
-    """One that is alone at first, and two that come later and take a device from it."""
+    """One that is alone at first, and two that come later and take a device from it; the last trains on a bag."""
     batch = {"range": RANGE, "learning_rate": "square_root", "warm_up": 0.5}
     late = [mlp(name, batch=batch, stop={"epochs": 5}, arrival=arrival) for name, arrival in LATE.items()]
+    late[-1]["bag"] = 0.8
     return [cnn("long", batch=batch, stop={"epochs": 300}), *late]
 
 
@@ -70,7 +71,7 @@ def test_a_job_that_waited_for_its_epochs_end_goes_on_where_it_is(changed: RunFo
         assert (stop["step"], after["devices"], after["moved"]) == (0, stop["devices"], True)
 
 
-@pytest.mark.parametrize("job", ["long", "late"])
+@pytest.mark.parametrize("job", JOBS)
 def test_under_stock_ddp_a_replay_has_the_bits_of_the_run(changed: RunFolder, job: str) -> None:
     ended = replay(changed, job, "--ddp")
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output

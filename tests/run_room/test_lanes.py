@@ -8,7 +8,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.run.lanes import SPARE_LANES, LaneBook, largest_batch, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
-from preprocess import StreamKey
+from preprocess import StreamKey, epoch_order
 
 Runtimes = Callable[..., Runtime]
 SAMPLES, HELD_OUT = 50, 10  # of the data set
@@ -72,3 +72,16 @@ def test_each_opening_of_a_lane_is_told_from_the_last(rank: Callable[..., Rank])
     book = LaneBook(me, ring_plan(me.runtime, 1, 1))
     first = book.place_of("net", 0, 0)
     assert book.lane(0, first, ["net"], (1,)).generation < book.lane(0, first, ["net"], (1,)).generation
+
+
+def test_a_job_with_a_part_of_its_own_lies_where_its_samples_pass(rank: Callable[..., Rank], runtime: Runtimes) -> None:
+    me = rank(runtime({"name": "a", "seed": 5}, {"name": "b", "seed": 5, "subset": list(range(0, SAMPLES, 2))}))
+    book = LaneBook(me, ring_plan(me.runtime, 1, 1))
+    order = epoch_order(SAMPLES, 5, 2).tolist()
+    own = [place for place, sample in enumerate(order) if sample % 2 == 0]
+    places = [book.place_of("b", 2, step) for step in range(5)]  # 25 samples, 8 a step
+    assert [found.place for found in places] == [0, own[8], own[16], own[24], SAMPLES]
+    assert {found.key for found in places} == {book.place_of("a", 2, 0).key}, "they read one stream"
+    lane = book.lane(0, places[0], ["a", "b"], (1,))
+    assert lane.itinerary.tail == own[0] + 1, "b may come in the midst of the epoch, and its 26th sample is its first"
+    assert lane.itinerary.length == SAMPLES

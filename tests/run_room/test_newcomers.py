@@ -124,3 +124,18 @@ def test_it_looks_at_most_once_a_second(run: Opened, offer: Offer, spec: Callabl
     offers(run).offer(spec({"name": "late"}).jobs[0].model_dump(mode="json"))
     newcomers.take_in()
     assert "late" not in run.books.ledger.jobs
+
+
+def test_a_part_of_the_run_s_data_is_taken_in(run: Opened, offer: Offer) -> None:
+    offer(bag=0.5)
+    assert last(run, "job")["samples"] == 25 and last(run, "job")["part"] == "a bag of 0.5"
+
+
+def test_a_part_that_the_data_does_not_have_is_refused(run: Opened, offer: Offer) -> None:
+    offer(subset=51)
+    assert "the data set has 50 training samples; set it to at most 50" in str(offers(run).verdict("late"))
+
+
+def test_a_fold_of_data_that_is_open_without_folds_is_refused(run: Opened, offer: Offer) -> None:
+    offer(folds=2, fold=0)
+    assert "add the job while the run stands still" in str(offers(run).verdict("late"))

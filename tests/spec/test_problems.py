@@ -205,9 +205,9 @@ def test_the_report_can_be_read(text: str) -> None:
     assert str(caught.value) == (
         "the spec: 2 problems\n"
         "  1. line 16: jobs[0].metrix = ['accuracy']\n"
-        "      unknown key 'metrix'; the keys here are accumulate, arrival, autocast, batch, batch_range, batch_size, "
-        "clip_norm, clip_value, compile, data, deadline, guaranteed, loss, metrics, minimum_devices, model, name, "
-        "optimizer, priority, schedule, seed, soft, stop, task and 2 more\n"
+        "      unknown key 'metrix'; the keys here are accumulate, arrival, autocast, bag, batch, batch_range, batch_size, "
+        "clip_norm, clip_value, compile, data, deadline, fold, folds, guaranteed, loss, metrics, minimum_devices, "
+        "model, name, optimizer, priority, schedule, seed and 6 more\n"
         "      mend: rename it to metrics\n"
         "  2. line 29: resources.trainers = 0\n"
         "      must be at least 1\n"

@@ -27,7 +27,7 @@ from trainers.repeatable import determinism
 from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch
+from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
 from trainers.step_options import StepOptions
 from trainers.task import Batch, Sums, Task
 from trainers.tree import on_host
@@ -57,7 +57,7 @@ class DdpRank:
         self.optimizer, self.schedule = self._wrap()
         seed_everything(self._seed + 1 + rank)
         self._sampler: DistributedSampler[Any] = DistributedSampler(
-            self._data.train, ranks, rank, seed=tasks.order_seed_of(task)
+            self._data.train, ranks, rank, not shuffles_itself(self._data.train), tasks.order_seed_of(task)
         )
         self._loader = self._loading(self._batch_size)
         self._layout: Layout | None = None

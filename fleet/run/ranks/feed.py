@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by
 from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import Ahead, TimedOut
-from preprocess import Itinerary, LaneReader
+from preprocess import Itinerary, LaneReader, MemberOrder
 from preprocess.samples.layout import Array
+from preprocess.samples.part import Indices
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
 from trainers.task import move
@@ -39,6 +41,8 @@ class Share:
         member: this member's index in its group.
         evaluators: indices of members, who evaluate the batches in turn; the faster come more often.
         evaluation_batch: held-out samples of one batch.
+        own: which samples of the stream are the job's own; None: all.
+        held_out: which held-out samples are, ascending; None: all.
     """
 
     plan: BatchPlan
@@ -46,6 +50,8 @@ class Share:
     member: int
     evaluators: tuple[int, ...]
     evaluation_batch: int
+    own: MemberOrder | None = None
+    held_out: Indices | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,7 @@ class Feed:
         self._device, self._reading, self._timeout = device, reading, timeout
         self._closed = threading.Event()
         self._eager = device.type != "cpu"  # whether batches are read before their turn
+        self._own = self._own_batches()
         self._items = self._row(*place)
         self._ahead = Ahead(self._items, _tensors_of, device, self._closed) if self._eager else None
 
@@ -150,16 +157,19 @@ class Feed:
     def _row(self, epoch: int, step: int) -> Iterator[Item]:
         """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
         while not self._closed.is_set():
-            first = epoch == self._itinerary.first_epoch
-            base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
-            for number in range(step, self._share.plan.steps_per_epoch):
-                places = self._share.plan.step_range(number)
-                self._await(base + places.start, base + places.stop)
-                yield self._step(epoch, number, base + places.start, base + places.stop)
-                self._reader.release(base + places.stop)
-            yield from self._held_out(epoch)
+            yield from self._steps(epoch, step) if self._own is None else self._own_steps(self._own, epoch, step)
+            yield from self._held_out(epoch) if self._share.held_out is None else self._own_held_out(epoch)
             yield EpochEnd(epoch)
             epoch, step = epoch + 1, 0
+
+    def _steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
+        first = epoch == self._itinerary.first_epoch
+        base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        for number in range(step, self._share.plan.steps_per_epoch):
+            places = self._share.plan.step_range(number)
+            self._await(base + places.start, base + places.stop)
+            yield self._step(epoch, number, base + places.start, base + places.stop)
+            self._reader.release(base + places.stop)
 
     def _step(self, epoch: int, step: int, start: int, stop: int) -> StepBatches:
         workers = self._share.plan.virtual_workers
@@ -169,6 +179,39 @@ class Feed:
         if self._eager:
             batches = [batch() for batch in batches if callable(batch)]
         return StepBatches(epoch, step, tuple(batches))
+
+    def _own_batches(self) -> OwnBatches | None:
+        share = self._share
+        if share.own is None:
+            return None
+        return OwnBatches(
+            self._reader, self._itinerary, share.plan, share.block, share.own, self._timeout, self._closed.is_set
+        )
+
+    def _own_steps(self, own: OwnBatches, epoch: int, step: int) -> Iterator[StepBatches]:
+        """The steps of a job with a part of its own; their samples are copies, so nothing is held back."""
+        own.begin(epoch)
+        for number in range(step, self._share.plan.steps_per_epoch):
+            turns = own.step(number)
+            if turns is None:
+                return
+            yield StepBatches(epoch, number, tuple(self._copies(samples) for samples in turns))
+
+    def _own_held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
+        """The batches of the held-out samples that are the job's own."""
+        assert self._share.held_out is not None
+        reader, timeout, stopped = self._reader, self._timeout, self._closed.is_set
+        positions = self._itinerary.held_out_position(epoch) + self._share.held_out
+        size, evaluators = self._share.evaluation_batch, self._share.evaluators
+        for index, start in enumerate(range(0, positions.size, size)):
+            mine = positions[start : start + size]
+            if evaluators[index % len(evaluators)] == self._share.member:
+                samples = reader.gather(mine, timeout, stopped)
+                if samples is None:
+                    return
+                yield HeldOutBatch(epoch, index, self._copies(samples))
+            if stopped() or not pass_by(reader, int(mine[-1]) + 1, timeout, stopped):
+                return
 
     def _held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
         size, total, evaluators = self._share.evaluation_batch, self._itinerary.held_out, self._share.evaluators
@@ -196,16 +239,25 @@ class Feed:
         if not self._reading.gather or self._closed.is_set():
             return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
         if self._reading.collate is not None:
-            inputs, _ = self._reader.take(np.arange(start, stop, step))
-            batch: RingBatch = move(collated(inputs, self._reading.collate), self._device)
-            return batch
+            return self._copies(self._reader.take(np.arange(start, stop, step)))
         if self._device.type != "cpu":
             inputs, targets = self._reader.view(start, stop, step)
             return self._copied(inputs), self._copied(targets)
         if self._reading.in_place:
             inputs, targets = self._reader.view(start, stop, step)
             return tensor_in_place(inputs), torch.from_numpy(targets.copy())
-        inputs, targets = self._reader.take(np.arange(start, stop, step))
+        return self._copies(self._reader.take(np.arange(start, stop, step)))
+
+    def _copies(self, samples: Samples) -> RingBatch:
+        """Copies of samples as tensors on the device."""
+        inputs, targets = samples
+        if not self._reading.gather:
+            return torch.empty(0), torch.empty(len(targets), 0)
+        if self._reading.collate is not None:
+            batch: RingBatch = move(collated(inputs, self._reading.collate), self._device)
+            return batch
+        if self._device.type != "cpu":
+            return self._copied(inputs), self._copied(targets)
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def _copied(self, samples: Array) -> torch.Tensor:

@@ -17,8 +17,11 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
-from preprocess import Dataset, DatasetSpec, SampleLayout, SourceError, SourceSpec, is_worth_keeping
+from fleet.spec.own_part import part_of
+from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.errors import NotArrays
+from preprocess.samples.member import member_order
+from preprocess.samples.part import Indices, Part
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
 from trainers.tree import of_outline
@@ -109,8 +112,7 @@ class Runtime:
         job = self.job(name)
         if job.batch is None or name in self.batches:
             return None if job.batch is None else self.batches[name]
-        samples = self.data_of(name).samples
-        return BatchSchedule(job.batch_size, job.batch.learning_rate, job.batch.warm_up, samples)
+        return BatchSchedule(job.batch_size, job.batch.learning_rate, job.batch.warm_up, self.samples_of(name))
 
     def job(self, name: str) -> Job:
         return self.spec.job(name)
@@ -146,10 +148,38 @@ class Runtime:
     def data_of(self, name: str) -> DataFacts:
         return self.facts[data_key(self.job(name))]
 
+    def samples_of(self, name: str) -> int:
+        """How many samples the job trains on in an epoch."""
+        part, samples = part_of(self.job(name)), self.data_of(name).samples
+        return samples if part is None else part.train_count(samples)
+
+    def own_order(self, name: str) -> MemberOrder | None:
+        """Which samples of its stream are the job's own; None: all."""
+        job, samples = self.job(name), self.data_of(name).samples
+        part = part_of(job)
+        return None if part is None else member_order(part, samples, job.order_seed)
+
+    def held_out_of(self, name: str) -> int:
+        """How many samples the job is evaluated on."""
+        job, data = self.job(name), self.data_of(name)
+        if not has_folds(self.spec, data_key(job)):
+            return data.held_out
+        return (part_of(job) or Part()).held_out_count(data.samples)
+
+    def own_held_out(self, name: str) -> Indices | None:
+        """Which held-out samples of its data set the job is evaluated on, ascending; None: all.
+
+        Where the data set is divided into folds, all training samples lie there, and without a fold none is for it.
+        """
+        job = self.job(name)
+        if not has_folds(self.spec, data_key(job)):
+            return None
+        return (part_of(job) or Part()).held_out(self.data_of(name).samples)
+
     def plan(self, name: str) -> BatchPlan:
         """How the job's epoch is split over its virtual workers."""
         job = self.job(name)
-        return BatchPlan(self.data_of(name).samples, job.virtual_workers, job.batch_size)
+        return BatchPlan(self.samples_of(name), job.virtual_workers, job.batch_size)
 
     def fingerprint(self, name: str, device: str) -> str:
         """A digest of all that the job's rate on such a device depends on.
@@ -190,14 +220,28 @@ def data_key(job: Job) -> str:
     return f"{job.task.name}#{digest}"
 
 
+def has_folds(spec: EnsembleSpec, key: str) -> bool:
+    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
+    return any(job.folds is not None and data_key(job) == key for job in spec.jobs)
+
+
 def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
     """The data sets that the spec's jobs use, by data key, as the preprocessors open them."""
     specs: dict[str, DatasetSpec] = {}
     for job in spec.jobs:
         key = data_key(job)
         if key not in specs:
-            specs[key] = _of_section(spec, key) if job.data is not None else _of_task(job, key)
+            found = _of_section(spec, key) if job.data is not None else _of_task(job, key)
+            specs[key] = _with_folds(found) if has_folds(spec, key) else found
     return specs
+
+
+def _with_folds(found: DatasetSpec) -> DatasetSpec:
+    """The data set whose training samples are the held-out ones, too."""
+    if found.held_out is not None:
+        rule = "jobs hold out folds of its training samples, and it has held-out samples, too"
+        raise SourceError(found.name, rule, "let dataset(False) give None, or take `folds` away from the jobs")
+    return replace(found, held_out=found.train)
 
 
 def open_datasets(spec: EnsembleSpec) -> dict[str, Dataset]:

@@ -38,11 +38,12 @@ from fleet.machine.standard_error import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
 from fleet.run.ranks.failure import failed
-from fleet.run.ranks.feed import Feed, FeedTimeout, Share
+from fleet.run.ranks.feed import Feed, FeedTimeout
 from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
+from fleet.run.ranks.shares import share_of
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
@@ -54,7 +55,6 @@ from trainers.reduce.horovod import HorovodHangs
 from trainers.repeatable.compiled import forget_graphs
 from trainers.repeatable.no_exit import no_exit
 from trainers.resize import joining, resize
-from trainers.task import batch_size_of
 
 _IDLE_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
@@ -234,7 +234,7 @@ class TrainerRank:
                 trainer, rejected = self._begin(order, stack)
                 group = trainer.group
                 compute = self._rehearsed(order, group)
-                share = self._share(order, group, trainer)
+                share = share_of(self._runtime, order.job, group, trainer)
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
                 feed = Feed(reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout)
@@ -281,7 +281,7 @@ class TrainerRank:
     def _course(self, job: str) -> Course:
         """What the job's training goes by."""
         runtime = self._runtime
-        samples, rehearsal = runtime.data_of(job).samples, runtime.rehearsal
+        samples, rehearsal = runtime.samples_of(job), runtime.rehearsal
         scale = 1.0 if rehearsal is None else rehearsal.time_scale
         return Course(
             runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale
@@ -311,15 +311,6 @@ class TrainerRank:
             why = "; ".join(map(str, rejected)) or "another one cannot"
             raise StorageError(f"{folder}: rank 0 read {place} there, and this rank cannot: {why}; start the run again")
         return rejected
-
-    def _share(self, order: StartGroup, group: Group, trainer: Trainer) -> Share:
-        job = self._runtime.job(order.job)
-        plan = trainer.plan(self._runtime.data_of(order.job).samples)
-        blocks = group.blocks(job.virtual_workers)
-        owners = tuple(member for member, block in enumerate(blocks) for _ in block)
-        evaluators = owners if group.shares else tuple(range(group.size))
-        evaluated = job.virtual_workers * batch_size_of(trainer.task)  # by its own batch, whatever it is now
-        return Share(plan, blocks[group.index], group.index, evaluators, evaluated)
 
     def _attach(self, lane: LaneSpec) -> LaneReader:
         assert self._ring is not None, "lanes are opened after rings are made"
@@ -353,10 +344,11 @@ class TrainerRank:
         self._free_memory()  # what the last try left
         self._moves()
         runtime, data = self._runtime.with_batch(job, batch_size), self._runtime.data_of(job)
+        held_out = runtime.held_out_of(job)
         with Group.alone() as group:
             trainer = self._trainer(job, group, runtime)
             with trainer.adding():
-                try_batch(trainer, data.layout, data.held_out)
+                try_batch(trainer, data.layout, held_out)
 
     def _keep_busy(self, order: KeepBusy) -> None:
         """Train beside those that are measured on this device; if the job fails, its own measurement says so."""

@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset as MapStyle
+from torch.utils.data import Subset
 
-from fleet.run.ranks.runtime import data_key, dataset_specs
+from fleet.run.ranks.runtime import data_key, dataset_specs, has_folds
 from fleet.run.replay.recorded_job import RecordedJob
 from fleet.spec import SpecTask, importable
-from preprocess import HELD_OUT, TRAIN, Dataset
+from fleet.spec.own_part import part_of
+from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from trainers.repeatable.random_state import RandomState
 from trainers.tree import decode
 
@@ -39,15 +42,26 @@ class ReplayedTask(SpecTask):
         self._modules.enter_context(importable(recorded.folders))
         data = recorded.spec.data[recorded.job.data] if recorded.job.data is not None else None
         self._opened: Dataset | None = None
-        batches = None if recorded.job.batch is None else recorded.batches(self._dataset().length)
+        self._part = part_of(recorded.job)
+        batches = None if recorded.job.batch is None else recorded.batches(self._samples())
         super().__init__(recorded.job, data, batches)
 
-    def dataset(self, train: bool) -> ReplayedSamples | None:
+    def dataset(self, train: bool) -> ReplayedSamples | OwnSamples | Subset[Any] | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""
-        opened = self._dataset()
-        if not train and not opened.held_out:
-            return None
-        return ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, hasattr(self, "collate"))
+        opened, part, packed = self._dataset(), self._part, hasattr(self, "collate")
+        whole = ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, packed)
+        if train:
+            own = None if part is None else part.train(opened.length)
+            return whole if own is None else OwnSamples(whole, MemberOrder(own, opened.length, self.order_seed))
+        if has_folds(self._recorded.spec, data_key(self._recorded.job)):
+            fold = (part or Part()).held_out(opened.length)
+            return Subset(whole, fold.tolist()) if fold.size else None
+        return whole if opened.held_out else None
+
+    def _samples(self) -> int:
+        """How many it trains on in an epoch."""
+        length = self._dataset().length
+        return length if self._part is None else self._part.train_count(length)
 
     def _dataset(self) -> Dataset:
         if self._opened is None:
@@ -62,7 +76,7 @@ class ReplayedTask(SpecTask):
         return opened
 
 
-class ReplayedSamples:
+class ReplayedSamples(MapStyle[Any]):
     """A map-style data set of a run's samples in one epoch after another.
 
     Args:
@@ -97,6 +111,33 @@ class ReplayedSamples:
         inputs, target = layout.empty(1)
         self._data.make(self._kind, self._seed, self._epoch, index, inputs[0], target)
         return inputs[0], target
+
+
+class OwnSamples:
+    """The part of a run's samples that is one job's own, in its order of each epoch, which is the run's.
+
+    Args:
+        samples: all of them.
+        order: which are its own.
+    """
+
+    shuffles_itself = True  # the order is not to be shuffled again, see `trainers.single_job.shuffles_itself`
+
+    def __init__(self, samples: ReplayedSamples, order: MemberOrder) -> None:
+        self._samples, self._order = samples, order
+        self.at_epoch(0)
+
+    def __len__(self) -> int:
+        return self._order.samples
+
+    def at_epoch(self, epoch: int) -> None:
+        """Give the samples of this epoch from now on, in its order."""
+        self._samples.at_epoch(epoch)
+        self._chosen: Subset[Any] = Subset(self._samples, self._order.of_epoch(epoch).tolist())
+
+    def __getitem__(self, index: int) -> Any:
+        """The sample at a place of the epoch's order, (input, target)."""
+        return self._chosen[index]
 
 
 def _tensor(array: np.ndarray) -> Tensor:

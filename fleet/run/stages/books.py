@@ -79,13 +79,14 @@ def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
 def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
     mixed_kinds, _ = mixes_kinds(runtime, device)
-    samples = runtime.data_of(job.name).samples
+    samples = runtime.samples_of(job.name)
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
         arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
         soft=job.soft, tenant=job.user or "", priority=job.priority, guaranteed=job.guaranteed,
         minimum_devices=job.minimum_devices, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples, data=data_key(job),
+        passing=runtime.data_of(job.name).samples / samples,
     )  # fmt: skip
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
     schedule = runtime.batches_of(job.name) if changes else None

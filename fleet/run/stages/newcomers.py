@@ -13,7 +13,7 @@ from fleet.profiling.sizing import Size, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import check_memory, minimum_problem
 from fleet.run.lanes import RingPlan, largest_batch
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime, data_key, has_folds
 from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
 from fleet.run.stages.guessing import guess
@@ -22,6 +22,7 @@ from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum
 from fleet.spec import Job
+from fleet.spec.own_part import part_problems
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
@@ -122,6 +123,7 @@ class Newcomers:
         key, ring = data_key(job), self._ring.samples
         if key not in runtime.facts:
             raise BadInput(f"its data, {key}, is none of those that the run has open: {', '.join(runtime.facts)}")
+        self._check_part(runtime, job, key)
         needed = 2 * largest_batch(job) + runtime.spec.resources.slot_samples
         if needed > ring:
             raise BadInput(
@@ -139,6 +141,17 @@ class Newcomers:
         size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
         check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})
         return size
+
+    def _check_part(self, runtime: Runtime, job: Job, key: str) -> None:
+        """BadInput if the run has no such part of the job's data open."""
+        position = len(runtime.spec.jobs) - 1
+        for problem in part_problems(runtime.spec, position, runtime.facts[key].samples):
+            raise BadInput(f"{problem.path}: {problem.rule}; {problem.mend}")
+        if job.folds is not None and not has_folds(self._rank.runtime.spec, key):
+            raise BadInput(
+                f"it holds out a fold of {key}, and this run began without folds of it; "
+                "add the job while the run stands still: the next start has them"
+            )
 
     def _curve(self, job: Job, kind: str, rates: Mapping[int, float]) -> RateCurve:
         return RateCurve(rates, per_node=self._ledger.cluster.per_node(kind), workers=job.virtual_workers)

@@ -94,7 +94,7 @@ def _foretell_preprocessors(opened: Opened) -> None:
     if path is None or rank.runtime.rehearsal is None:
         return
     known = [job for job in keeper.ledger.unfinished if job.curve is not None]
-    single = {job.name: float(job.curve(1)) for job in known if job.curve is not None}
+    single = {job.name: float(job.curve(1)) * job.state.passing for job in known if job.curve is not None}
     streams = {job.name: job.stream for job in known}
     wanted = demand(single, streams, keeper.ledger.cluster.size, opened.policy.shares_streams)
     keeper.record(

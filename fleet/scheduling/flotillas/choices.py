@@ -1,4 +1,8 @@
-"""The counts of devices that each candidate could be given, laid end to end so that all are searched at once."""
+"""The counts of devices that each candidate could be given, laid end to end so that all are searched at once.
+
+Rates count the samples of the job's stream, which all who read it together must keep up with, not those of them that
+are the job's own.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +60,10 @@ class Choices:
 
 
 def _rows(candidates: Sequence[JobState], most: int) -> list[tuple[Counts, Floats]]:
-    return [job.rate.useful(job.limit if job.limit < most else most) for job in candidates]
+    rows = (job.rate.useful(job.limit if job.limit < most else most) for job in candidates)
+    return [(counts, rates * job.passing) for job, (counts, rates) in zip(candidates, rows)]
 
 
 def _rows_literally(candidates: Sequence[JobState], most: int) -> list[tuple[Counts, Floats]]:
     limits = [min(job.limit, most) for job in candidates]
-    return [(np.arange(1, limit + 1), job.rate.rates(limit)) for limit, job in zip(limits, candidates)]
+    return [(np.arange(1, limit + 1), job.rate.rates(limit) * job.passing) for limit, job in zip(limits, candidates)]

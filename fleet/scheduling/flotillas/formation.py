@@ -81,7 +81,7 @@ class _Paces:
         paces: dict[str, float] = {}
         for job in others:
             own = "" if literal else job.data
-            paces[own] = max(paces.get(own, 0.0), job.rate(1))
+            paces[own] = max(paces.get(own, 0.0), job.rate(1) * job.passing)
         fastest: dict[str, int] = {}
         for index in np.argsort(-choices.single, kind="stable").tolist():
             single, own = float(choices.single[index]), data[index]

@@ -15,7 +15,7 @@ def useful_work(jobs: Sequence[JobState], counts: Mapping[str, int]) -> float:
     streams: dict[str, tuple[float, float]] = {}  # pace, sum of 1 / r(1)
     for job in jobs:
         if job.name in counts:
-            rate = job.rate(counts[job.name])
+            rate = job.rate(counts[job.name]) * job.passing  # in samples of the stream
             pace, weight = streams.get(job.stream, (rate, 0.0))
-            streams[job.stream] = min(pace, rate), weight + 1 / job.rate(1)
+            streams[job.stream] = min(pace, rate), weight + 1 / (job.rate(1) * job.passing)
     return sum(pace * weight for pace, weight in streams.values())

@@ -19,9 +19,10 @@ from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
-from fleet.spec.job import Job, Stop
+from fleet.spec.job import Job
 from fleet.spec.resources import Resources
 from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
+from fleet.spec.stop import Stop
 from fleet.spec.values import Named, Seeds
 
 MODELS: tuple[type[BaseModel], ...] = (

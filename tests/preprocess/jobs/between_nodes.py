@@ -36,7 +36,7 @@ from preprocess import (
     lane_bytes,
     open_stores,
 )
-from preprocess.samples.owners import LaneParts
+from preprocess.samples.owners import LanePortions
 
 SLOT = 4
 LANES = 2
@@ -80,7 +80,7 @@ def plan(seed: int, rounds: int, node_sizes: list[int], makers: int, dataset: Da
 
 def _up_to_a_sample(spec: LaneSpec, dataset: Dataset, makers: int, maker: int, slots: int) -> int:
     """At most so many slots, the last of which has a sample of the maker: it ends there."""
-    parts = LaneParts(spec, SLOT, makers, dataset.orders)
+    parts = LanePortions(spec, SLOT, makers, dataset.orders)
     return max((slot + 1 for slot in range(slots) if len(parts.rows(maker, slot))), default=0)
 
 
@@ -88,7 +88,7 @@ def _samples(planned: Round, dataset: Dataset, makers: int, maker: int) -> int:
     """Samples that a maker makes in a round."""
     if not planned.spec.divided:
         return planned.slots_made[maker] * SLOT
-    parts = LaneParts(planned.spec, SLOT, makers, dataset.orders)
+    parts = LanePortions(planned.spec, SLOT, makers, dataset.orders)
     return sum(len(parts.rows(maker, slot)) for slot in range(planned.slots_made[maker]))
 
 

@@ -1,4 +1,4 @@
-"""What one maker fills of each slot of a divided lane, and how it travels: as a copy.
+"""The portion that one maker fills of each slot of a divided lane, and how it travels: as a copy.
 
 A place in the ring is one maker's in this round and another's in the next. That one writes there as soon as this node's
 readers have released it, whatever message is still on its way; so the copy is taken before they get the slot.
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from preprocess.samples.layout import Array
-from preprocess.samples.owners import Indices, LaneParts
+from preprocess.samples.owners import Indices, LanePortions
 
 
 @dataclass(frozen=True)
-class MakerPart:
+class MakerPortion:
     """One maker's rows of the slots of a lane."""
 
-    parts: LaneParts
+    portions: LanePortions
     maker: int
 
     def rows(self, sequence: int) -> Indices | None:
         """The rows of a slot, ascending; None past the end of the lane, where only its end can come."""
-        return None if self.parts.is_past_end(sequence) else self.parts.rows(self.maker, sequence)
+        return None if self.portions.is_past_end(sequence) else self.portions.rows(self.maker, sequence)
 
 
 def packed(block: Array, rows: Indices | None) -> Array:

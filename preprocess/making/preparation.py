@@ -15,7 +15,7 @@ from preprocess.store.tier import Prepared
 from preprocess.transforms.transform import Pipeline, build_transforms
 
 
-class Part:
+class Preparation:
     """One source with its transforms.
 
     Attributes:

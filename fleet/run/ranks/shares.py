@@ -1,0 +1,21 @@
+"""Which samples each member of a group reads."""
+
+from __future__ import annotations
+
+from fleet.run.ranks.feed import Share
+from fleet.run.ranks.runtime import Runtime
+from trainers import Group, Trainer
+from trainers.task import batch_size_of
+
+
+def share_of(runtime: Runtime, name: str, group: Group, trainer: Trainer) -> Share:
+    """This member's share of the job that its group trains."""
+    job = runtime.job(name)
+    blocks = group.blocks(job.virtual_workers)
+    owners = tuple(member for member, block in enumerate(blocks) for _ in block)
+    evaluators = owners if group.shares else tuple(range(group.size))
+    evaluated = job.virtual_workers * batch_size_of(trainer.task)  # by its own batch, whatever it is now
+    return Share(
+        trainer.plan(runtime.samples_of(name)), blocks[group.index], group.index, evaluators, evaluated,
+        runtime.own_order(name), runtime.own_held_out(name),
+    )  # fmt: skip
