@@ -20,7 +20,7 @@ from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
-from fleet.spec.resources import Resources
+from fleet.spec.resources import Resources, Store
 from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.stop import Stop
 from fleet.spec.values import Named, Seeds
@@ -41,6 +41,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Distribution,
     Blocks,
     Resources,
+    Store,
     Determinism,
     Policy,
     Checkpoints,
