@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
@@ -107,3 +108,17 @@ def start_loader(loader_folder: Path, data_values: dict[str, Any]) -> Iterator[C
     yield begin
     for loader in started:
         loader.end()
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Pictures of many sizes, in folders of two classes."""
+    root = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(5)
+    for part, count in (("train", 230), ("held_out", 25)):
+        for number in range(count):
+            folder = root / part / f"class{number % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            height, width = rng.integers(26, 60, 2)
+            cv2.imwrite(str(folder / f"{number:04}.png"), rng.integers(0, 256, (height, width, 3), np.uint8))
+    return root

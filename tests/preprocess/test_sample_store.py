@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -37,20 +36,6 @@ from preprocess.store.blocks import Blocks
 SLOT, WRITERS, LANES = 8, 3, 4
 RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
 FIXED: tuple[Any, ...] = ({"resize": {"shortest": 30}}, {"center_crop": {"size": 24}})
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pictures of many sizes, in folders of two classes."""
-    root = tmp_path_factory.mktemp("pictures")
-    rng = np.random.default_rng(5)
-    for part, count in (("train", 230), ("held_out", 25)):
-        for number in range(count):
-            folder = root / part / f"class{number % 2}"
-            folder.mkdir(parents=True, exist_ok=True)
-            height, width = rng.integers(26, 60, 2)
-            cv2.imwrite(str(folder / f"{number:04}.png"), rng.integers(0, 256, (height, width, 3), np.uint8))
-    return root
 
 
 def opened(pictures: Path, **more: Any) -> Dataset:

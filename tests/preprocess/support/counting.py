@@ -10,8 +10,8 @@ import os
 import numpy as np
 
 class Counted:
-    def __init__(self, record, broken=()):
-        self.record, self.broken = record, broken
+    def __init__(self, record, broken=(), work=0):
+        self.record, self.broken, self.work = record, broken, work
 
     def __len__(self):
         return 103
@@ -22,6 +22,7 @@ class Counted:
         descriptor = os.open(self.record, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(descriptor, bytes([index]))
         os.close(descriptor)
+        sum(range(self.work))
         return np.full((5, 4), index, np.uint8), index
 """
 
