@@ -89,8 +89,8 @@ class SampleStore:
         self._largest_portion = largest_portion
         self._tiers: list[Tier] = []
         self._draw = np.random.Generator(np.random.Philox(key=[number, int.from_bytes(b"store", "little")]))
-        self._add_tier("memory", budget.memory, MemoryArena)
-        self._add_tier("disk", budget.disk, partial(FileArena, budget.folder))
+        self._add_tier("in memory", budget.memory, MemoryArena)
+        self._add_tier("on disk", budget.disk, partial(FileArena, budget.folder))
         self._prepared = self._found = 0
 
     @property
@@ -173,7 +173,7 @@ class SampleStore:
         self._tiers.remove(tier)
         self._tell(f"prepared samples are kept in memory alone from here on: {cause}")
 
-    def _add_tier(self, what: str, size: int, make: Callable[[int], MemoryArena | FileArena]) -> None:
+    def _add_tier(self, where: str, size: int, make: Callable[[int], MemoryArena | FileArena]) -> None:
         """Keep samples there too, if there is room."""
         if size <= 0:
             return
@@ -181,7 +181,7 @@ class SampleStore:
         try:
             self._tiers.append(Tier(make(size), reserve, self._layout, self._lanes.futures, self._draw))
         except OSError as cause:
-            self._tell(f"no prepared samples are kept in {what}, for which {size} bytes were meant: {cause}")
+            self._tell(f"no prepared samples are kept {where}, for which {size} bytes were meant: {cause}")
 
 
 def _largest_bytes(layout: SampleLayout) -> int:

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import pytest
 
 from tests.preprocess.support.commanded import CommandedLoader, wait_for_end_of_service
 from tests.preprocess.support.counting import write_counted
+from tests.preprocess.support.pictures import write_pictures
 from tests.warm.starting import nursery, python_path, started_cold
 
 __all__ = ["nursery", "started_cold"]
@@ -113,12 +113,4 @@ def start_loader(loader_folder: Path, data_values: dict[str, Any]) -> Iterator[C
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pictures of many sizes, in folders of two classes."""
-    root = tmp_path_factory.mktemp("pictures")
-    rng = np.random.default_rng(5)
-    for part, count in (("train", 230), ("held_out", 25)):
-        for number in range(count):
-            folder = root / part / f"class{number % 2}"
-            folder.mkdir(parents=True, exist_ok=True)
-            height, width = rng.integers(26, 60, 2)
-            cv2.imwrite(str(folder / f"{number:04}.png"), rng.integers(0, 256, (height, width, 3), np.uint8))
-    return root
+    return write_pictures(tmp_path_factory.mktemp("pictures"))
