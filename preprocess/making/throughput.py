@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 
 from preprocess.making.dataset import Dataset
+from preprocess.making.worth import preparing
 from preprocess.samples.itinerary import Itinerary
+from preprocess.samples.order import TRAIN, SampleGenerator
 
 
-def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 64) -> float:
+def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 64, kept: float = 0.0) -> float:
     """Measure how many training samples a second this process makes, into memory of its own.
 
     Args:
@@ -16,7 +18,18 @@ def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 6
         seconds: how long to measure; at least one sample is made.
         seed: seed of the order and the transforms.
         samples: as many samples lie in the memory that is written.
+        kept: the part of all samples that are kept as they are before the first transform that draws, once they have
+            been read; the figure is for later epochs.
     """
+    if kept <= 0:
+        return 1 / _seconds_of_whole(dataset, seconds, seed, samples)
+    whole = _seconds_of_whole(dataset, seconds / 2, seed, samples)
+    finish = min(_seconds_of_finish(dataset, seconds / 2, seed), whole)
+    return 1 / (finish + (1 - min(kept, 1.0)) * (whole - finish))
+
+
+def _seconds_of_whole(dataset: Dataset, seconds: float, seed: int, samples: int) -> float:
+    """Seconds that a sample takes from its reading on."""
     inputs, targets = dataset.layout.empty(samples)
     itinerary = Itinerary(dataset.length)
     for _ in dataset.fill(itinerary, seed, 0, inputs[:1], targets[:1]):  # what only the first sample costs
@@ -28,4 +41,17 @@ def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 6
             made += 1
             elapsed = time.monotonic() - start
             if elapsed >= seconds:
-                return made / max(elapsed, 1e-9)
+                return max(elapsed, 1e-9) / made
+
+
+def _seconds_of_finish(dataset: Dataset, seconds: float, seed: int) -> float:
+    """Seconds that a sample takes which is kept."""
+    preparation, prepared = dataset.preparation(TRAIN), preparing(dataset)(0)
+    inputs, targets = dataset.layout.empty(1)
+    generator, made, start = SampleGenerator(), 0, time.monotonic()
+    while True:
+        preparation.finish(prepared, generator(seed, 0, made), inputs[0], targets)
+        made += 1
+        elapsed = time.monotonic() - start
+        if elapsed >= seconds:
+            return max(elapsed, 1e-9) / made

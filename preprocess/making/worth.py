@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -21,39 +22,49 @@ _TIMES = 3.0  # as long as fetching one, at least, preparing one takes if it is 
 def is_worth_keeping(dataset: Dataset) -> bool:
     """Read and prepare a few training samples, and see whether that takes much longer than fetching kept ones.
 
-    False also where the user has said so, and where a sample cannot be read: that is for the run to tell.
+    False also where the user has said so, and where none of them can be read: that is for the run to tell.
     """
     if not dataset.preparation(TRAIN).is_kept:
         return False
-    try:
-        seconds = list(_seconds(dataset))
-    except Exception:  # the source may raise anything, and says so again when the sample is due
+    looks = list(_looks(dataset))[1:]  # the first one opens files
+    if not looks:
         return False
-    prepare, fetch = (median(column) for column in zip(*seconds))
+    prepare, fetch = (median(getattr(look, what) for look in looks) for what in ("prepare", "fetch"))
     return prepare > _TIMES * (fetch + _LOOKUP_SECONDS)
 
 
 def bytes_of_prepared(dataset: Dataset) -> int:
-    """Bytes that a kept sample takes, on the average of a few."""
-    prepare = _preparing(dataset)
-    kept = map(prepare, _spread(dataset.length))
-    return round(fmean(rounded(prepared.image.nbytes + prepared.target.nbytes) for prepared in kept))
+    """Bytes that a kept sample takes, on the average of a few; 0 if none can be read."""
+    sizes = [look.size for look in _looks(dataset)]
+    return round(fmean(sizes)) if sizes else 0
 
 
-def _seconds(dataset: Dataset) -> Iterator[tuple[float, float]]:
-    """Seconds that preparing and fetching take, of a few samples; the first, which opens files, is left out."""
-    prepare = _preparing(dataset)
-    for turn, sample in enumerate([0, *_spread(dataset.length)]):
+@dataclass(frozen=True)
+class _Look:
+    """Seconds that preparing and fetching a sample took, and the bytes that it takes."""
+
+    prepare: float
+    fetch: float
+    size: int
+
+
+def _looks(dataset: Dataset) -> Iterator[_Look]:
+    """Look at a few samples, but for those that cannot be read: the run says so when they are due."""
+    prepare = preparing(dataset)
+    for sample in [0, *_spread(dataset.length)]:
         start = time.perf_counter()
-        prepared = prepare(sample)
+        try:
+            prepared = prepare(sample)
+        except Exception:
+            continue
         middle = time.perf_counter()
         prepared.image.copy()
-        if turn:
-            yield middle - start, time.perf_counter() - middle
+        end = time.perf_counter()
+        yield _Look(middle - start, end - middle, rounded(prepared.image.nbytes + prepared.target.nbytes))
 
 
-def _preparing(dataset: Dataset) -> Callable[[int], Prepared]:
-    """What reads and prepares a training sample; its target is none of the sample's."""
+def preparing(dataset: Dataset) -> Callable[[int], Prepared]:
+    """Return what reads and prepares a training sample; its target is none of the sample's."""
     preparation = dataset.preparation(TRAIN)
     target = np.zeros((1, *dataset.layout.target_shape), dataset.layout.target_dtype)
     return lambda sample: preparation.prepare(preparation.source.read(sample)[0], target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from preprocess import (
     is_worth_keeping,
     lane_bytes,
     open_stores,
+    throughput,
 )
 from preprocess.store.blocks import Blocks
 
@@ -209,8 +211,6 @@ def test_no_file_of_a_store_has_a_name(dataset: Dataset, tmp_path: Path) -> None
 
 
 def test_a_corrupt_sample_is_replaced_by_the_same_one(pictures: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(pictures, tmp_path / "broken")
     for number in (10, 31, 32):
         victim = sorted((tmp_path / "broken" / "train" / f"class{number % 2}").iterdir())[number // 2]
@@ -253,3 +253,16 @@ def test_blocks_never_overlap_and_all_come_back(wishes: list[tuple[int, bool]]) 
     for each in held:
         blocks.give(*each)
     assert blocks.take(4096) == 0
+
+
+def test_a_few_corrupt_samples_do_not_hide_what_preparing_costs(pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(pictures, tmp_path / "broken")
+    first = min((tmp_path / "broken" / "train" / "class0").iterdir())
+    first.write_bytes(b"")
+    assert is_worth_keeping(opened(tmp_path / "broken", on_corrupt="skip"))
+
+
+@pytest.mark.parametrize("kept", [0.3, 1.0])
+def test_throughput_of_kept_samples_reads_no_more_than_the_whole(dataset: Dataset, kept: float) -> None:
+    """Finishing is at most as long as all that a sample takes, so the figure is never below the whole's own."""
+    assert throughput(dataset, 0.1, kept=kept) > 0

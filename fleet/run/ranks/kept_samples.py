@@ -11,6 +11,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.lanes import keeps
 from fleet.run.ranks.rank import Rank
 from preprocess import Ring, SampleStore, StoreBudget, open_stores
+from preprocess.making.worth import bytes_of_prepared
 
 _GIB = 2**30
 _FREE_PART = 0.5  # of free memory, where the spec does not say: the rest is for others and the page cache
@@ -26,6 +27,22 @@ def stores_of(rank: Rank, ring: Ring, number: int) -> dict[str, SampleStore]:
     return open_stores(
         kept, _budget(rank, others), ring.shape, number, lambda text: tell(f"rank {rank.number}: {text}")
     )
+
+
+def kept_part(rank: Rank, name: str) -> float:
+    """Which part of a data set's samples this rank's node has room for among those that are its preprocessors' own."""
+    writers = len(rank.cluster.preprocessors)
+    if not keeps(rank.runtime, name, writers):
+        return 0.0
+    dataset, facts, budget = rank.datasets[name], rank.runtime.facts[name], _budget(rank, _neighbours(rank))
+    need = bytes_of_prepared(dataset) * (facts.samples + facts.held_out) / writers
+    return min(1.0, (budget.memory + budget.disk) / need) if need else 0.0
+
+
+def _neighbours(rank: Rank) -> int:
+    """Preprocessors of this rank's node."""
+    here = rank.cluster.places[rank.number].node
+    return sum(place.node == here for place in rank.cluster.preprocessors)
 
 
 def _budget(rank: Rank, preprocessors: int) -> StoreBudget:

@@ -18,7 +18,7 @@ from fleet.coordination.protocol import (
     Shutdown,
     SkipSamples,
 )
-from fleet.run.ranks.kept_samples import stores_of
+from fleet.run.ranks.kept_samples import kept_part, stores_of
 from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, throughput
 from preprocess.ring.process import use_one_thread
@@ -89,7 +89,8 @@ class PreprocessorRank:
             assert self._made is not None, "writers are lost once there is a ring"
             self._making.append(self._made(message.writer))
         elif isinstance(message, MeasureThroughput):
-            made = throughput(self._rank.datasets[message.data], message.seconds)
+            kept = kept_part(self._rank, message.data)
+            made = throughput(self._rank.datasets[message.data], message.seconds, kept=kept)
             self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made))
         elif isinstance(message, OpenLane):
             for each in self._making:
