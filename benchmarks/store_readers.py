@@ -35,6 +35,7 @@ class Group:
         count: K.
         seeds: network k reads the order of seed k; otherwise all read seed 0's.
         epochs: network k begins with epoch k + 1; otherwise all with epoch 0.
+        folds: each leaves out a part of the stream that all read, 1 of K: what it takes is counted alone.
         held_out: they read the held-out samples.
         store: GiB for prepared samples; None: as the service chooses.
         note: a file in which each reading of a picture is noted; empty: none is.
@@ -43,6 +44,7 @@ class Group:
     count: int
     seeds: bool = False
     epochs: bool = False
+    folds: bool = False
     held_out: bool = False
     store: float | None = None
     note: str = ""
@@ -133,7 +135,8 @@ def _take_part() -> None:
         loader.set_epoch(number + 1)
     print("images 0", flush=True)
     for _ in sys.stdin:
-        print("images", sum(len(batch[0]) for batch in loader), flush=True)
+        images = sum(len(batch[0]) for batch in loader)
+        print("images", images - images // group.count if group.folds else images, flush=True)
 
 
 if __name__ == "__main__":
