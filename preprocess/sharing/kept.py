@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import psutil
-
 from preprocess.making.dataset import Dataset
 from preprocess.making.stores import is_divided
 from preprocess.making.worth import is_worth_keeping
 from preprocess.sharing.settings import ServiceSettings
+from preprocess.store.free_memory import free_memory
 from preprocess.store.sample_store import StoreBudget
 
 _FREE_PART = 0.5  # of free memory, where nobody said how much: the rest is for others and the page cache
@@ -19,5 +18,5 @@ def kept_budget(dataset: Dataset, settings: ServiceSettings) -> StoreBudget | No
         return None
     if not is_worth_keeping(dataset):
         return None
-    memory = int(_FREE_PART * psutil.virtual_memory().available) if settings.store is None else settings.store
+    memory = int(_FREE_PART * free_memory()) if settings.store is None else settings.store
     return StoreBudget(memory // settings.workers)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 
-import psutil
-
-from fleet.machine.memory import node_memory
 from fleet.machine.standard_error import tell
 from fleet.run.lanes import keeps
 from fleet.run.ranks.rank import Rank
 from preprocess import Ring, SampleStore, StoreBudget, open_stores
 from preprocess.making.worth import bytes_of_prepared
+from preprocess.store.free_memory import free_memory
 
 _GIB = 2**30
 _FREE_PART = 0.5  # of free memory, where the spec does not say: the rest is for others and the page cache
@@ -50,7 +49,6 @@ def _budget(rank: Rank, preprocessors: int) -> StoreBudget:
     asked, limit = rank.runtime.spec.resources.store, rank.runtime.spec.resources.memory_gib
     memory = asked.memory
     if memory is None:
-        most = node_memory() if limit is None else min(node_memory(), limit * _GIB)
-        memory = _FREE_PART * min(psutil.virtual_memory().available, most) / _GIB
+        memory = _FREE_PART * min(free_memory(), math.inf if limit is None else limit * _GIB) / _GIB
     size, disk = (int(gib * _GIB / preprocessors) for gib in (memory, asked.disk))
     return StoreBudget(size, disk, asked.path or tempfile.gettempdir())
