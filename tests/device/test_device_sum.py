@@ -22,8 +22,8 @@ WAITS = {
     ),
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
-LATE = 5
-"""Seconds: by more than one member may come after another."""
+LATE = (5, 10, 20)
+"""Seconds: by more than one member comes after another, as a rule; on a machine with much to do it may be later still."""
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, RANDOM[0]])
@@ -42,8 +42,8 @@ def test_a_missing_wait_shows(rig: Rig, mutant: str, tmp_path: Path) -> None:
     module, line = WAITS[mutant]
     assert line in Path(*module.split(".")).with_suffix(".py").read_text()
 
-    def shows(streams: str) -> bool:
-        folder, schedule = tmp_path / streams, f"{streams}-late:{LATE}"
+    def shows(streams: str, late: int) -> bool:
+        folder, schedule = tmp_path / f"{streams}-{late}", f"{streams}-late:{late}"
         folder.mkdir()
         try:
             return not all(rig.together("adding.right", 2, folder, schedule, 3, [0], [module, line, "pass"]))
@@ -51,4 +51,4 @@ def test_a_missing_wait_shows(rig: Rig, mutant: str, tmp_path: Path) -> None:
             print(refused)
             return "rig:" in str(refused)
 
-    assert shows("main") or shows("side")
+    assert any(shows(streams, late) for late in LATE for streams in ("main", "side"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,8 @@ def _fuzzed(names: Sequence[str], given: argparse.Namespace, folder: Path, secon
     command = [sys.executable, "-m", "tests.faults.fuzz.engines", str(folder), str(seconds), str(given.examples)]
     begin = time.monotonic()
     with open(folder / "output.txt", "wb") as output:
-        process = subprocess.Popen([*command, *names], stdout=output, stderr=output)
+        environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system"}  # the others reserve whole GiB of addresses
+        process = subprocess.Popen([*command, *names], stdout=output, stderr=output, env=environment)
         code = _end_of(process, [folder_of(folder, name) / "last.bin" for name in names])
     tallies = [_tally(folder_of(folder, name), name) for name in names]
     if code != 0:

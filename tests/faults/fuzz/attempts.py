@@ -115,6 +115,12 @@ def bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+def free_memory() -> None:
+    """Let this process take what addresses it wants, as long as it makes examples and loads libraries."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 @contextmanager
 def _timed() -> Iterator[None]:
     """Raise TooLong inside after SECONDS of computing."""

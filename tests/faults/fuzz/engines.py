@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis import target as aim
 
-from tests.faults.fuzz.attempts import Attempts, bound_memory, folder_of
+from tests.faults.fuzz.attempts import Attempts, bound_memory, folder_of, free_memory
 from tests.faults.fuzz.targets import CUTS, PIECES, drawn_edits, edited, target_named
 
 BATCH = 200  # examples that Hypothesis makes of one seed
@@ -66,6 +66,7 @@ def _batch(attempts: Attempts, corpus: Sequence[bytes], number: int, count: int)
 
 def _begun(name: str, folder: Path) -> tuple[Attempts, Sequence[bytes]]:
     """The attempts, and the corpus, on a target: it takes every example of that."""
+    free_memory()  # Arrow's allocator, for one, reserves more than an example may take
     found = target_named(name)
     with tempfile.TemporaryDirectory() as made:
         corpus = list(found.corpus(Path(made)))
