@@ -23,7 +23,7 @@ WAITS = {
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
 LATE = (5, 10, 20)
-"""Seconds: by more than one member comes after another, as a rule; on a machine with much to do it may be later still."""
+"""Seconds: by more than one member comes after another as a rule; where there is much else to do it may be later."""
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, RANDOM[0]])
