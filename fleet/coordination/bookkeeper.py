@@ -80,6 +80,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
             ledger.preprocessors_measured(line.get("counts") or {}, line.get("of_data") or {})
         case "lost":
             ledger.devices_lost(line["devices"])
+        case "samples":
+            ledger.samples = ledger.samples.plus(line["read"], line["made"], line["prepared"])
         case "ended":
             ledger.round_ended(line["t"])
             ledger.overhead.update(line["overhead_seconds"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from fleet.coordination.lost_ranks import RanksLost
 from fleet.coordination.mailbox import Mailbox
@@ -69,8 +70,8 @@ class Crew:
         chosen = sorted(numbers.values(), key=lambda number: (load[number], number))
         return tuple(sorted(chosen[: count or len(chosen)]))
 
-    def tell_of_lane(self, order: OpenLane | CloseLane) -> None:
-        """Send it to the keepers of the nodes' rings and to those who fill the lane."""
+    def tell_of_lane(self, order: OpenLane | CloseLane) -> frozenset[int]:
+        """Send it to the keepers of the nodes' rings and to those who fill the lane; returns the latter's ranks."""
         for rank in self._keepers:
             self._mailbox.send(rank, TO_KEEPER, order)
         if isinstance(order, OpenLane):
@@ -79,8 +80,10 @@ class Crew:
             makers = self._filled.pop(order.lane)
         ranks = {self._writers[maker] for maker in makers}
         self._worked |= ranks
-        for rank in sorted(ranks - self.lost):
+        told = frozenset(ranks - self.lost)
+        for rank in sorted(told):
             self._mailbox.send(rank, TO_PREPROCESSOR, order)
+        return told
 
     def next_message(self, timeout: float) -> Message | None:
         """What is said next; None after `timeout` seconds, or as soon as further ranks are lost."""
@@ -89,6 +92,14 @@ class Crew:
         if failure is not None:
             raise failure
         return message
+
+    def last_words(self, awaited: Callable[[], frozenset[int]], seconds: float) -> Iterator[Message]:
+        """What is said until nobody is awaited but lost ranks, for at most so many seconds; nothing else ends it."""
+        end = time.monotonic() + seconds
+        while awaited() - self._now_lost() and (left := end - time.monotonic()) > 0:
+            message = self._mailbox.receive(left, until=lambda: not awaited() - self._now_lost())
+            if message is not None:
+                yield message
 
     def _is_disturbed(self) -> bool:
         return self._failure() is not None or self._now_lost() != self.lost

@@ -11,6 +11,7 @@ from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import JobRecord, Promise
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.round import Round
+from fleet.coordination.sample_counts import SampleCounts
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
@@ -50,6 +51,7 @@ class Ledger:
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
+        self.samples = SampleCounts()  # of all sessions
         self._stop_time = StopTime()
         self._seed, self.margin = seed, margin
         self._to_come = list(self.jobs)

@@ -20,6 +20,7 @@ from fleet.coordination.protocol import (
     ProfileGroup,
     Progress,
     SampleSkipped,
+    SamplesMade,
     SaveJob,
     StartGroup,
     StepsTimed,
@@ -27,10 +28,12 @@ from fleet.coordination.protocol import (
     StopRequested,
 )
 from fleet.coordination.running_group import RunningGroup
+from fleet.coordination.sample_counts import SampleCounts
 from fleet.machine.cluster_map import Place
 from fleet.machine.signals import StopFlag
 from preprocess import LaneSpec
 
+LAST_WORD_SECONDS = 2.0  # in which a preprocessor finishes the slot that it makes
 SAVE_SECONDS = 300.0  # those who write a checkpoint find out sooner what holds them up
 
 
@@ -98,6 +101,14 @@ class LiveExecutor:
         self._save(self._held)
         return bool(self._saving)
 
+    def count_samples(self) -> SampleCounts:
+        """What was read, made and prepared, once no group is left and each preprocessor has said so, or is too late."""
+        samples = self._lanes.samples
+        for message in self._crew.last_words(lambda: samples.awaited, LAST_WORD_SECONDS):
+            if isinstance(message, SamplesMade):
+                samples.told(message)
+        return samples.counts
+
     def next_event(self, timeout: float) -> Event | None:
         """The next event of a group; lanes are looked after on the way."""
         return self._waiting.popleft() if self._waiting else self._new_event(timeout)
@@ -114,16 +125,26 @@ class LiveExecutor:
                 if event is not None:
                     return event
             elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, Progress)):
-                if isinstance(message, CheckpointWritten):
-                    self._saving.pop(message.job, None)
+                self._note(message)
                 return message
             elif isinstance(message, Profiled) and message.job in self._groups:
                 self._groups[message.job].measured = message
             elif isinstance(message, SampleSkipped):
                 self._skipped(message)
+            elif isinstance(message, SamplesMade):
+                self._lanes.samples.told(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
+
+    def _note(self, message: EpochEnded | CheckpointWritten | Formed | StepsTimed | Progress) -> None:
+        if isinstance(message, CheckpointWritten):
+            self._saving.pop(message.job, None)
+        group = self._groups.get(message.job)
+        if group is not None and isinstance(message, EpochEnded):
+            group.reaches(message.epoch, 0)
+        elif group is not None and isinstance(message, Progress):
+            group.reaches(message.epoch, message.step)
 
     def _save(self, jobs: Iterable[str]) -> None:
         for job in list(jobs):
@@ -161,7 +182,8 @@ class LiveExecutor:
             start.turn_seconds, moved, start.shares,
         )  # fmt: skip
         self._crew.tell(members, order)
-        self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares)
+        begin = (start.epoch, start.step)
+        self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
 
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""
@@ -173,11 +195,12 @@ class LiveExecutor:
         if group is None:
             return self._unsaved(word)
         group.words.setdefault(word.rank, word)  # it may have left before it was lost
+        group.reaches(word.epoch, word.step)
         if not group.is_gone:
             return None
         del self._groups[word.job]
         if group.lane is not None:
-            self._lanes.leave(group.lane, word.job)
+            self._lanes.leave(group.lane, word.job, group.begin, group.reached)
         if group.holds_its_job:
             self._held[word.job] = group
         self._hand_over()

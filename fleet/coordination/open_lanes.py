@@ -10,6 +10,7 @@ from typing import Protocol
 from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
 from fleet.coordination.protocol import CloseLane, OpenLane
+from fleet.coordination.samples_made import SampleCounter
 from preprocess import LaneSpec, StreamKey
 
 
@@ -30,6 +31,11 @@ class LaneMaker(Protocol):
     def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         """The lane of that number which begins at `first`, for these jobs, read by these ranks."""
 
+    def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
+        """How many samples the job reads from one (epoch, step) to another: the training samples of its steps, and the
+        held-out ones of each epoch that it finishes.
+        """
+
 
 class OpenLanes:
     """Opens lanes on every node, and closes those that nobody reads any more.
@@ -38,12 +44,17 @@ class OpenLanes:
         crew: is told of them.
         maker: makes them.
         count: how many the rings have.
+
+    Attributes:
+        samples: what was made for them and read there.
     """
 
     def __init__(self, crew: Crew, maker: LaneMaker, count: int) -> None:
         self._crew, self._maker = crew, maker
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
+        self._data: dict[int, str] = {}  # lane -> its data set
+        self.samples = SampleCounter()
 
     def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
         """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one."""
@@ -65,13 +76,15 @@ class OpenLanes:
         jobs = self._jobs[number] = {start.job for start in starts}
         makers = self._crew.makers(max(start.makers for start in starts))
         lane = replace(self._maker.lane(number, first, jobs, readers), makers=makers)
+        self._data[number] = lane.stream.data
         self._crew.tell_of_lane(OpenLane(lane))
         return lane
 
-    def leave(self, number: int, job: str) -> None:
-        """A job reads there no more."""
+    def leave(self, number: int, job: str, begin: tuple[int, int], end: tuple[int, int]) -> None:
+        """A job reads there no more; it has read from one (epoch, step) to another."""
+        self.samples.read(self._data[number], self._maker.samples_between(job, begin, end))
         self._jobs[number].discard(job)
         if not self._jobs[number]:
             del self._jobs[number]
-            self._crew.tell_of_lane(CloseLane(number))
+            self.samples.closed(self._crew.tell_of_lane(CloseLane(number)))
             self._free.append(number)  # a later opening has a later generation, and waits on each node for this end

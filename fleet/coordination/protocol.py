@@ -220,6 +220,15 @@ class SampleSkipped:
 
 
 @dataclass(frozen=True)
+class SamplesMade:
+    """From a preprocessor, after each `CloseLane`: what it has made for lanes so far, by data set."""
+
+    rank: int
+    made: dict[str, int]
+    prepared: dict[str, int]  # read and decoded for that; the others were kept from before
+
+
+@dataclass(frozen=True)
 class Formed:
     """From a master: the group stands and trains; `seconds` is what forming and restoring took."""
 
@@ -328,6 +337,7 @@ Word = (
     StopRequested
     | SampleRate
     | SampleSkipped
+    | SamplesMade
     | Formed
     | StepsTimed
     | Progress

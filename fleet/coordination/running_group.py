@@ -17,6 +17,8 @@ class RunningGroup:
         devices, members: theirs, and their ranks, the master first.
         lane: number of the one that they read; None: they measure.
         shares: virtual workers of each; () if they are balanced.
+        begin: (epoch, step) from which they train.
+        reached: the furthest (epoch, step) that anybody told.
         measured: what they measured.
         words: what those said who have left.
     """
@@ -25,6 +27,8 @@ class RunningGroup:
     members: tuple[int, ...]
     lane: int | None
     shares: tuple[int, ...] = ()
+    begin: tuple[int, int] = (0, 0)
+    reached: tuple[int, int] = (0, 0)
     words: dict[int, Left] = field(default_factory=dict)
     measured: Profiled | None = None
 
@@ -32,6 +36,10 @@ class RunningGroup:
     def is_gone(self) -> bool:
         """Whether all have left."""
         return len(self.words) == len(self.members)
+
+    def reaches(self, epoch: int, step: int) -> None:
+        """They stand there now; words of those who failed or are lost do not say where, and change nothing."""
+        self.reached = max(self.begin, self.reached, (epoch, step))
 
     @property
     def holds_its_job(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fleet.coordination.sample_counts import SampleCounts
 from fleet.report.records import (
     CheckpointFile,
     DeviceSpan,
@@ -92,6 +93,7 @@ class _Reader:
         self._failures: list[RecordedFailure] = []
         self._warnings: list[Warned] = []
         self._skipped_samples: list[RecordedSkip] = []
+        self._sample_counts = SampleCounts()
         self._kinds = {
             "cluster": self._cluster,
             "prices": self._prices,
@@ -113,6 +115,7 @@ class _Reader:
             "late": self._late,
             "lost": self._lost,
             "skipped": self._skipped,
+            "samples": self._samples,
             "ended": self._ended,
         }
 
@@ -146,6 +149,7 @@ class _Reader:
             failures=tuple(self._failures),
             warnings=tuple(self._warnings),
             skipped=tuple(self._skipped_samples),
+            samples=self._sample_counts,
         )
 
     def _open_session(self, event: JournalLine, start: float) -> None:
@@ -302,6 +306,9 @@ class _Reader:
         sample, substitute, epoch = (int(event.get(key) or 0) for key in ("sample", "substitute", "epoch"))
         data, kind, reason = (str(event.get(key, "")) for key in ("data", "kind", "reason"))
         self._skipped_samples.append(RecordedSkip(data, kind, sample, substitute, epoch, reason, self._now))
+
+    def _samples(self, event: JournalLine) -> None:
+        self._sample_counts = self._sample_counts.plus(event["read"], event["made"], event["prepared"])
 
     def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.coordination.sample_counts import SampleCounts
+
 
 @dataclass(frozen=True)
 class RecordedRank:
@@ -245,7 +247,8 @@ class RunHistory:
     """All that a journal says of a run.
 
     `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again;
-    `measurements` those of the profiler, `timings` those of first steps in training.
+    `measurements` those of the profiler, `timings` those of first steps in training; `samples` are counted over all
+    sessions that ended in good order.
     """
 
     sessions: tuple[RecordedSession, ...] = ()
@@ -263,6 +266,7 @@ class RunHistory:
     failures: tuple[RecordedFailure, ...] = ()
     warnings: tuple[Warned, ...] = ()
     skipped: tuple[RecordedSkip, ...] = ()
+    samples: SampleCounts = SampleCounts()
 
     @property
     def wall(self) -> float:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from itertools import groupby
 
+from fleet.coordination.sample_counts import SampleCounts
+
 METRIC_TITLES = {"accuracy": "Accuracy", "loss": "Loss", "test_loss": "Held-out loss"}
 WHY = {
     "epochs": "all epochs trained",
@@ -64,6 +66,14 @@ def metric(name: str, value: float | None) -> str:
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf"
     return f"{100 * value:.2f} %" if "accuracy" in name and 0 <= value <= 1 else f"{value:.4g}"
+
+
+def per_read(samples: SampleCounts) -> str:
+    """samples prepared for each one read: 0.25; empty where nobody made or read any."""
+    ratio = samples.per_read
+    if ratio is None:
+        return ""
+    return f"samples prepared for each one read: {ratio:{'.2f' if ratio >= 0.1 else '.2g'}}"
 
 
 def metric_title(name: str) -> str:

@@ -22,13 +22,17 @@ def rank_console() -> Console:
 
 
 def show_result(path: Path, skipped: int) -> None:
-    """Print a run's result table, how many samples were skipped, and where the report is, which this writes."""
+    """Print a run's result table, what became of its samples, and where the report is, which this writes."""
     from fleet.report.history import read_history
     from fleet.report.page import write_report
     from fleet.report.result_table import result_table
+    from fleet.report.wording import per_read
 
     console = rank_console()
-    console.print(result_table(read_history(path / "journal.jsonl")))
+    history = read_history(path / "journal.jsonl")
+    console.print(result_table(history))
+    if told := per_read(history.samples):
+        console.print(told, soft_wrap=True)
     if skipped:
         were = "sample was" if skipped == 1 else "samples were"
         console.print(f"{skipped:,} {were} skipped as corrupt; report and journal name them", soft_wrap=True)

@@ -10,6 +10,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, is_divided, lane_bytes, window_bytes
+from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
 
@@ -75,7 +76,7 @@ class LaneBook:
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         """Where the samples of the job's next step lie."""
         spec, plan = self._rank.runtime.job(job), self._rank.runtime.plan(job)
-        number = plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded
+        number = _samples_before(plan, step)
         own = self._rank.runtime.own_order(job) if number else None
         if own is None:
             place = number
@@ -96,6 +97,12 @@ class LaneBook:
         )
         return replace(spec, divided=keeps(self._rank.runtime, first.key.data, self._ring.writers))
 
+    def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
+        """How many samples the job reads from one (epoch, step) to another; the head that pads epochs counts again."""
+        plan = self._rank.runtime.plan(job)
+        epochs = (end[0] - begin[0]) * (plan.padded + self._rank.runtime.held_out_of(job))
+        return epochs + _samples_before(plan, end[1]) - _samples_before(plan, begin[1])
+
     def _tail(self, job: str, epoch: int) -> int:
         """How far an epoch must reach into its order again for the job; one with a part of its own keeps the samples
         that it needs again, but may first come in the midst of this epoch.
@@ -109,3 +116,8 @@ class LaneBook:
             tuple(index for index, rank in enumerate(self._rank.cluster.ranks_of(node)) if rank in readers)
             for node in self._rank.cluster.nodes
         )
+
+
+def _samples_before(plan: BatchPlan, step: int) -> int:
+    """Training samples of an epoch before one of its steps; all, where only the held-out ones are left."""
+    return plan.step_range(step).start if step < plan.steps_per_epoch else plan.padded

@@ -137,6 +137,7 @@ _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
     **dict.fromkeys(("batch_profile.rate", "executor_profile.rate", "profile.rate", "timed.rate"), _rate),
     "late.deadline": _number,
+    **dict.fromkeys(("samples.read", "samples.made", "samples.prepared"), _named(_whole)),
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
@@ -170,6 +171,7 @@ _NEEDED = {
     "round_end": "t",
     "skipped": "data kind sample substitute epoch reason stage",
     "preprocessing": "t round working available",
+    "samples": "read made prepared",
     "ended": "t overhead_seconds",
     **dict.fromkeys(("session", "allocation", "preprocessors", "stopping", "warning"), ""),
 }

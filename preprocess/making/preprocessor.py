@@ -34,12 +34,19 @@ class PreprocessorStatistics:
         samples_of_lane: samples made, by lane.
         sent: slots that were sent to other nodes, by (lane, node).
         stores: what the stores have done, by data set.
+        samples_of_data: samples made, by data set.
     """
 
     samples: int
     samples_of_lane: Mapping[int, int]
     sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
     stores: Mapping[str, StoreStatistics] = field(default_factory=dict)
+    samples_of_data: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def prepared(self) -> dict[str, int]:
+        """Samples that were read and prepared, by data set; without a store these are all that were made."""
+        return {**self.samples_of_data, **{name: store.prepared for name, store in self.stores.items()}}
 
 
 class Preprocessor:
@@ -76,6 +83,7 @@ class Preprocessor:
         self._lanes: dict[int, list[FilledLane]] = {}
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
+        self._samples_of_data: dict[str, int] = {}
         self._sent = TrafficCounter()
         self._back_off = BackOff()
 
@@ -84,7 +92,8 @@ class Preprocessor:
         """The work so far."""
         by_lane = dict(self._samples_of_lane)
         stores = {name: store.statistics for name, store in self._stores.items()}
-        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores)
+        by_data = dict(self._samples_of_data)
+        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores, by_data)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -148,7 +157,9 @@ class Preprocessor:
             return False
         made = filled.make_slot()
         self._back_off.reset()
-        self._samples_of_lane[filled.spec.lane] = self._samples_of_lane.get(filled.spec.lane, 0) + made
+        lane, data = filled.spec.lane, filled.spec.stream.data
+        self._samples_of_lane[lane] = self._samples_of_lane.get(lane, 0) + made
+        self._samples_of_data[data] = self._samples_of_data.get(data, 0) + made
         return True
 
     def wait(self, timeout: float) -> None:

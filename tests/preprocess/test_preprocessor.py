@@ -161,6 +161,7 @@ def test_lanes_take_turns(dataset: Dataset) -> None:
         pass
     made = preprocessor.statistics
     assert made.samples_of_lane == {0: 64, 1: 64} and made.samples == 128
+    assert made.samples_of_data == made.prepared == {dataset.name: 128}, "nothing is kept"
     readers[1].wait(SLOT, timeout=1)
     readers[1].release(SLOT)
     preprocessor.wait(timeout=3600)  # the release rang; else the test's own limit ends it

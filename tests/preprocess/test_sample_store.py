@@ -129,6 +129,9 @@ def test_each_sample_is_prepared_once_whatever_the_seeds_and_epochs(dataset: Dat
             length = min(4 * SLOT, count - start)
             assert_same(team.read(reader, length), expected(dataset, itineraries[lane], 40 + lane, start, length))
     assert team.prepared == dataset.length + dataset.held_out
+    told = [member.statistics for member in team.members]
+    assert sum(each.prepared["pictures"] for each in told) == team.prepared
+    assert sum(each.samples_of_data["pictures"] for each in told) == sum(each.samples for each in told) >= 3 * count
     assert not team.told
 
 

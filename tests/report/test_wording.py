@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from fleet.coordination.sample_counts import SampleCounts
 from fleet.report import wording
 from fleet.report.colours import ink_on, network_colours
 
@@ -35,6 +36,20 @@ def test_devices(indices: tuple[int, ...], text: str) -> None:
 )
 def test_metrics(name: str, value: float, text: str) -> None:
     assert wording.metric(name, value) == text
+
+
+@pytest.mark.parametrize(
+    "read, made, prepared, text",
+    [
+        (400, 400, 100, "samples prepared for each one read: 0.25"),
+        (3, 4, 4, "samples prepared for each one read: 1.33"),
+        (32_000, 900, 100, "samples prepared for each one read: 0.0031"),
+        (400, 0, 0, ""),
+        (0, 400, 100, ""),
+    ],
+)
+def test_samples_prepared_for_each_one_read(read: int, made: int, prepared: int, text: str) -> None:
+    assert wording.per_read(SampleCounts({"digits": read}, {"digits": made}, {"digits": prepared})) == text
 
 
 @pytest.mark.parametrize("number", [1, 10, 11, 100])

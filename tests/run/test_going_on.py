@@ -127,7 +127,9 @@ def test_interrupt_stops_between_two_steps_and_the_same_command_goes_on(long: En
     for event in stops:
         newest = trainers.read(folder.checkpoints(event["job"])[-1])
         assert (newest.epoch, newest.step) == (event["epoch"], event["step"])
+    assert 0 < folder.summary["samples"]["read"] < undisturbed.summary["samples"]["read"]
     finish(long, folder, "--trainers", "2")
+    assert folder.summary["samples"]["read"] == undisturbed.summary["samples"]["read"], "both sessions count"
     assert_same_bits(final_states(folder, JOBS), final_states(undisturbed, JOBS))
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.run.support.bits import assert_same_bits, final_states
 from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
+from tests.run.support.parts import HELD_OUT
 from tests.run.support.processes import run
 
 EPOCHS = {"short": 1, "mlp": 3, "cnn": 6}
@@ -39,6 +40,13 @@ def test_each_start_goes_on_where_the_job_stopped(moved: RunFolder) -> None:
         stops = [(event["epoch"], event["step"]) for event in moved.events("stopped", job)]
         starts = [(event["epoch"], event["step"]) for event in moved.events("started", job)]
         assert starts == [(0, 0), *stops]
+
+
+def test_each_sample_that_a_moving_job_reads_is_counted_once(moved: RunFolder) -> None:
+    padded = {"short": 80, "mlp": 81, "cnn": 81}  # two or three virtual workers share 79 pictures
+    counted = moved.summary["samples"]
+    assert counted["read"] == sum(epochs * (padded[job] + HELD_OUT) for job, epochs in EPOCHS.items())
+    assert counted["made"] == counted["prepared"] > 0, "nothing is kept of a source of one's own"
 
 
 def test_bits_are_those_of_a_run_that_never_moved(uneven: Ensemble, moved: RunFolder) -> None:

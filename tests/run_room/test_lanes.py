@@ -55,6 +55,18 @@ def test_a_job_that_gets_another_batch_lies_elsewhere(rank: Callable[..., Rank],
     assert book.place_of("a", 0, 3).place == 12
 
 
+def test_a_job_reads_the_samples_of_its_steps_and_the_held_out_ones_of_epochs_that_it_finishes(
+    rank: Callable[..., Rank], runtime: Runtimes
+) -> None:
+    me = rank(runtime({"name": "a", "virtual_workers": 4, "batch_size": 3}))  # steps of 12, and a last one of 4
+    book, padded = LaneBook(me, ring_plan(me.runtime, 1, 1)), 52
+    assert book.samples_between("a", (1, 2), (1, 2)) == 0
+    assert book.samples_between("a", (1, 1), (1, 3)) == 24
+    assert book.samples_between("a", (0, 0), (0, 5)) == padded, "it left before it was evaluated"
+    assert book.samples_between("a", (0, 5), (1, 0)) == HELD_OUT
+    assert book.samples_between("a", (0, 4), (3, 1)) == (padded - 48) + 2 * padded + 3 * HELD_OUT + 12
+
+
 def test_a_lane_s_tail_pads_the_job_that_needs_most(
     rank: Callable[..., Rank], runtime: Runtimes, cluster: Callable[..., ClusterMap]
 ) -> None:

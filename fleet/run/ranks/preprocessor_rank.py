@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from fleet.coordination.protocol import (
@@ -15,6 +16,7 @@ from fleet.coordination.protocol import (
     ReplaceWriter,
     SampleRate,
     SampleSkipped,
+    SamplesMade,
     Shutdown,
     SkipSamples,
 )
@@ -78,6 +80,14 @@ class PreprocessorRank:
     def _tell_of(self, sample: SkippedSample) -> None:
         self._mailbox.send(0, TO_COORDINATOR, SampleSkipped(self._rank.number, sample))
 
+    def _tell_made(self) -> None:
+        made, prepared = Counter[str](), Counter[str]()
+        for each in self._making:
+            statistics = each.statistics
+            made.update(statistics.samples_of_data)
+            prepared.update(statistics.prepared)
+        self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(made), dict(prepared)))
+
     def _obey(self, message: Message) -> None:
         if isinstance(message, SkipSamples):
             self._rank.datasets[message.data].skip_always(TRAIN, message.train)
@@ -99,3 +109,4 @@ class PreprocessorRank:
         elif isinstance(message, CloseLane):
             for each in self._making:
                 each.close_lane(message.lane)
+            self._tell_made()

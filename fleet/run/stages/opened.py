@@ -58,6 +58,7 @@ class Opened:
         more = {
             "name": spec.name,
             "rehearsal": self.rank.runtime.rehearsal is not None,
+            "samples": self.books.ledger.samples.to_json(),
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }

@@ -51,6 +51,8 @@ class Running(Outside):
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence, prices=prices).run()
+        samples = self._executor.count_samples()
+        opened.books.keeper.record("samples", read=samples.read, made=samples.made, prepared=samples.prepared)
         with suppress(OSError):  # the journal has them, too
             keep_learnt(opened, self._guessed)
 
