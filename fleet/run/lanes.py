@@ -55,6 +55,11 @@ def keeps(runtime: Runtime, data: str, writers: int) -> bool:
     return asked and facts.kept and runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers)
 
 
+def finishing(runtime: Runtime, data: str, writers: int) -> float:
+    """The part of what making a sample takes that is left where a second lane finds what a first has prepared."""
+    return runtime.facts[data].finishing if keeps(runtime, data, writers) else 1.0
+
+
 def largest_batch(job: Job) -> int:
     """Samples of the largest step that the job may have."""
     return job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])

@@ -1,9 +1,10 @@
-"""Whether prepared samples of a data set are worth keeping, and what they take: measured on a few of them."""
+"""What samples of a data set take, and whether prepared ones are worth keeping: measured on a few of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from statistics import fmean, median
 
 import numpy as np
@@ -18,38 +19,93 @@ _LOOKUP_SECONDS = 5e-6  # of what fetching a kept sample takes beside the copy
 _TIMES = 3.0  # as long as fetching one, at least, preparing one takes if it is worth keeping
 
 
+@dataclass(frozen=True)
+class SampleCosts:
+    """What a training sample takes, the median of a few.
+
+    Attributes:
+        prepare: seconds of reading it, and of the transforms that draw nothing: what a kept one saves.
+        fetch: seconds of copying a kept one.
+        finish: seconds of the other transforms; None: not measured, since one is the user's.
+        nbytes: of a kept one, on the average.
+    """
+
+    prepare: float
+    fetch: float
+    finish: float | None
+    nbytes: float
+
+    def seconds(self, kept: bool) -> float | None:
+        """Seconds of a sample that is kept, or of one that is not; None: not known."""
+        return None if self.finish is None else (self.fetch if kept else self.prepare) + self.finish
+
+    @property
+    def finishing(self) -> float:
+        """The part of these seconds that is left where a sample is kept; 1: not known."""
+        found, whole = self.seconds(True), self.seconds(False)
+        return min(1.0, found / whole) if found and whole else 1.0
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether preparing it takes much longer than fetching it."""
+        return self.prepare > _TIMES * self.fetch
+
+
+def sample_costs(dataset: Dataset) -> SampleCosts | None:
+    """Read, prepare and finish a few training samples; None where none may be kept, or one cannot be made.
+
+    That is for the run to tell. Users' transforms are not called.
+    """
+    preparation = dataset.preparation(TRAIN)
+    if not preparation.is_kept:
+        return None
+    try:
+        measured = list(_measured(dataset))
+    except Exception:  # the source may raise anything, and says so again when the sample is due
+        return None
+    prepare, fetch, finish = (median(column) for column in list(zip(*measured))[:3])
+    known = None if preparation.pipeline.has_user_code else finish
+    return SampleCosts(prepare, fetch + _LOOKUP_SECONDS, known, fmean(nbytes for *_, nbytes in measured))
+
+
 def is_worth_keeping(dataset: Dataset) -> bool:
     """Read and prepare a few training samples, and see whether that takes much longer than fetching kept ones.
 
     False also where the user has said so, and where a sample cannot be read: that is for the run to tell.
     """
-    if not dataset.preparation(TRAIN).is_kept:
-        return False
-    try:
-        seconds = list(_seconds(dataset))
-    except Exception:  # the source may raise anything, and says so again when the sample is due
-        return False
-    prepare, fetch = (median(column) for column in zip(*seconds))
-    return prepare > _TIMES * (fetch + _LOOKUP_SECONDS)
+    costs = sample_costs(dataset)
+    return costs is not None and costs.is_worth_keeping
 
 
 def bytes_of_prepared(dataset: Dataset) -> int:
     """Bytes that a kept sample takes, on the average of a few."""
     prepare = _preparing(dataset)
-    kept = map(prepare, _spread(dataset.length))
-    return round(fmean(rounded(prepared.image.nbytes + prepared.target.nbytes) for prepared in kept))
+    return round(fmean(_bytes(prepare(sample)) for sample in _spread(dataset.length)))
 
 
-def _seconds(dataset: Dataset) -> Iterator[tuple[float, float]]:
-    """Seconds that preparing and fetching take, of a few samples; the first, which opens files, is left out."""
-    prepare = _preparing(dataset)
+def _measured(dataset: Dataset) -> Iterator[tuple[float, float, float, int]]:
+    """Seconds that preparing, fetching and finishing take, and bytes, of a few samples; the first, which opens files,
+    is left out.
+    """
+    prepare, preparation = _preparing(dataset), dataset.preparation(TRAIN)
+    inputs, targets = dataset.layout.empty(1)
+    rng = np.random.default_rng(0)
     for turn, sample in enumerate([0, *_spread(dataset.length)]):
-        start = time.perf_counter()
+        times = [time.perf_counter()]
         prepared = prepare(sample)
-        middle = time.perf_counter()
-        prepared.image.copy()
+        times.append(time.perf_counter())
+        kept = Prepared(prepared.image.copy(), prepared.target)
+        times.append(time.perf_counter())
+        if not preparation.pipeline.has_user_code:
+            preparation.finish(kept, rng, inputs[0], targets)
+        times.append(time.perf_counter())
         if turn:
-            yield middle - start, time.perf_counter() - middle
+            prepared_in, fetched_in, finished_in = (end - begin for begin, end in zip(times, times[1:]))
+            yield prepared_in, fetched_in, finished_in, _bytes(kept)
+
+
+def _bytes(prepared: Prepared) -> int:
+    return rounded(prepared.image.nbytes + prepared.target.nbytes)
 
 
 def _preparing(dataset: Dataset) -> Callable[[int], Prepared]:
