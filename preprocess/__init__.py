@@ -14,7 +14,7 @@ from preprocess.making.slot_receiver import SlotReceiver
 from preprocess.making.stores import is_divided, open_stores
 from preprocess.making.throughput import throughput
 from preprocess.making.traffic import Traffic
-from preprocess.making.worth import is_worth_keeping
+from preprocess.making.worth import SampleCosts, is_worth_keeping, sample_costs
 from preprocess.ring.control import RingShape, bytes_needed, lane_bytes
 from preprocess.ring.lane import Lane
 from preprocess.ring.lane_reader import LaneReader
@@ -76,6 +76,7 @@ __all__ = [
     "Ring",
     "RingShape",
     "RingTimeout",
+    "SampleCosts",
     "SampleError",
     "SampleGenerator",
     "SampleLayout",
@@ -107,6 +108,7 @@ __all__ = [
     "lane_bytes",
     "open_source",
     "open_stores",
+    "sample_costs",
     "shared_memory_available",
     "throughput",
     "window_bytes",

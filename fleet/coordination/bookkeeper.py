@@ -81,7 +81,7 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
         case "lost":
             ledger.devices_lost(line["devices"])
         case "samples":
-            ledger.samples = ledger.samples.plus(line["read"], line["made"], line["prepared"])
+            ledger.samples = ledger.samples.plus(line["read"], line["laid"], line["made"])
         case "ended":
             ledger.round_ended(line["t"])
             ledger.overhead.update(line["overhead_seconds"])

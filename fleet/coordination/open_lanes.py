@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fleet.coordination.crew import Crew
 from fleet.coordination.executor import Start
+from fleet.coordination.lane_mates import Mates
 from fleet.coordination.protocol import CloseLane, OpenLane
 from fleet.coordination.samples_made import SampleCounter
 from preprocess import LaneSpec, StreamKey
@@ -44,29 +45,44 @@ class OpenLanes:
         crew: is told of them.
         maker: makes them.
         count: how many the rings have.
+        mates: says who of those at unlike places of a stream reads together; None: all do.
 
     Attributes:
         samples: what was made for them and read there.
     """
 
-    def __init__(self, crew: Crew, maker: LaneMaker, count: int) -> None:
-        self._crew, self._maker = crew, maker
+    def __init__(self, crew: Crew, maker: LaneMaker, count: int, mates: Mates | None = None) -> None:
+        self._crew, self._maker, self._mates = crew, maker, mates
         self._free = deque(range(count))
         self._jobs: dict[int, set[str]] = {}  # lane -> who reads it
         self._data: dict[int, str] = {}  # lane -> its data set
         self.samples = SampleCounter()
 
     def open_for(self, batch: Sequence[Start], share: bool) -> list[tuple[Start, LaneSpec]]:
-        """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one."""
+        """Open lanes for the jobs of an allocation, in the order of the lanes; those who read together have one.
+
+        Jobs at one place of a stream do, and those at others if the mates say so, or where the rings have no lane more.
+        """
         together: dict[object, list[tuple[Start, StreamPlace]]] = {}
         for start in batch:
             place = self._maker.place_of(start.job, start.epoch, start.step)
             together.setdefault((place.key, start.lane) if share else start.job, []).append((start, place))
         opened = []
-        for readers in together.values():
+        for readers in self._divided(list(together.values())):
             lane = self._open([start for start, _ in readers], [place for _, place in readers])
             opened += [(start, lane) for start, _ in readers]
         return opened
+
+    def _divided(self, classes: Sequence[list[tuple[Start, StreamPlace]]]) -> Iterator[list[tuple[Start, StreamPlace]]]:
+        """Those of each lane, of the jobs that may read together; each class has a lane at least."""
+        spare = len(self._free) - len(classes)
+        for readers in classes:
+            starts, places = [start for start, _ in readers], [place.place for _, place in readers]
+            found = [list(range(len(readers)))]
+            if self._mates is not None and len(readers) > 1:
+                found = self._mates.divided(starts, places, spare + 1)
+            spare -= len(found) - 1
+            yield from ([readers[index] for index in members] for members in found)
 
     def _open(self, starts: list[Start], places: list[StreamPlace]) -> LaneSpec:
         """Open a lane that begins where the rearmost of its jobs stands."""

@@ -221,11 +221,11 @@ class SampleSkipped:
 
 @dataclass(frozen=True)
 class SamplesMade:
-    """From a preprocessor, after each `CloseLane`: what it has made for lanes so far, by data set."""
+    """From a preprocessor, after each `CloseLane`: what it has laid into lanes so far, by data set."""
 
     rank: int
-    made: dict[str, int]
-    prepared: dict[str, int]  # read and decoded for that; the others were kept from before
+    laid: dict[str, int]
+    made: dict[str, int]  # read from the data and prepared for that; the others were kept from before
 
 
 @dataclass(frozen=True)

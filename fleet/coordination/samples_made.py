@@ -40,5 +40,5 @@ class SampleCounter:
         """All that is known by now."""
         total = SampleCounts().plus(self._read, {}, {})
         for word in self._latest.values():
-            total = total.plus({}, word.made, word.prepared)
+            total = total.plus({}, word.laid, word.made)
         return total

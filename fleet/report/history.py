@@ -308,7 +308,7 @@ class _Reader:
         self._skipped_samples.append(RecordedSkip(data, kind, sample, substitute, epoch, reason, self._now))
 
     def _samples(self, event: JournalLine) -> None:
-        self._sample_counts = self._sample_counts.plus(event["read"], event["made"], event["prepared"])
+        self._sample_counts = self._sample_counts.plus(event["read"], event["laid"], event["made"])
 
     def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}

@@ -69,11 +69,11 @@ def metric(name: str, value: float | None) -> str:
 
 
 def per_read(samples: SampleCounts) -> str:
-    """samples prepared for each one read: 0.25; empty where nobody made or read any."""
+    """samples made for each one read: 0.25; empty where nobody made or read any."""
     ratio = samples.per_read
     if ratio is None:
         return ""
-    return f"samples prepared for each one read: {ratio:{'.2f' if ratio >= 0.1 else '.2g'}}"
+    return f"samples made for each one read: {ratio:{'.2f' if ratio >= 0.1 else '.2g'}}"
 
 
 def metric_title(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -34,6 +35,7 @@ class ExpectedJob:
         by_kind: None where all devices are alike.
         source: "profile", "table" or "assumed".
         executor_rates: samples/s of 1, 2, ... of its trainers on one accelerator, where the policy chooses how many.
+        fed: samples/s that all preprocessors make for it; infinite: nobody knows.
     """
 
     known: KnownJob
@@ -41,6 +43,7 @@ class ExpectedJob:
     by_kind: KindCurves | None
     source: str
     executor_rates: tuple[float, ...] = ()
+    fed: float = math.inf
 
 
 def expected_jobs(
@@ -62,6 +65,7 @@ def expected_jobs(
     for job in spec.jobs:
         guess = guessed_rate(sizes[job.name], others, device)
         curves, source = _curves(runtime, known, job, guess, cluster.cluster)
+        fed = math.inf
         if path is not None:
             fed = path.feeds(data_key(job)) * runtime.samples_of(job.name) / runtime.data_of(job.name).samples
             curves = {kind: curve.capped(fed, job.virtual_workers) for kind, curve in curves.items()}
@@ -72,7 +76,7 @@ def expected_jobs(
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)
         rates = together.of(runtime, job.name) if most > 1 and not home else {}
-        found[job.name] = ExpectedJob(asked, scaling, by_kind, source, _in_a_row(rates, most))
+        found[job.name] = ExpectedJob(asked, scaling, by_kind, source, _in_a_row(rates, most), fed)
     return found
 
 

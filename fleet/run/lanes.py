@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
+from fleet.run.ranks.kept_samples import keeps
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job
-from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, is_divided, lane_bytes, window_bytes
+from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 from trainers import BatchPlan
 
 SPARE_LANES = 4  # for jobs that are added while all others still train
@@ -49,11 +50,9 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     )
 
 
-def keeps(runtime: Runtime, data: str, writers: int) -> bool:
-    """Whether preprocessors keep what they have prepared of a data set, so that each makes samples of its own."""
-    facts, store = runtime.facts[data], runtime.spec.resources.store
-    asked = store.memory is None or store.memory > 0 or store.disk > 0
-    return asked and facts.kept and runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers)
+def finishing(runtime: Runtime, data: str, writers: int) -> float:
+    """The part of what making a sample takes that is left where a second lane finds what a first has prepared."""
+    return runtime.facts[data].finishing if keeps(runtime, data, writers) else 1.0
 
 
 def largest_batch(job: Job) -> int:

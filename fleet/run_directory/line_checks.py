@@ -137,7 +137,7 @@ _OF_KIND: dict[str, Check] = {
     "cluster.ranks": _list(_rank),
     **dict.fromkeys(("batch_profile.rate", "executor_profile.rate", "profile.rate", "timed.rate"), _rate),
     "late.deadline": _number,
-    **dict.fromkeys(("samples.read", "samples.made", "samples.prepared"), _named(_whole)),
+    **dict.fromkeys(("samples.read", "samples.laid", "samples.made"), _named(_whole)),
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),

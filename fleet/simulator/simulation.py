@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
+from fleet.coordination.lane_mates import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
@@ -219,10 +220,7 @@ class Simulation:
         self._enter_end(job)
 
     def _share(self, new: Iterable[str], lanes: Mapping[str, int]) -> None:
-        """Jobs of a sharing class that begin together on a lane pace each other, from when all are ready.
-
-        The lane begins with the sample that the last of them needs next: the others wait for it to come to theirs.
-        """
+        """Jobs of a sharing class that begin together on a lane pace each other, from when all are ready."""
         unfinished = self._books.unfinished
         together: dict[tuple[str, int], list[JobState]] = {}
         for name in new:
@@ -230,13 +228,19 @@ class Simulation:
             if job.stream:
                 together.setdefault((job.stream, lanes.get(name, 0)), []).append(job)
         for jobs in together.values():
-            number = next(self._lane_numbers)
-            for job in jobs:
-                self._books.shown(job.changed(lane=number))
-            if len(jobs) > 1:
-                since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
-                readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
-                self._repace(self._lanes.start(readers, since), since, jobs[0].since)
+            readers = [reader_of(job, self._classes.place(job), job.held, job.pace) for job in jobs]
+            for members in divided(readers, self._trace.feeds.get(jobs[0].name, math.inf)):
+                self._open_lane([jobs[index] for index in members])
+
+    def _open_lane(self, jobs: Sequence[JobState]) -> None:
+        """It begins with the sample that the last of them needs next: the others wait for it to come to theirs."""
+        number = next(self._lane_numbers)
+        for job in jobs:
+            self._books.shown(job.changed(lane=number))
+        if len(jobs) > 1:
+            since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
+            readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
+            self._repace(self._lanes.start(readers, since), since, jobs[0].since)
 
     def _repace(self, readings: Mapping[str, ReaderPosition], since: float, now: float) -> None:
         """What the others of a lane let its jobs do from `since` on."""

@@ -1,4 +1,4 @@
-"""Whether prepared samples of a data set are worth keeping, and what they take: measured on a few of them."""
+"""What samples of a data set take, and whether prepared ones are worth keeping: measured on a few of them."""
 
 from __future__ import annotations
 
@@ -19,48 +19,97 @@ _LOOKUP_SECONDS = 5e-6  # of what fetching a kept sample takes beside the copy
 _TIMES = 3.0  # as long as fetching one, at least, preparing one takes if it is worth keeping
 
 
+@dataclass(frozen=True)
+class SampleCosts:
+    """What a training sample takes, the median of a few.
+
+    Attributes:
+        prepare: seconds of reading it, and of the transforms that draw nothing: what a kept one saves.
+        fetch: seconds of copying a kept one.
+        finish: seconds of the other transforms; None: not measured, since one is the user's.
+        nbytes: of a kept one, on the average.
+    """
+
+    prepare: float
+    fetch: float
+    finish: float | None
+    nbytes: float
+
+    def seconds(self, kept: bool) -> float | None:
+        """Seconds of a sample that is kept, or of one that is not; None: not known."""
+        return None if self.finish is None else (self.fetch if kept else self.prepare) + self.finish
+
+    @property
+    def finishing(self) -> float:
+        """The part of these seconds that is left where a sample is kept; 1: not known."""
+        found, whole = self.seconds(True), self.seconds(False)
+        return min(1.0, found / whole) if found and whole else 1.0
+
+    @property
+    def is_worth_keeping(self) -> bool:
+        """Whether preparing it takes much longer than fetching it."""
+        return self.prepare > _TIMES * self.fetch
+
+
+def sample_costs(dataset: Dataset) -> SampleCosts | None:
+    """Read, prepare and finish a few training samples; None where none may be kept, or none can be read.
+
+    That is for the run to tell. Users' transforms are not called.
+    """
+    preparation = dataset.preparation(TRAIN)
+    looks = list(_looks(dataset))[1:] if preparation.is_kept else []  # the first one opens files
+    if not looks:
+        return None
+    prepare, fetch, finish = (median(getattr(look, what) for look in looks) for what in ("prepare", "fetch", "finish"))
+    known = None if preparation.pipeline.has_user_code else finish
+    return SampleCosts(prepare, fetch + _LOOKUP_SECONDS, known, fmean(look.nbytes for look in looks))
+
+
 def is_worth_keeping(dataset: Dataset) -> bool:
     """Read and prepare a few training samples, and see whether that takes much longer than fetching kept ones.
 
     False also where the user has said so, and where none of them can be read: that is for the run to tell.
     """
-    if not dataset.preparation(TRAIN).is_kept:
-        return False
-    looks = list(_looks(dataset))[1:]  # the first one opens files
-    if not looks:
-        return False
-    prepare, fetch = (median(getattr(look, what) for look in looks) for what in ("prepare", "fetch"))
-    return prepare > _TIMES * (fetch + _LOOKUP_SECONDS)
+    costs = sample_costs(dataset)
+    return costs is not None and costs.is_worth_keeping
 
 
 def bytes_of_prepared(dataset: Dataset) -> int:
     """Bytes that a kept sample takes, on the average of a few; 0 if none can be read."""
-    sizes = [look.size for look in _looks(dataset)]
+    sizes = [look.nbytes for look in _looks(dataset)]
     return round(fmean(sizes)) if sizes else 0
 
 
 @dataclass(frozen=True)
 class _Look:
-    """Seconds that preparing and fetching a sample took, and the bytes that it takes."""
+    """Seconds that preparing, fetching and finishing a sample took, and the bytes that it takes where it is kept."""
 
     prepare: float
     fetch: float
-    size: int
+    finish: float
+    nbytes: int
 
 
 def _looks(dataset: Dataset) -> Iterator[_Look]:
-    """Look at a few samples, but for those that cannot be read: the run says so when they are due."""
-    prepare = preparing(dataset)
+    """Look at a few samples, but for those that cannot be made: the run says so when they are due."""
+    prepare, preparation = preparing(dataset), dataset.preparation(TRAIN)
+    inputs, targets = dataset.layout.empty(1)
+    rng = np.random.default_rng(0)
     for sample in [0, *_spread(dataset.length)]:
-        start = time.perf_counter()
+        times = [time.perf_counter()]
         try:
             prepared = prepare(sample)
+            times.append(time.perf_counter())
+            kept = Prepared(prepared.image.copy(), prepared.target)
+            times.append(time.perf_counter())
+            if not preparation.pipeline.has_user_code:
+                preparation.finish(kept, rng, inputs[0], targets)
         except Exception:
             continue
-        middle = time.perf_counter()
-        prepared.image.copy()
-        end = time.perf_counter()
-        yield _Look(middle - start, end - middle, rounded(prepared.image.nbytes + prepared.target.nbytes))
+        times.append(time.perf_counter())
+        prepared_in, fetched_in, finished_in = (end - begin for begin, end in zip(times, times[1:]))
+        size = rounded(kept.image.nbytes + kept.target.nbytes)
+        yield _Look(prepared_in, fetched_in, finished_in, size)
 
 
 def preparing(dataset: Dataset) -> Callable[[int], Prepared]:

@@ -1,10 +1,15 @@
-"""How many prepared samples each preprocessor of a service keeps."""
+"""How many prepared samples each preprocessor of a service keeps, and what samples of a second lane take then."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
+
 from preprocess.making.dataset import Dataset
 from preprocess.making.stores import is_divided
-from preprocess.making.worth import is_worth_keeping
+from preprocess.making.worth import SampleCosts
+from preprocess.samples.order import TRAIN
+from preprocess.sharing.joining import PreparingCosts
 from preprocess.sharing.settings import ServiceSettings
 from preprocess.store.free_memory import free_memory
 from preprocess.store.sample_store import StoreBudget
@@ -12,11 +17,39 @@ from preprocess.store.sample_store import StoreBudget
 _FREE_PART = 0.5  # of free memory, where nobody said how much: the rest is for others and the page cache
 
 
-def kept_budget(dataset: Dataset, settings: ServiceSettings) -> StoreBudget | None:
+@dataclass(frozen=True)
+class SecondLanes:
+    """What making samples takes where a stream has a second lane.
+
+    Attributes:
+        costs: of a sample; None: nobody knows.
+        kept: samples that are kept; a lane that follows another no further behind finds what that has prepared.
+        workers: that compute at the same time.
+    """
+
+    costs: SampleCosts | None
+    kept: float
+    workers: int
+
+    @classmethod
+    def of(cls, settings: ServiceSettings, costs: SampleCosts | None, budget: StoreBudget | None) -> SecondLanes:
+        """Those of a service."""
+        kept = 0.0 if budget is None or costs is None else settings.workers * budget.memory / costs.nbytes
+        return cls(costs, kept, min(settings.workers, len(os.sched_getaffinity(0))))
+
+    def beside(self, kind: str, lag: int) -> PreparingCosts | None:
+        """Of a lane that follows another so many samples behind; None: nobody knows."""
+        if self.costs is None or kind != TRAIN:
+            return None
+        first, second = self.costs.seconds(False), self.costs.seconds(lag <= self.kept)
+        return PreparingCosts(first, second, self.workers) if first and second else None
+
+
+def kept_budget(dataset: Dataset, settings: ServiceSettings, costs: SampleCosts | None) -> StoreBudget | None:
     """Each preprocessor's part; None where prepared samples are not kept."""
     if settings.store == 0 or not is_divided(dataset.length, dataset.held_out, settings.workers):
         return None
-    if not is_worth_keeping(dataset):
+    if costs is None or not costs.is_worth_keeping:
         return None
     memory = int(_FREE_PART * free_memory()) if settings.store is None else settings.store
     return StoreBudget(memory // settings.workers)

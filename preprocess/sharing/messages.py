@@ -50,13 +50,21 @@ class Refused:
 
 @dataclass(frozen=True)
 class Read:
-    """A loader wants one epoch from a place on; `tail` places are appended to the order, see `Itinerary`."""
+    """A loader wants one epoch from a place on.
+
+    Attributes:
+        kind, seed, epoch: what it reads.
+        place: from which on.
+        tail: places that are appended to the order, see `Itinerary`.
+        rate: samples/s that it reads while none is late; 0: it does not know yet.
+    """
 
     kind: str
     seed: int
     epoch: int
     place: int
     tail: int
+    rate: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ Loaders that want the same epoch of the same data share a lane. Three rules deci
 * start: the first readers of a service wait for as many as they said they expect;
 * companions: the first that comes to the next epoch waits for those with which it read the last; they are paced
   by the slowest anyway (FLEET, MLSys'20, section 3), and would otherwise never meet again;
-* catching up: a loader that comes to an epoch that others are reading joins them if nobody loses by it. With the
-  rearmost at place r, the foremost at f and the epoch's end at n, sharing costs the foremost f - r samples of waiting,
-  and spares it from halving its pace for the n - f that are left: they join if f - r <= n - f.
+* catching up: a loader that comes to an epoch that others are reading joins them if that costs all of them less than
+  making the rest of the epoch twice: see `preprocess.sharing.joining`. As long as somebody's pace, or what making a
+  sample takes, is not known, it joins if the foremost waits for no more samples than are left of the epoch then.
 
 The first two waits are bounded by `patience`; somebody who was waited for in vain is not waited for again.
 """
@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+
+from preprocess.sharing.joining import PreparingCosts, Reader, joins
 
 
 @dataclass(frozen=True, order=True)
@@ -64,16 +66,20 @@ class ReadingGroups:
     Args:
         patience: seconds that a loader waits for others at the start of an epoch.
         length: gives the number of places of a stream with a tail.
+        costs: gives what making samples of a kind takes with a second lane so many places behind the first; None:
+            nobody knows.
     """
 
     patience: float
     length: Callable[[StreamName, int], int]
+    costs: Callable[[str, int], PreparingCosts | None] = lambda kind, lag: None
     groups: list[ReadingGroup] = field(default_factory=list)
     _formed: int = 0
     _expected: dict[int, int] = field(default_factory=dict)
     _begun: dict[str, int] = field(default_factory=dict)
     _companions: dict[int, frozenset[int]] = field(default_factory=dict)
     _wishes: dict[int, _Wish] = field(default_factory=dict)
+    _rates: dict[int, float | None] = field(default_factory=dict)
 
     def arrive(self, loader: int, expected: int) -> None:
         """Note a loader that is there, and how many it expects to be."""
@@ -84,6 +90,7 @@ class ReadingGroups:
         self.rest(loader)
         self._expected.pop(loader, None)
         self._companions.pop(loader, None)
+        self._rates.pop(loader, None)
 
     def rest(self, loader: int) -> None:
         """Note that a loader reads nothing now."""
@@ -92,8 +99,13 @@ class ReadingGroups:
         if group is not None:
             self._remove(group, loader)
 
-    def want(self, loader: int, stream: StreamName, place: int, tail: int, now: float) -> None:
-        """Note what a loader wants to read from now on."""
+    def want(self, loader: int, stream: StreamName, place: int, tail: int, now: float, rate: float = 0.0) -> None:
+        """Note what a loader wants to read from now on.
+
+        Args:
+            rate: samples/s that it reads while none is late; 0: nobody knows.
+        """
+        self._rates[loader] = rate or None
         self.rest(loader)
         if loader not in self._companions:
             self._begun[stream.kind] = self._begun.get(stream.kind, 0) + 1
@@ -127,7 +139,7 @@ class ReadingGroups:
         waiting = {loader: wish for loader, wish in self._wishes.items() if wish.stream == stream}
         must_wait = self._must_wait(stream, waiting, now)
         for loader, wish in sorted(waiting.items(), key=lambda item: (item[1].place, item[0])):
-            group = self._group_to_join(stream, wish, places)
+            group = self._group_to_join(stream, loader, places)
             if group is None and must_wait:
                 continue
             self._add(group or self._new_group(stream), loader, wish, places)
@@ -139,13 +151,20 @@ class ReadingGroups:
         self.groups.append(ReadingGroup(self._formed, stream, {}, 0))
         return self.groups[-1]
 
-    def _group_to_join(self, stream: StreamName, wish: _Wish, places: Mapping[int, int]) -> ReadingGroup | None:
+    def _group_to_join(self, stream: StreamName, loader: int, places: Mapping[int, int]) -> ReadingGroup | None:
+        mine, rate = self._wishes[loader].place, self._rates[loader]
         for group in self.groups:
             if group.stream != stream or not group.places:
                 continue
             members = [places.get(member, place) for member, place in group.places.items()]
-            rear, front = min(*members, wish.place), max(*members, wish.place)
-            if front - rear <= self.length(stream, max(group.tail, wish.tail)) - front:
+            rear, front = min(*members, mine), max(*members, mine)
+            end = self.length(stream, max(group.tail, self._wishes[loader].tail))
+            follows = mine == rear  # else the group does, and the loader waits
+            rates = [known for member in group.places if (known := self._rates[member]) is not None]
+            theirs = min(rates) if len(rates) == len(members) else None
+            others = Reader(front if follows else rear, end, len(members), theirs)
+            own = Reader(rear if follows else front, end, 1, rate)
+            if joins(others, own, self.costs(stream.kind, front - rear)):
                 return group
         return None
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable
 from selectors import EVENT_READ, DefaultSelector
 
 from preprocess.making.dataset import Dataset
+from preprocess.making.worth import sample_costs
 from preprocess.ring.ring import Ring
 from preprocess.samples.corrupt import CorruptSamples
 from preprocess.samples.errors import CorruptLimitError
 from preprocess.samples.order import HELD_OUT
-from preprocess.sharing.kept import kept_budget
+from preprocess.sharing.kept import SecondLanes, kept_budget
 from preprocess.sharing.messages import (
     Assigned,
     Channel,
@@ -55,9 +56,11 @@ class Service:
         self._place, self._settings, self._dataset, self._listener = place, settings, dataset, listener
         self._shape = settings.ring_shape(dataset.layout)
         self._ring, self._descriptor = Ring.passed(self._shape, 2 * self._shape.lane_bytes)
-        budget = kept_budget(dataset, settings)
+        costs = sample_costs(dataset)
+        budget = kept_budget(dataset, settings, costs)
         self._staff = Staff(self._ring, dataset, self._close_in_children, budget)
-        self._groups = ReadingGroups(settings.patience, self._places)
+        second = SecondLanes.of(settings, costs, budget)
+        self._groups = ReadingGroups(settings.patience, self._places, second.beside)
         self._loaders: dict[int, Channel] = {}
         limit = settings.data.corrupt_limit if settings.data else 0
         self._corrupt = CorruptSamples(dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped(sample)))
@@ -140,7 +143,7 @@ class Service:
             return
         if isinstance(message, Read):
             stream = StreamName(message.kind, message.seed, message.epoch)
-            self._groups.want(reader, stream, message.place, message.tail, time.monotonic())
+            self._groups.want(reader, stream, message.place, message.tail, time.monotonic(), message.rate)
         elif isinstance(message, LaneLeft):
             self._groups.rest(reader)
             self._hear_staff()  # a preprocessor speaks of a sample before it hands it over

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from preprocess.sharing.messages import (
     Skipped,
     Welcome,
 )
+from preprocess.sharing.own_pace import OwnPace
 
 #: How often a loader starts again after the service has died, for one batch.
 _MOST_RETURNS = 3
@@ -62,6 +64,7 @@ class SharedStream:
         self._place = 0  # before it, all was released
         self._failure = ""
         self._returns = 0
+        self._pace = OwnPace()
         self.readers = 0
         self.seconds_waited = 0.0
         self._join()
@@ -69,12 +72,15 @@ class SharedStream:
     def read(self, request: Read) -> None:
         """Ask for an epoch, or for another place of it."""
         self._leave_lane()
-        self._read, self._place, self._failure = request, request.place, ""
-        self._send(request)
+        self._pace.ends(self._place, time.monotonic(), self.seconds_waited)
+        self._read, self._place, self._failure = replace(request, rate=self._pace.rate), request.place, ""
+        self._pace.begins(self._place, time.monotonic(), self.seconds_waited)
+        self._send(self._read)
 
     def rest(self) -> None:
         """Read no more for now, and hear the last words on the samples that were read."""
         self._leave_lane()
+        self._pace.ends(self._place, time.monotonic(), self.seconds_waited)
         self._read = None
         self._send(LaneLeft())
         deadline = time.monotonic() + _REST_SECONDS
@@ -179,7 +185,7 @@ class SharedStream:
         self._join()
         if self._read is not None:
             read = self._read
-            self._send(Read(read.kind, read.seed, read.epoch, self._place, read.tail))
+            self._send(replace(read, place=self._place))
 
     def _join(self) -> None:
         self._channel = self._connect()

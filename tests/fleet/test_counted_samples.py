@@ -20,7 +20,7 @@ def test_networks_read_from_where_they_begin_to_where_they_end() -> None:
     machine.events()
     machine.post.incoming += [SamplesMade(rank, {"data": 30}, {"data": 12}) for rank in (0, 1, 0, 1)]
     counts = machine.executor.count_samples()
-    assert (counts.read, counts.made, counts.prepared) == ({"data": 54}, {"data": 60}, {"data": 24})
+    assert (counts.read, counts.laid, counts.made) == ({"data": 54}, {"data": 60}, {"data": 24})
     assert counts.per_read == 24 / 54
 
 

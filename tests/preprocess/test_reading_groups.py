@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from preprocess.sharing.joining import PreparingCosts
+from preprocess.sharing.own_pace import OwnPace
 from preprocess.sharing.reading_groups import ReadingGroup, ReadingGroups, StreamName
 
 LENGTH = 100
@@ -87,6 +89,28 @@ def test_late_comer_joins_if_nobody_loses(groups: ReadingGroups, front: int, joi
     (formed,) = groups.form(10.0, {0: front})
     assert set(formed.places) == ({0, 1} if joins else {1})
     assert formed.first_place == 0
+
+
+@pytest.mark.parametrize(("cores", "rate", "joins"), [(40.0, 20.0, False), (1.0, 20.0, True), (40.0, 0.0, True)])
+def test_late_comer_joins_by_what_samples_cost(cores: float, rate: float, joins: bool) -> None:
+    """Two that read 20 samples/s leave 40 cores idle; one core makes half as many for each of two lanes."""
+    groups = ReadingGroups(PATIENCE, lambda stream, tail: LENGTH + tail, lambda kind, lag: PreparingCosts(1, 1, cores))
+    for loader in (0, 1):
+        groups.arrive(loader, expected=1)
+        groups.want(loader, FIRST, 0, 0, now=10.0 * loader, rate=rate)
+        (formed,) = groups.form(10.0 * loader, {0: 50})
+    assert set(formed.places) == ({0, 1} if joins else {1})
+
+
+def test_own_pace_is_that_without_waiting() -> None:
+    pace = OwnPace()
+    pace.ends(0, 1.0, 0.0)
+    assert pace.rate == 0.0
+    pace.begins(10, now=1.0, waited=5.0)
+    pace.ends(50, now=11.0, waited=7.0)
+    assert pace.rate == 40 / 8
+    pace.ends(90, now=12.0, waited=7.0)
+    assert pace.rate == 40 / 8, "it had stopped reading"
 
 
 def test_group_that_is_formed_anew_begins_at_its_rearmost(groups: ReadingGroups) -> None:

@@ -120,6 +120,29 @@ def test_late_comer_catches_up_and_shares_the_rest(start_loader: Start) -> None:
     assert head + tail == expected
 
 
+def test_late_comer_whose_pace_is_known_gets_the_same_bytes(start_loader: Start) -> None:
+    """Alone or together, as the costs that the service measures say."""
+    early, late = start_loader().ready(), start_loader()
+    early.ask("epoch")
+    late.ready().ask("epoch")
+    alone = start_loader(name="alone").ready()
+    alone.ask("epoch")
+    expected = alone.ask("epoch")
+    early.ask("iterate")
+    head = [early.ask("next") for _ in range(4)]
+    late.ask("iterate")
+    early.tell("next")
+    tail: list[str] = []
+    for place in range(13):
+        late.tell("next")
+        if place >= 4:
+            tail.append(early.answer())
+            early.tell("next")
+        assert late.answer() == expected[place]
+    assert early.answer() is None
+    assert head + tail == expected
+
+
 def test_an_iterable_style_data_set_is_refused_before_anything_is_started() -> None:
     class Stream(torch.utils.data.IterableDataset[Any]):
         def __iter__(self) -> Any:

@@ -45,21 +45,21 @@ def trained(ensemble: Ensemble, out: str, *options: str) -> tuple[Ended, dict[st
     left = ensemble.left(out)
     (line,) = left.events("samples")
     counted: dict[str, Any] = left.summary["samples"]
-    assert counted["of_data"] == {"pictures": {kind: counted[kind] for kind in ("read", "made", "prepared")}}
-    assert {kind: line[kind] for kind in ("read", "made", "prepared")} == {
-        kind: {"pictures": counted[kind]} for kind in ("read", "made", "prepared")
+    assert counted["of_data"] == {"pictures": {kind: counted[kind] for kind in ("read", "laid", "made")}}
+    assert {kind: line[kind] for kind in ("read", "laid", "made")} == {
+        kind: {"pictures": counted[kind]} for kind in ("read", "laid", "made")
     }
     return ended, counted, left.path
 
 
 def test_pictures_that_are_kept_are_prepared_once_for_all_networks_and_epochs(photographs: Ensemble) -> None:
     ended, counted, path = trained(photographs, "kept")
-    assert counted["read"] == READ <= counted["made"]
-    assert counted["prepared"] == TRAINING + HELD_OUT
-    told = f"samples prepared for each one read: {(TRAINING + HELD_OUT) / READ:.2f}"
+    assert counted["read"] == READ <= counted["laid"]
+    assert counted["made"] == TRAINING + HELD_OUT
+    told = f"samples made for each one read: {(TRAINING + HELD_OUT) / READ:.2f}"
     assert told in ended.output and told.capitalize() in (path / "report.html").read_text()
 
 
 def test_where_none_are_kept_all_that_is_made_is_prepared(photographs: Ensemble) -> None:
     _, counted, _ = trained(photographs, "not-kept", "--set", "resources.store={memory: 0}")
-    assert counted["read"] == READ <= counted["made"] == counted["prepared"]
+    assert counted["read"] == READ <= counted["laid"] == counted["made"]

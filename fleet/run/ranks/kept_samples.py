@@ -6,14 +6,21 @@ import math
 import tempfile
 
 from fleet.machine.standard_error import tell
-from fleet.run.lanes import keeps
 from fleet.run.ranks.rank import Rank
-from preprocess import Ring, SampleStore, StoreBudget, open_stores
+from fleet.run.ranks.runtime import Runtime
+from preprocess import Ring, SampleStore, StoreBudget, is_divided, open_stores
 from preprocess.making.worth import bytes_of_prepared
 from preprocess.store.free_memory import free_memory
 
 _GIB = 2**30
 _FREE_PART = 0.5  # of free memory, where the spec does not say: the rest is for others and the page cache
+
+
+def keeps(runtime: Runtime, data: str, writers: int) -> bool:
+    """Whether preprocessors keep what they have prepared of a data set, so that each makes samples of its own."""
+    facts, store = runtime.facts[data], runtime.spec.resources.store
+    asked = store.memory is None or store.memory > 0 or store.disk > 0
+    return asked and facts.kept and runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers)
 
 
 def stores_of(rank: Rank, ring: Ring, number: int) -> dict[str, SampleStore]:

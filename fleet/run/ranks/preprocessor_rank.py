@@ -81,12 +81,12 @@ class PreprocessorRank:
         self._mailbox.send(0, TO_COORDINATOR, SampleSkipped(self._rank.number, sample))
 
     def _tell_made(self) -> None:
-        made, prepared = Counter[str](), Counter[str]()
+        laid, made = Counter[str](), Counter[str]()
         for each in self._making:
             statistics = each.statistics
-            made.update(statistics.samples_of_data)
-            prepared.update(statistics.prepared)
-        self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(made), dict(prepared)))
+            laid.update(statistics.samples_of_data)
+            made.update(statistics.prepared)
+        self._mailbox.send(0, TO_COORDINATOR, SamplesMade(self._rank.number, dict(laid), dict(made)))
 
     def _obey(self, message: Message) -> None:
         if isinstance(message, SkipSamples):

@@ -8,11 +8,12 @@ from contextlib import suppress
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
+from fleet.coordination.lane_mates import LaneMates
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
-from fleet.run.lanes import LaneBook, ring_plan
+from fleet.run.lanes import LaneBook, finishing, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
 from fleet.run.stages.books import stands
@@ -52,7 +53,7 @@ class Running(Outside):
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
         Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence, prices=prices).run()
         samples = self._executor.count_samples()
-        opened.books.keeper.record("samples", read=samples.read, made=samples.made, prepared=samples.prepared)
+        opened.books.keeper.record("samples", read=samples.read, laid=samples.laid, made=samples.made)
         with suppress(OSError):  # the journal has them, too
             keep_learnt(opened, self._guessed)
 
@@ -113,6 +114,7 @@ def start(rated: Rated) -> Running:
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
-    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes)
+    mates = LaneMates(opened.books.ledger, lambda data: finishing(rank.runtime, data, ring.writers))
+    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, mates)
     executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
     return Running(opened, executor, Newcomers(opened, ring), rated.guessed)

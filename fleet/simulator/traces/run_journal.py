@@ -54,7 +54,9 @@ def read_run(path: Path) -> Trace:
         raise TraceError.of(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
     notes = tuple(f"{name}: no rates or no epochs are known; it was left out" for name in _left_out(run, jobs))
     losses = {name: found for name, job in run.jobs.items() if (found := job.loss_curve())}
-    return Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves).with_losses(losses)
+    feeds = {name: run.feeds[job.data] for name, job in run.jobs.items() if job.data in run.feeds}
+    trace = Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves)
+    return trace.with_losses(losses).with_feeds(feeds)
 
 
 @dataclass

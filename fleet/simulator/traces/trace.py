@@ -25,6 +25,7 @@ class Trace:
         notes: what of the file was left out or changed, and why; for people.
         curves: job -> its rate curve, samples/s, where a run measured it.
         losses: job -> the loss of each of its epochs, from the first; policies see them once the epochs are over.
+        feeds: job -> samples/s that all preprocessors make of what it reads, where that is known.
         any_epoch: whether jobs of a stream share it at whatever epochs they are, as in FLEET's paper. In a run of fleet
             each epoch has an order of its own: jobs share at the same epoch alone.
     """
@@ -36,6 +37,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     curves: Mapping[str, RateCurve] = field(default_factory=dict)
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    feeds: Mapping[str, float] = field(default_factory=dict)
     any_epoch: bool = False
 
     @classmethod
@@ -53,6 +55,10 @@ class Trace:
     def with_losses(self, losses: Mapping[str, tuple[float, ...]]) -> Trace:
         """The same, with how the jobs' losses fall."""
         return replace(self, losses=dict(losses))
+
+    def with_feeds(self, feeds: Mapping[str, float]) -> Trace:
+        """The same, with how fast the jobs' samples are made."""
+        return replace(self, feeds=dict(feeds))
 
     def __len__(self) -> int:
         return len(self.jobs)

@@ -1,0 +1,80 @@
+"""Which jobs that start together at unlike places of one stream read one lane: the same rule live and simulated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from fleet.coordination.executor import Start
+from fleet.coordination.ledger import Ledger
+from fleet.scheduling.model.job_state import JobState
+from preprocess.sharing.joining import PreparingCosts, Reader, lanes
+
+
+def reader_of(job: JobState, place: float, devices: int, rate: float) -> Reader | None:
+    """A job as a reader of its stream; None where its pace or the end of its epoch is not known.
+
+    Args:
+        job: who knows no last epoch counts until the end of this one.
+        place: of its next sample in the stream.
+        devices: that it has from now on.
+        rate: samples/s that it trains there.
+    """
+    if job.remaining < math.inf:
+        end = place + job.remaining * job.passing
+    else:
+        end = max(place, job.epoch * job.passing)
+    return Reader(place, end, devices, rate * job.passing) if rate and (job.epoch or job.remaining < math.inf) else None
+
+
+def divided(
+    readers: Sequence[Reader | None], made: float, most: int | None = None, finishing: float = 1.0
+) -> list[list[int]]:
+    """Divide jobs that may read one lane; all read one where something is not known.
+
+    Args:
+        readers: each at its place, on the devices that it will have.
+        made: samples/s of the stream that all preprocessors make; infinite: nobody knows.
+        most: lanes that there are; None: enough.
+        finishing: part of what making a sample takes that is left where a second lane finds it prepared; 1: none is.
+
+    Returns:
+        The indices of those of each lane, in their order.
+    """
+    known = [reader for reader in readers if reader is not None]
+    if len(known) < len(readers) or made == math.inf:
+        return [list(range(len(readers)))]
+    costs = PreparingCosts(1 / made, finishing / made, 1.0)
+    found = lanes(known, costs, max(1, len(known) if most is None else most))
+    return sorted(sorted(members) for members in found)
+
+
+class Mates(Protocol):
+    """Says who of a class reads together."""
+
+    def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
+        """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
+
+
+class LaneMates:
+    """Divides the starts of a run by what its books know.
+
+    Args:
+        ledger: knows paces, how long jobs train, and how fast preprocessors are.
+        finishing: gives the part of what making a sample of a job's data takes that is left where it is kept.
+    """
+
+    def __init__(self, ledger: Ledger, finishing: Callable[[str], float]) -> None:
+        self._ledger, self._finishing = ledger, finishing
+
+    def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
+        """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
+        data, path = self._ledger.jobs[starts[0].job].state.data, self._ledger.data_path
+        made = math.inf if path is None else path.feeds(data)
+        return divided(list(map(self._reader, starts, places)), made, most, self._finishing(data))
+
+    def _reader(self, start: Start, place: int) -> Reader | None:
+        job = self._ledger.jobs[start.job]
+        pace = 0.0 if job.guessed else min(self._ledger.pace(job.name, start.devices), self._ledger.feeds(job.name))
+        return reader_of(job.state, place, len(start.devices), pace)

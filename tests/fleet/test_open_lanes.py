@@ -1,0 +1,104 @@
+"""Which jobs that start together share a lane, by what the books know."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from fleet.coordination.crew import Crew
+from fleet.coordination.executor import Start
+from fleet.coordination.job_record import JobRecord
+from fleet.coordination.lane_mates import LaneMates
+from fleet.coordination.ledger import Ledger
+from fleet.coordination.open_lanes import OpenLanes, StreamPlace
+from fleet.coordination.protocol import OpenLane
+from fleet.machine.cluster_map import ClusterMap, Place
+from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.rates import RateCurve
+from preprocess import Itinerary, LaneSpec, SampleLayout, StreamKey
+from tests.fleet.test_losses import Post
+
+EPOCH, RATE = 100.0, 10.0
+KEY = StreamKey("data", 0, 0)
+
+
+class Book:
+    """Jobs' places are their steps."""
+
+    def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
+        return StreamPlace(KEY, step)
+
+    def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
+        layout = SampleLayout((1,), "float32", (), "int64")
+        return LaneSpec(number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, (readers,), 8)
+
+    def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
+        return 0
+
+
+def ledger(places: Sequence[int], made: float | None, epochs: float) -> Ledger:
+    """Jobs that train 10 samples/s for so many epochs, and preprocessors that make so many samples/s."""
+    states = [
+        JobState(name, RateCurve({1: RATE}, 4), 1, data="data", epoch=EPOCH, remaining=epochs * EPOCH - place)
+        for name, place in zip("abcd", places)
+    ]
+    books = Ledger(Cluster((4,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
+    if made is not None:
+        books.preprocessors_measured({1: made}, {"data": made})
+    return books
+
+
+def opened(
+    places: Sequence[int], made: float | None, count: int = 4, share: bool = True, finishing: float = 1.0,
+    epochs: float = 1,
+) -> list[tuple[set[str], int]]:  # fmt: skip
+    """Who reads each lane that was opened, and where it begins."""
+    ranks = [Place(0, 0, "n", "coordinator+preprocessor", None, "cpu", (), 1, 1, 1)]
+    ranks += [Place(rank, 0, "n", "trainer", rank - 1, "cpu", (), 1, 1, 1) for rank in range(1, 5)]
+    post = Post()
+    crew = Crew(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
+    mates = LaneMates(ledger(places, made, epochs), lambda data: finishing)
+    starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
+    found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
+    told = {message.lane.lane: message.lane.itinerary.first_place for _, message in post.told(OpenLane)}
+    return [({start.job for start, lane in found if lane.lane == number}, place) for number, place in told.items()]
+
+
+@pytest.mark.parametrize("made", [None, 5.0, 1e6])
+def test_jobs_at_one_place_share_always(made: float | None) -> None:
+    assert opened([30, 30, 30], made) == [({"a", "b", "c"}, 30)]
+
+
+def test_all_of_a_stream_share_where_nobody_knows_what_samples_take() -> None:
+    assert opened([0, 90], None) == [({"a", "b"}, 0)]
+
+
+def test_nobody_waits_where_preprocessors_would_be_idle() -> None:
+    assert opened([0, 90], 20.0) == [({"a"}, 0), ({"b"}, 90)]
+
+
+@pytest.mark.parametrize("epochs", [1, math.inf])
+def test_jobs_share_where_two_lanes_would_slow_both(epochs: float) -> None:
+    assert opened([0, 50], 10.0, epochs=epochs) == [({"a", "b"}, 0)]
+    assert opened([0, 90], 10.0, epochs=epochs) == [({"a"}, 0), ({"b"}, 90)], "ten samples are left of it"
+
+
+def test_the_epochs_that_are_still_to_come_count() -> None:
+    assert opened([0, 90], 10.0, epochs=2) == [({"a", "b"}, 0)]
+
+
+def test_a_lane_that_finds_samples_prepared_costs_little() -> None:
+    assert opened([0, 50], 10.0, finishing=0.1) == [({"a"}, 0), ({"b"}, 50)]
+
+
+def test_neighbours_share_where_the_rings_have_no_lane_more() -> None:
+    assert opened([0, 80, 90], 1e6, count=3) == [({"a"}, 0), ({"b"}, 80), ({"c"}, 90)]
+    assert opened([0, 80, 90], 1e6, count=2) == [({"a"}, 0), ({"b", "c"}, 80)]
+    assert opened([0, 80, 90], 1e6, count=1) == [({"a", "b", "c"}, 0)]
+
+
+def test_each_has_a_lane_under_a_policy_that_shares_none() -> None:
+    assert len(opened([0, 0], None, share=False)) == 2
