@@ -14,6 +14,7 @@ from preprocess.samples.layout import Array
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14; Python has no name for it yet
 _PAGE = 4096
+_PIECE = 2**26
 
 
 class Arena(Protocol):
@@ -100,10 +101,12 @@ class FileArena:
 
 
 def _touch(block: mmap.mmap, view: Array) -> None:
-    """Let all pages be there, large ones where the system has them."""
+    """Let all pages be there, large ones where the system has them; in pieces, as Python stands still meanwhile."""
     with suppress(OSError, AttributeError):
         block.madvise(mmap.MADV_HUGEPAGE)
-    try:
-        block.madvise(_POPULATE_WRITE)
-    except OSError:
-        view[::_PAGE] = 0
+    for start in range(0, view.nbytes, _PIECE):
+        piece = view[start : start + _PIECE]
+        try:
+            block.madvise(_POPULATE_WRITE, start, len(piece))
+        except OSError:
+            piece[::_PAGE] = 0
