@@ -102,7 +102,7 @@ class LiveExecutor:
         return bool(self._saving)
 
     def count_samples(self) -> SampleCounts:
-        """What was read, made and prepared, once no group is left and each preprocessor has said so, or is too late."""
+        """What was read, laid and made, once no group is left and each preprocessor has said so, or is too late."""
         samples = self._lanes.samples
         for message in self._crew.last_words(lambda: samples.awaited, LAST_WORD_SECONDS):
             if isinstance(message, SamplesMade):

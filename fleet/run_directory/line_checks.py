@@ -171,7 +171,7 @@ _NEEDED = {
     "round_end": "t",
     "skipped": "data kind sample substitute epoch reason stage",
     "preprocessing": "t round working available",
-    "samples": "read made prepared",
+    "samples": "read laid made",
     "ended": "t overhead_seconds",
     **dict.fromkeys(("session", "allocation", "preprocessors", "stopping", "warning"), ""),
 }

@@ -88,7 +88,7 @@ STEPS: dict[str, Callable[[Bookkeeper], None]] = {
     "promised": lambda keeper: keeper.record("admitted", job="b", deadline=None),
     "late": lambda keeper: keeper.record("late", job="b", deadline=30.0, end=None),
     "lost": lambda keeper: _lose(keeper),
-    "samples": lambda keeper: keeper.record("samples", read={"b": 7, "a": 2}, made={"a": 3}, prepared={"a": 1}),
+    "samples": lambda keeper: keeper.record("samples", read={"b": 7, "a": 2}, laid={"a": 3}, made={"a": 1}),
     "round": lambda keeper: keeper.record("round_end", round=0, start=0.0, end=1.0),
 }
 
@@ -179,14 +179,14 @@ def test_a_journal_of_before_is_read_again() -> None:
 
 
 def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -> None:
-    keeper.record("samples", read={"digits": 20}, made={"digits": 12}, prepared={"digits": 4})
+    keeper.record("samples", read={"digits": 20}, laid={"digits": 12}, made={"digits": 4})
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    change(fresh, {"event": "samples", "t": 1.0, "read": {"birds": 4}, "made": {"digits": 1}, "prepared": {}})
+    change(fresh, {"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
     assert fresh.samples.to_json() == {
-        "read": 24, "made": 13, "prepared": 4,
+        "read": 24, "laid": 13, "made": 4,
         "of_data": {
-            "birds": {"read": 4, "made": 0, "prepared": 0}, "digits": {"read": 20, "made": 13, "prepared": 4},
+            "birds": {"read": 4, "laid": 0, "made": 0}, "digits": {"read": 20, "laid": 13, "made": 4},
         },
     }  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_the_latest_word_of_each_preprocessor_counts() -> None:
     assert sorted(rank for rank, _ in machine.post.told(CloseLane)) == [0, 0, 0, 0, 1, 1], "a keeper, two who fill"
     late = [SamplesMade(0, {"data": 2}, {"data": 1}), SamplesMade(1, {"data": 9}, {"data": 6})]
     machine.post.incoming += [*late, SamplesMade(0, {"data": 3}, {"data": 1}), SamplesMade(0, {"data": 99}, {})]
-    assert machine.executor.count_samples().made == {"data": 12}, "nobody owes a word after these"
+    assert machine.executor.count_samples().laid == {"data": 12}, "nobody owes a word after these"
 
 
 def test_who_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_who_does_not_answer_is_not_waited_for_long(monkeypatch: pytest.MonkeyPa
     machine.start(a=(0,))
     machine.post.incoming += [done("a", 2, 1), SamplesMade(0, {"data": 7}, {"data": 7})]
     machine.events()
-    assert machine.executor.count_samples().made == {"data": 7}
+    assert machine.executor.count_samples().laid == {"data": 7}
 
 
 def test_a_lost_preprocessor_is_not_waited_for() -> None:
@@ -63,5 +63,5 @@ def test_a_lost_preprocessor_is_not_waited_for() -> None:
     machine.events()
     machine.lose(1)
     machine.post.incoming.append(SamplesMade(0, {"data": 99}, {}))
-    assert machine.executor.count_samples().made == {"data": 7}
+    assert machine.executor.count_samples().laid == {"data": 7}
     assert machine.post.incoming, "it listened on, though nobody owed a word"

@@ -107,18 +107,12 @@ def test_bounds_and_gaps_stand_beside_the_flotillas_of_policies_that_compute_the
     assert "Expected end Gap" in page_of(bounded).text and "20.0 %" in page_of(bounded).text
 
 
-def test_the_page_tells_how_many_samples_were_prepared_for_each_one_read(simulated: Callable[..., list[Event]]) -> None:
+def test_the_page_tells_how_many_samples_were_made_for_each_one_read(simulated: Callable[..., list[Event]]) -> None:
     events = simulated(jobs=2)
     assert "for each one read" not in page_of(events).text, "nobody counted"
-    told = {
-        "t": 1.0,
-        "event": "samples",
-        "read": {"digits": 3000},
-        "made": {"digits": 4000},
-        "prepared": {"digits": 750},
-    }
+    told = {"t": 1.0, "event": "samples", "read": {"digits": 3000}, "laid": {"digits": 4000}, "made": {"digits": 750}}
     text = page_of([*events, told, told]).text
-    assert "Samples prepared for each one read: 0.25; 6,000 were read by networks, 8,000 made" in text
+    assert "Samples made for each one read: 0.25; 6,000 were read by networks, 8,000 laid" in text
 
 
 def test_the_page_is_self_contained(simulated: Callable[..., list[Event]], write_journal: Callable[..., Path]) -> None:

@@ -39,17 +39,17 @@ def test_metrics(name: str, value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "read, made, prepared, text",
+    "read, laid, made, text",
     [
-        (400, 400, 100, "samples prepared for each one read: 0.25"),
-        (3, 4, 4, "samples prepared for each one read: 1.33"),
-        (32_000, 900, 100, "samples prepared for each one read: 0.0031"),
+        (400, 400, 100, "samples made for each one read: 0.25"),
+        (3, 4, 4, "samples made for each one read: 1.33"),
+        (32_000, 900, 100, "samples made for each one read: 0.0031"),
         (400, 0, 0, ""),
         (0, 400, 100, ""),
     ],
 )
-def test_samples_prepared_for_each_one_read(read: int, made: int, prepared: int, text: str) -> None:
-    assert wording.per_read(SampleCounts({"digits": read}, {"digits": made}, {"digits": prepared})) == text
+def test_samples_made_for_each_one_read(read: int, laid: int, made: int, text: str) -> None:
+    assert wording.per_read(SampleCounts({"digits": read}, {"digits": laid}, {"digits": made})) == text
 
 
 @pytest.mark.parametrize("number", [1, 10, 11, 100])

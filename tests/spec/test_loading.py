@@ -47,6 +47,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "members_per_device": 1,
         "kinds": {},
         "prices": {},
+        "store": {"memory": None, "disk": 0.0, "path": None},
         "memory_gib": None,
         "timeout": 300.0,
         "lock_wait": 180.0,
