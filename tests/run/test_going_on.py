@@ -10,7 +10,7 @@ import pytest
 
 import trainers
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, write_ensemble
+from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, pictures, write_ensemble
 from tests.run.support.processes import Running, run, started
 
 JOBS = ("mlp", "cnn")
@@ -20,9 +20,10 @@ STOPPED, LOST = 75, 70
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
-    """Two networks of 20 epochs of 40 steps, so that a test can meet them in the middle of one."""
-    jobs = [mlp(batch_size=1), cnn(batch_size=1)]
-    return write_ensemble(tmp_path_factory.mktemp("long"), [{**job, "stop": {"epochs": EPOCHS}} for job in jobs])
+    """Two networks of 20 epochs of 40 steps, a fifth of a second each, so that a test can meet them inside of one."""
+    jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(batch_size=1), cnn(batch_size=1))]
+    data = {"pictures": pictures({"seconds": 0.003})}
+    return write_ensemble(tmp_path_factory.mktemp("long"), jobs, data=data)
 
 
 @pytest.fixture(scope="module")
