@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from fleet.coordination.executor import Start
@@ -28,16 +28,13 @@ def reader_of(job: JobState, place: float, devices: int, rate: float) -> Reader 
     return Reader(place, end, devices, rate * job.passing) if rate and (job.epoch or job.remaining < math.inf) else None
 
 
-def divided(
-    readers: Sequence[Reader | None], made: float, most: int | None = None, finishing: float = 1.0
-) -> list[list[int]]:
+def divided(readers: Sequence[Reader | None], made: float, most: int | None = None) -> list[list[int]]:
     """Divide jobs that may read one lane; all read one where something is not known.
 
     Args:
         readers: each at its place, on the devices that it will have.
         made: samples/s of the stream that all preprocessors make; infinite: nobody knows.
         most: lanes that there are; None: enough.
-        finishing: part of what making a sample takes that is left where a second lane finds it prepared; 1: none is.
 
     Returns:
         The indices of those of each lane, in their order.
@@ -45,7 +42,7 @@ def divided(
     known = [reader for reader in readers if reader is not None]
     if len(known) < len(readers) or made == math.inf:
         return [list(range(len(readers)))]
-    costs = PreparingCosts(1 / made, finishing / made, 1.0)
+    costs = PreparingCosts(1 / made, 1 / made, 1.0)  # what is kept is counted in what all make
     found = lanes(known, costs, max(1, len(known) if most is None else most))
     return sorted(sorted(members) for members in found)
 
@@ -62,17 +59,16 @@ class LaneMates:
 
     Args:
         ledger: knows paces, how long jobs train, and how fast preprocessors are.
-        finishing: gives the part of what making a sample of a job's data takes that is left where it is kept.
     """
 
-    def __init__(self, ledger: Ledger, finishing: Callable[[str], float]) -> None:
-        self._ledger, self._finishing = ledger, finishing
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     def divided(self, starts: Sequence[Start], places: Sequence[int], most: int) -> list[list[int]]:
         """Divide jobs that start together in one stream, each at its place, among so many lanes at most."""
         data, path = self._ledger.jobs[starts[0].job].state.data, self._ledger.data_path
         made = math.inf if path is None else path.feeds(data)
-        return divided(list(map(self._reader, starts, places)), made, most, self._finishing(data))
+        return divided(list(map(self._reader, starts, places)), made, most)
 
     def _reader(self, start: Start, place: int) -> Reader | None:
         job = self._ledger.jobs[start.job]

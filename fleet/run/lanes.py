@@ -50,11 +50,6 @@ def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     )
 
 
-def finishing(runtime: Runtime, data: str, writers: int) -> float:
-    """The part of what making a sample takes that is left where a second lane finds what a first has prepared."""
-    return runtime.facts[data].finishing if keeps(runtime, data, writers) else 1.0
-
-
 def largest_batch(job: Job) -> int:
     """Samples of the largest step that the job may have."""
     return job.global_batch if job.batches is None else max(job.global_batch, job.batches[1])

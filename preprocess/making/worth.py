@@ -40,12 +40,6 @@ class SampleCosts:
         return None if self.finish is None else (self.fetch if kept else self.prepare) + self.finish
 
     @property
-    def finishing(self) -> float:
-        """The part of these seconds that is left where a sample is kept; 1: not known."""
-        found, whole = self.seconds(True), self.seconds(False)
-        return min(1.0, found / whole) if found and whole else 1.0
-
-    @property
     def is_worth_keeping(self) -> bool:
         """Whether preparing it takes much longer than fetching it."""
         return self.prepare > _TIMES * self.fetch

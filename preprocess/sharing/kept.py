@@ -11,10 +11,8 @@ from preprocess.making.worth import SampleCosts
 from preprocess.samples.order import TRAIN
 from preprocess.sharing.joining import PreparingCosts
 from preprocess.sharing.settings import ServiceSettings
-from preprocess.store.free_memory import free_memory
+from preprocess.store.free_memory import memory_to_keep_samples
 from preprocess.store.sample_store import StoreBudget
-
-_FREE_PART = 0.5  # of free memory, where nobody said how much: the rest is for others and the page cache
 
 
 @dataclass(frozen=True)
@@ -51,5 +49,5 @@ def kept_budget(dataset: Dataset, settings: ServiceSettings, costs: SampleCosts 
         return None
     if costs is None or not costs.is_worth_keeping:
         return None
-    memory = int(_FREE_PART * free_memory()) if settings.store is None else settings.store
+    memory = memory_to_keep_samples() if settings.store is None else settings.store
     return StoreBudget(memory // settings.workers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,14 @@ def free_memory(groups: Path = GROUPS, own: Path = OWN) -> int:
     """
     left = [max(group.limit - group.used, 0) for group in group_memories(groups, own)]
     return min([psutil.virtual_memory().available, *left])
+
+
+def memory_to_keep_samples(limit: float = math.inf) -> int:
+    """Return the bytes that samples may take on a node where nobody said how many: half of what is free, or of `limit`.
+
+    The rest is for others, and for the page cache.
+    """
+    return int(min(free_memory(), limit) / 2)
 
 
 def group_memories(groups: Path = GROUPS, own: Path = OWN) -> Iterator[GroupMemory]:

@@ -52,15 +52,14 @@ def ledger(places: Sequence[int], made: float | None, epochs: float) -> Ledger:
 
 
 def opened(
-    places: Sequence[int], made: float | None, count: int = 4, share: bool = True, finishing: float = 1.0,
-    epochs: float = 1,
-) -> list[tuple[set[str], int]]:  # fmt: skip
+    places: Sequence[int], made: float | None, count: int = 4, share: bool = True, epochs: float = 1
+) -> list[tuple[set[str], int]]:
     """Who reads each lane that was opened, and where it begins."""
     ranks = [Place(0, 0, "n", "coordinator+preprocessor", None, "cpu", (), 1, 1, 1)]
     ranks += [Place(rank, 0, "n", "trainer", rank - 1, "cpu", (), 1, 1, 1) for rank in range(1, 5)]
     post = Post()
     crew = Crew(post, ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
-    mates = LaneMates(ledger(places, made, epochs), lambda data: finishing)
+    mates = LaneMates(ledger(places, made, epochs))
     starts = [Start(job, (number,), 0, place, False, ()) for number, (job, place) in enumerate(zip("abcd", places))]
     found = OpenLanes(crew, Book(), count, mates).open_for(starts, share)
     told = {message.lane.lane: message.lane.itinerary.first_place for _, message in post.told(OpenLane)}
@@ -88,10 +87,6 @@ def test_jobs_share_where_two_lanes_would_slow_both(epochs: float) -> None:
 
 def test_the_epochs_that_are_still_to_come_count() -> None:
     assert opened([0, 90], 10.0, epochs=2) == [({"a", "b"}, 0)]
-
-
-def test_a_lane_that_finds_samples_prepared_costs_little() -> None:
-    assert opened([0, 50], 10.0, finishing=0.1) == [({"a"}, 0), ({"b"}, 50)]
 
 
 def test_neighbours_share_where_the_rings_have_no_lane_more() -> None:

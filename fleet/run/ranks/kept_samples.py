@@ -10,10 +10,9 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from preprocess import Ring, SampleStore, StoreBudget, is_divided, open_stores
 from preprocess.making.worth import bytes_of_prepared
-from preprocess.store.free_memory import free_memory
+from preprocess.store.free_memory import memory_to_keep_samples
 
 _GIB = 2**30
-_FREE_PART = 0.5  # of free memory, where the spec does not say: the rest is for others and the page cache
 
 
 def keeps(runtime: Runtime, data: str, writers: int) -> bool:
@@ -56,6 +55,6 @@ def _budget(rank: Rank, preprocessors: int) -> StoreBudget:
     asked, limit = rank.runtime.spec.resources.store, rank.runtime.spec.resources.memory_gib
     memory = asked.memory
     if memory is None:
-        memory = _FREE_PART * min(free_memory(), math.inf if limit is None else limit * _GIB) / _GIB
+        memory = memory_to_keep_samples(math.inf if limit is None else limit * _GIB) / _GIB
     size, disk = (int(gib * _GIB / preprocessors) for gib in (memory, asked.disk))
     return StoreBudget(size, disk, asked.path or tempfile.gettempdir())

@@ -18,7 +18,7 @@ from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
 from fleet.spec.own_part import part_of
-from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, sample_costs
+from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.errors import NotArrays
 from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
@@ -34,7 +34,6 @@ class DataFacts:
     Attributes:
         largest: where samples are packed, the outline of the largest one, see `trainers.tree.outline`.
         kept: preparing a sample takes so much longer than fetching it that prepared ones are worth keeping.
-        finishing: part of what making a sample takes that is left where a prepared one is kept; 1: not known.
     """
 
     samples: int
@@ -42,7 +41,6 @@ class DataFacts:
     layout: SampleLayout
     largest: str = ""
     kept: bool = False
-    finishing: float = 1.0
 
 
 FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
@@ -267,14 +265,12 @@ def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
 
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
     """The facts of opened data sets."""
-    return {key: _facts(data) for key, data in datasets.items()}
-
-
-def _facts(data: Dataset) -> DataFacts:
-    largest, costs = str(getattr(data.items, "largest", "")), sample_costs(data)
-    if costs is None:
-        return DataFacts(data.length, data.held_out, data.layout, largest)
-    return DataFacts(data.length, data.held_out, data.layout, largest, costs.is_worth_keeping, costs.finishing)
+    return {
+        key: DataFacts(
+            data.length, data.held_out, data.layout, str(getattr(data.items, "largest", "")), is_worth_keeping(data)
+        )
+        for key, data in datasets.items()
+    }
 
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:

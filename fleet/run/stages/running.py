@@ -13,7 +13,7 @@ from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing
-from fleet.run.lanes import LaneBook, finishing, ring_plan
+from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
 from fleet.run.stages.books import stands
@@ -114,7 +114,6 @@ def start(rated: Rated) -> Running:
     settings = rank.runtime.spec.profile
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
-    mates = LaneMates(opened.books.ledger, lambda data: finishing(rank.runtime, data, ring.writers))
-    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, mates)
+    lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, LaneMates(opened.books.ledger))
     executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
     return Running(opened, executor, Newcomers(opened, ring), rated.guessed)
