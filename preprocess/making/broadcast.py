@@ -12,7 +12,8 @@ free slots of those that receive.
 The stream of one lane, from one preprocessor, over one link of its chain is a conversation that both sides end:
 
 * the sender sends each slot as two messages, inputs and targets, and at its end two empty ones; of a slot that all
-  makers fill together it sends a copy of its maker's samples, and nothing if there are none;
+  makers fill together it sends a copy of its maker's samples, and nothing if there are none; of ragged samples it sends
+  their lengths and their bytes, and the message is as long as these are;
 * the receiver sends one empty message, "enough", when neither its readers nor the nodes behind it need more, or when it
   got the end; from then on it drops what comes, until the end has come;
 * the sender sends the end when the stream is over (the maker was told to close, or the end came from before), or on
@@ -42,7 +43,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from preprocess.making.maker_portion import MakerPortion, packed, room_for, size_of, unpack
+from preprocess.making.maker_portion import Block, MakerPortion, empty_like, packed, room_for, unpack
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.samples.layout import Array
 from preprocess.samples.owners import Indices
@@ -95,7 +96,7 @@ class RemoteNode:
         """Send the slot, unless the conversation is at its end."""
         self.send(slot.sequence, slot.inputs, slot.targets)
 
-    def send(self, sequence: int, inputs: Array, targets: Array) -> None:
+    def send(self, sequence: int, inputs: Block, targets: Array) -> None:
         """Send a slot's samples, unless the conversation is at its end; they are not to be written until released."""
         if self._ended:
             return
@@ -104,13 +105,14 @@ class RemoteNode:
         if rows is not None and not len(rows):
             self._sends.append([])
             return
+        parts = packed(inputs, rows), packed(targets, rows)
         self._sends.append(
             [
-                self._comm.Issend(packed(inputs, rows), self._rank, self._tags[0]),
-                self._comm.Isend(packed(targets, rows), self._rank, self._tags[1]),
+                self._comm.Issend(parts[0], self._rank, self._tags[0]),
+                self._comm.Isend(parts[1], self._rank, self._tags[1]),
             ]
         )
-        self._on_sent(size_of(inputs, rows) + size_of(targets, rows))
+        self._on_sent(parts[0].nbytes + parts[1].nbytes)
 
     def has_released(self, slots: int) -> bool:
         """Say whether the sends of the first so many slots are complete."""
@@ -229,7 +231,7 @@ class Inlet:
         buffer = self._buffers.free_one(self._writer.next_slot)
         return None if buffer is None else self._receive_into(*buffer, in_ring=False)
 
-    def _receive_into(self, inputs: Array, targets: Array, in_ring: bool) -> _Receive:
+    def _receive_into(self, inputs: Block, targets: Array, in_ring: bool) -> _Receive:
         """Receive what is to come of the next slot; once "enough" was said, whatever still comes."""
         rows = None
         if self._portion is not None and self._enough is None:
@@ -263,17 +265,18 @@ class _Buffers:
 
     def __init__(self, next_node: RemoteNode | None) -> None:
         self._next = next_node
-        self._blocks: list[tuple[Array, Array]] = []
+        self._blocks: list[tuple[Block, Array]] = []
         self._lent_at = [0, 0]  # how many slots the next node must have released before the buffer is free
         self._turn = 0
 
-    def free_one(self, like: Slot) -> tuple[Array, Array] | None:
+    def free_one(self, like: Slot) -> tuple[Block, Array] | None:
         """Return the (inputs, targets) whose turn it is, None if they are still being sent."""
         if not self._blocks:
-            self._blocks = [(np.empty_like(like.inputs), np.empty_like(like.targets)) for _ in range(2)]
+            self._blocks = [(empty_like(like.inputs), np.empty_like(like.targets)) for _ in range(2)]
         if self._next is not None and not self._next.has_released(self._lent_at[self._turn]):
             return None
-        return self._blocks[self._turn]
+        inputs, targets = self._blocks[self._turn]
+        return (inputs if isinstance(inputs, np.ndarray) else empty_like(like.inputs)), targets
 
     def lent(self) -> None:
         """Note that the one whose turn it was is being sent; it is the other's turn now."""
@@ -290,7 +293,7 @@ class _Receive:
         comm: MPI.Comm,
         rank: int,
         tags: tuple[int, int, int],
-        inputs: Array,
+        inputs: Block,
         targets: Array,
         in_ring: bool,
         rows: Indices | None,
@@ -298,11 +301,11 @@ class _Receive:
         from mpi4py import MPI
 
         self.inputs, self.targets, self.in_ring = inputs, targets, in_ring
-        self.size = size_of(inputs, rows) + size_of(targets, rows)
         self._byte = MPI.BYTE
         self._status = MPI.Status()
         self.is_end = False
         self._rows, self._rooms = rows, [room_for(block, rows) for block in (inputs, targets)]
+        self.size = sum(room.nbytes for room in self._rooms)
         self._requests: list[MPI.Request] = []
         self._inputs_here = rows is not None and not len(rows)
         if not self._inputs_here:
@@ -317,7 +320,10 @@ class _Receive:
         """Say whether both have come."""
         if not self._inputs_here and self._requests[0].Test(self._status):
             self._inputs_here = True
-            self.is_end = self._status.Get_count(self._byte) == 0
+            count = self._status.Get_count(self._byte)
+            self.is_end = count == 0
+            self.size -= self._rooms[0].nbytes - count  # ragged samples take less than the largest ones
+            self._rooms[0] = self._rooms[0][:count]
         return self._inputs_here and all(request.Test() for request in self._requests[1:])
 
 

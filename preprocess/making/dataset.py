@@ -16,6 +16,7 @@ from preprocess.samples.itinerary import Itinerary, Span
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, EpochOrders, SampleGenerator, seed_global_generators
 from preprocess.samples.owners import Indices
+from preprocess.samples.ragged import InputPlace, places_in
 from preprocess.samples.stream import DatasetSpec
 from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Subset, described
@@ -82,8 +83,10 @@ class Dataset:
         """The samples of a kind: their source with its transforms."""
         return self._preparations[kind]
 
-    def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Array, targets: Array) -> Iterator[int]:
+    def fill(self, itinerary: Itinerary, seed: int, start: int, inputs: Any, targets: Array) -> Iterator[int]:
         """Make the samples at the lane positions start, start + 1 ... into inputs and targets, (count, ...) each.
+
+        Inputs are those of a slot, or as `SampleLayout.empty` makes them.
 
         Yields:
             the number of samples made so far, after each; the caller may do other things in between.
@@ -91,10 +94,10 @@ class Dataset:
         Raises:
             SampleError, CorruptLimitError: see `make`.
         """
-        done = 0
+        done, place = 0, places_in(inputs)
         for span in itinerary.spans(start, start + len(inputs)):
             for sample in self.samples_of(span, seed).tolist():
-                self.make(span.kind, seed, span.epoch, sample, inputs[done], targets[done : done + 1])
+                self.make(span.kind, seed, span.epoch, sample, place(done), targets[done : done + 1])
                 done += 1
                 yield done
 
@@ -104,7 +107,7 @@ class Dataset:
         seed: int,
         rows: Indices,
         keys: Indices,
-        inputs: Array,
+        inputs: Any,
         targets: Array,
         store: SampleStore | None,
         lane: int,
@@ -126,13 +129,13 @@ class Dataset:
         Raises:
             SampleError, CorruptLimitError: see `make`.
         """
-        done = start = 0
+        done, start, place = 0, 0, places_in(inputs)
         for span in spans:
             before, start = done, start + span.count
             stop = int(np.searchsorted(rows, start))
             for row, key in zip(rows[done:stop].tolist(), keys[done:stop].tolist()):
                 sample = key if span.kind == TRAIN else key - self.length
-                self.make(span.kind, seed, span.epoch, sample, inputs[row], targets[row : row + 1], store)
+                self.make(span.kind, seed, span.epoch, sample, place(row), targets[row : row + 1], store)
                 done += 1
                 yield done
             if store is not None:
@@ -151,11 +154,11 @@ class Dataset:
         seed: int,
         epoch: int,
         sample: int,
-        input_view: Array,
+        input_view: InputPlace,
         target_view: Array,
         store: SampleStore | None = None,
     ) -> None:
-        """Make one sample into an input, of the layout's shape, and a target, (1, ...).
+        """Make one sample into an input, of the layout's shape or ragged, and a target, (1, ...).
 
         Held-out samples are the same in every epoch. With `on_corrupt: skip`, a sample that cannot be made is replaced
         by another one, as that one is in this epoch: the first that can be made of those drawn from (seed, epoch,
@@ -199,7 +202,7 @@ class Dataset:
         seed: int,
         epoch: int,
         sample: int,
-        input_view: Array,
+        input_view: InputPlace,
         target_view: Array,
         store: SampleStore | None,
     ) -> _Failure | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
 from preprocess.ring.lane_writer import LaneWriter, Slot
+from preprocess.ring.ragged_lane import PackedBytes
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import RingTimeout
 from preprocess.samples.owners import LanePortions
@@ -30,6 +31,7 @@ class FilledLane:
 
     Attributes:
         closing: set when no more slots should be filled.
+        packed: of ragged samples, what those of the last slot have taken.
         is_over: nothing is left to do.
     """
 
@@ -46,6 +48,7 @@ class FilledLane:
     ) -> None:
         self.spec = spec
         self.closing = self.is_over = False
+        self.packed = PackedBytes()
         self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
         self._next_node, self._portions, self._store = next_node, portions, store
         self._since: float | None = None  # when it was first tried to attach
@@ -92,6 +95,8 @@ class FilledLane:
         for made in self._filling(slot):  # noqa: B007 the last number counts
             if self._remote is not None:  # slots sent before move on meanwhile
                 self._remote.progress()
+        if self.spec.layout.is_ragged:
+            self.packed = slot.inputs.packed_bytes
         self._writer.publish()
         return made
 

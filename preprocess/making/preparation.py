@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.samples.layout import Array, SampleLayout
+from preprocess.samples.ragged import InputPlace
 from preprocess.samples.stream import SourceSpec
 from preprocess.sources.source import Source, open_source
 from preprocess.store.tier import Prepared
@@ -49,6 +50,8 @@ class Preparation:
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
         self.prepared_layout = self._prefix.varying_layout(given)
+        if given.is_ragged:
+            self.prepared_layout = replace(self.prepared_layout, input_shape=(-1,))
 
     def prepare(self, image: Array, target_view: Array) -> Prepared:
         """Apply the transforms that draw nothing to what was read; valid until the next call.
@@ -60,7 +63,7 @@ class Preparation:
         return Prepared(self._prefix.apply(image), target_view[0, ...])
 
     def finish(
-        self, prepared: Prepared, rng: np.random.Generator | None, input_view: Array, target_view: Array
+        self, prepared: Prepared, rng: np.random.Generator | None, input_view: InputPlace, target_view: Array
     ) -> None:
         """Apply the other transforms, into an input, of the layout's shape, and a target, (1, ...)."""
         target_view[0] = prepared.target

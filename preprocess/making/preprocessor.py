@@ -15,6 +15,7 @@ from preprocess.making.filled_lane import FilledLane
 from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
+from preprocess.ring.ragged_lane import PackedBytes
 from preprocess.ring.ring import Ring
 from preprocess.samples.errors import LaneError, RingTimeout
 from preprocess.samples.owners import LanePortions
@@ -35,6 +36,7 @@ class PreprocessorStatistics:
         sent: slots that were sent to other nodes, by (lane, node).
         stores: what the stores have done, by data set.
         samples_of_data: samples made, by data set.
+        packed: bytes that ragged samples took in this node's ring, and padding among them, by data set.
     """
 
     samples: int
@@ -42,6 +44,7 @@ class PreprocessorStatistics:
     sent: Mapping[tuple[int, int], Traffic] = field(default_factory=dict)
     stores: Mapping[str, StoreStatistics] = field(default_factory=dict)
     samples_of_data: Mapping[str, int] = field(default_factory=dict)
+    packed: Mapping[str, PackedBytes] = field(default_factory=dict)
 
     @property
     def prepared(self) -> dict[str, int]:
@@ -84,6 +87,7 @@ class Preprocessor:
         self._next = 0  # whose turn it is among the open lanes
         self._samples_of_lane: dict[int, int] = {}
         self._samples_of_data: dict[str, int] = {}
+        self._packed: dict[str, PackedBytes] = {}
         self._sent = TrafficCounter()
         self._back_off = BackOff()
 
@@ -92,8 +96,8 @@ class Preprocessor:
         """The work so far."""
         by_lane = dict(self._samples_of_lane)
         stores = {name: store.statistics for name, store in self._stores.items()}
-        by_data = dict(self._samples_of_data)
-        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores, by_data)
+        by_data, packed = dict(self._samples_of_data), dict(self._packed)
+        return PreprocessorStatistics(sum(by_lane.values()), by_lane, self._sent.totals, stores, by_data, packed)
 
     def open_lane(self, spec: LaneSpec) -> None:
         """Fill a lane, as soon as it is opened on this node and its last filling is over.
@@ -160,6 +164,8 @@ class Preprocessor:
         lane, data = filled.spec.lane, filled.spec.stream.data
         self._samples_of_lane[lane] = self._samples_of_lane.get(lane, 0) + made
         self._samples_of_data[data] = self._samples_of_data.get(data, 0) + made
+        if filled.spec.layout.is_ragged:
+            self._packed[data] = self._packed.get(data, PackedBytes()) + filled.packed
         return True
 
     def wait(self, timeout: float) -> None:

@@ -8,6 +8,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.making.worth import preparing
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.order import TRAIN, SampleGenerator
+from preprocess.samples.ragged import places_in
 
 
 def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 64, kept: float = 0.0) -> float:
@@ -48,9 +49,10 @@ def _seconds_of_finish(dataset: Dataset, seconds: float, seed: int) -> float:
     """Seconds that a sample takes which is kept."""
     preparation, prepared = dataset.preparation(TRAIN), preparing(dataset)(0)
     inputs, targets = dataset.layout.empty(1)
+    place = places_in(inputs)(0)
     generator, made, start = SampleGenerator(), 0, time.monotonic()
     while True:
-        preparation.finish(prepared, generator(seed, 0, made), inputs[0], targets)
+        preparation.finish(prepared, generator(seed, 0, made), place, targets)
         made += 1
         elapsed = time.monotonic() - start
         if elapsed >= seconds:

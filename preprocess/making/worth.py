@@ -11,6 +11,7 @@ import numpy as np
 
 from preprocess.making.dataset import Dataset
 from preprocess.samples.order import TRAIN
+from preprocess.samples.ragged import places_in
 from preprocess.store.blocks import rounded
 from preprocess.store.tier import Prepared
 
@@ -97,7 +98,7 @@ def _looks(dataset: Dataset) -> Iterator[_Look]:
             kept = Prepared(prepared.image.copy(), prepared.target)
             times.append(time.perf_counter())
             if not preparation.pipeline.has_user_code:
-                preparation.finish(kept, rng, inputs[0], targets)
+                preparation.finish(kept, rng, places_in(inputs)(0), targets)
         except Exception:
             continue
         times.append(time.perf_counter())

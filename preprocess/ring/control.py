@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from preprocess.ring.process import is_alive, own_identity
+from preprocess.ring.ragged_lane import ragged_lane_bytes, ragged_slots_that_fit
 from preprocess.ring.semaphore import SEMAPHORE_BYTES, SemaphoreArray
 from preprocess.samples.layout import Array, SampleLayout
 
@@ -217,13 +218,20 @@ def divide(memory: Array, shape: RingShape) -> tuple[RingControl, list[LaneContr
 
 
 def lane_bytes(layout: SampleLayout, samples: int, slot_samples: int, writers: int) -> int:
-    """Return the bytes of a lane that holds at least that many samples, and two slots of each writer."""
+    """Return the bytes of a lane that holds at least that many samples, and two slots of each writer.
+
+    Of ragged samples it holds so many that have the mean length, and two slots of the largest ones of each writer.
+    """
     slots = max(_round(math.ceil(samples / slot_samples), writers), 2 * writers)
+    if layout.is_ragged:
+        return ragged_lane_bytes(layout, slots, slot_samples, writers)
     return slots * slot_samples * (layout.input_bytes + layout.target_bytes) + _LINE
 
 
 def slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, writers: int) -> int:
     """Return how many slots of such samples a lane of `size` bytes holds, a multiple of the writers."""
+    if layout.is_ragged:
+        return ragged_slots_that_fit(layout, size, slot_samples, writers)
     slots = (size - _LINE) // (slot_samples * (layout.input_bytes + layout.target_bytes))
     return max(slots, 0) // writers * writers
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.ring.control import LaneControl, RingControl, RingShape
+from preprocess.ring.ragged_lane import RaggedLane
 from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneError, RingTimeout, WriterLost
 from preprocess.samples.layout import Array, SampleLayout
@@ -22,9 +23,11 @@ class LaneReader:
     """One reader of a lane; made by `Lane.reader`.
 
     Attributes:
-        inputs: the inputs of the whole lane, (samples, ...): position p lies at p % samples. Read only.
+        inputs: the inputs of the whole lane, (samples, ...): position p lies at p % samples. Read only; none of ragged
+            samples, which are only copied.
         targets: the targets likewise.
-        samples: how many samples the lane holds at once.
+        samples: how many samples the lane holds at once, at most.
+        certain: how many it surely holds, so that they may be awaited together; fewer than `samples` of ragged ones.
         seconds_waited: time spent waiting for samples.
     """
 
@@ -35,7 +38,11 @@ class LaneReader:
         self._layout, self._ring, self._control = layout, ring, control
         self._slots, self._makers, self._portions = int(control.words[1]), control.makers, control.portions
         self.samples = self._slots * shape.slot_samples
-        self.inputs, self.targets = control.blocks(layout, self.samples)
+        self.certain, self._ragged = self.samples, None
+        if layout.is_ragged:
+            self._hold_ragged(control.data)
+        else:
+            self.inputs, self.targets = control.blocks(layout, self.samples)
         self.inputs.flags.writeable = self.targets.flags.writeable = False
         self.seconds_waited = 0.0
         self._arrived = 0  # portions that are here
@@ -70,9 +77,9 @@ class LaneReader:
             ValueError: the lane cannot hold so many samples until some are released.
         """
         self._check_open()
-        if stop_position - self.released > self.samples:
+        if stop_position - self.released > self.certain:
             raise ValueError(
-                f"lane {self._number} holds {self.samples} samples: from {self.released} on, which is the first not "
+                f"lane {self._number} holds {self.certain} samples: from {self.released} on, which is the first not "
                 f"released, it cannot be awaited up to {stop_position}; release some first, or gather() in portions"
             )
         if stop_position <= self.available:
@@ -84,13 +91,18 @@ class LaneReader:
             self.seconds_waited += time.monotonic() - start
 
     def take(self, positions: Any, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:
-        """Copy the samples at some lane positions, which were waited for, into (inputs, targets)."""
+        """Copy the samples at some lane positions, which were waited for, into (inputs, targets).
+
+        Inputs that are ragged are objects, (count,): an array of bytes each, (any,) uint8.
+        """
         self._check_open()
         places = np.asarray(positions, np.int64)
         if places.size and not (self.released <= int(places.min()) and int(places.max()) < self.available):
             held = f"{self.released} to {self.available - 1}"
             raise ValueError(f"positions {places.min()} to {places.max()} are not all here; here are {held}")
         places = places % self.samples
+        if self._ragged is not None:
+            return self._ragged.take(places, self._layout.empty(places.size) if out is None else out)
         if out is None:
             return self.inputs[places], self.targets[places]
         np.take(self.inputs, places, axis=0, out=out[0], mode="wrap")
@@ -100,7 +112,8 @@ class LaneReader:
     def view(self, start: int, stop: int, step: int = 1) -> tuple[Array, Array]:
         """Return (inputs, targets) of the lane positions start, start + step ... below stop, which were waited for.
 
-        They lie in shared memory, read only, until they are released; a copy where they go over the memory's end.
+        They lie in shared memory, read only, until they are released. Those that go over the memory's end, and ragged
+        ones, are copied.
         """
         self._check_open()
         if not self.released <= start < stop <= self.available:
@@ -108,7 +121,7 @@ class LaneReader:
                 f"positions {start} to {stop - 1} are not all here: {self.released} to {self.available - 1}"
             )
         first, end = start % self.samples, (stop - 1) % self.samples + 1
-        if first < end:
+        if first < end and self._ragged is None:
             return self.inputs[first:end:step], self.targets[first:end:step]
         return self.take(np.arange(start, stop, step))
 
@@ -164,7 +177,7 @@ class LaneReader:
         """Stop reading for good; the writers no longer wait for this reader. May be called twice."""
         if not self._open:
             return
-        self._open = False
+        self._open, self._ragged = False, None
         del self.inputs, self.targets
         for writer in self._makers:
             self._control.left.post(self._reader, writer)
@@ -173,10 +186,22 @@ class LaneReader:
         self._control.active[self._reader] = 0
         self._control.detached.ring(0)
 
+    @property
+    def is_ragged(self) -> bool:
+        """Its samples are bytes of any number, and are copied as they come."""
+        return self._layout.is_ragged
+
+    def _hold_ragged(self, data: Array) -> None:
+        """Read the lane's bytes as ragged samples."""
+        makers, size = len(self._makers), self._shape.slot_samples
+        self._ragged = lane = RaggedLane(self._layout, data, self._slots, size, makers)
+        self.inputs, self.targets = np.empty(0, np.uint8), lane.targets
+        self.certain = min(self._slots, lane.certain * makers // self._portions) * size
+
     def _wait_releasing(self, stop: int, timeout: float, stopped: Callable[[], bool] | None) -> bool:
         """Wait for a position that may lie more than the lane's samples ahead, releasing what lies between."""
-        while stop - self.released > self.samples:
-            if not self.wait(self.released + self.samples, timeout, stopped):
+        while stop - self.released > self.certain:
+            if not self.wait(self.released + self.certain, timeout, stopped):
                 return False
             self.release(self.available)
         return self.wait(stop, timeout, stopped)
@@ -223,7 +248,7 @@ class LaneReader:
         active = np.flatnonzero(self._control.active)
         rearmost = int(active[np.argmin(self._control.cursors[active])]) if active.size else self._reader
         place = int(self._control.cursors[rearmost])
-        if rearmost == self._reader or self.available - place < self.samples:
+        if rearmost == self._reader or self.available - place < self.certain:
             return ""
         return f"; that one waits for {self._ring.reader_name(rearmost)}, which has read up to position {place}"
 

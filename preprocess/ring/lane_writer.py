@@ -6,15 +6,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from preprocess.ring.control import LaneControl, RingControl, RingShape, each
+from preprocess.ring.ragged_lane import ByteRegion, RaggedLane
 from preprocess.ring.semaphore import fence
 from preprocess.samples.errors import LaneClosed, LaneError, RingTimeout
 from preprocess.samples.layout import Array, SampleLayout
 
 #: Seconds between two looks whether the readers that hold a slot still live.
 _LIVENESS_INTERVAL = 0.25
+_NOTHING: Array = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -24,13 +28,13 @@ class Slot:
     Attributes:
         sequence: number of the slot in the lane; slot s is filled by maker s % P, or its portion by each.
         start: lane position of its first sample.
-        inputs: (slot_samples, ...), to be written.
+        inputs: (slot_samples, ...), to be written; of ragged samples a `RaggedSlot`.
         targets: (slot_samples, ...), to be written.
     """
 
     sequence: int
     start: int
-    inputs: Array
+    inputs: Any
     targets: Array
 
     @property
@@ -114,7 +118,15 @@ class LaneWriter:
         divided = control.portions > 1
         self._place, self._makers = (0, 1) if divided else (makers.index(writer), len(makers))
         self.samples = self._slots * shape.slot_samples
-        self._inputs, self._targets = control.blocks(layout, self.samples)
+        self._ragged: tuple[RaggedLane, ByteRegion] | None = None
+        self._whole = not divided
+        self._next: Slot | None = None
+        if layout.is_ragged:
+            lane = RaggedLane(layout, control.data, self._slots, shape.slot_samples, len(makers))
+            self._ragged = lane, lane.region(makers.index(writer))
+            self._inputs, self._targets = _NOTHING, lane.targets
+        else:
+            self._inputs, self._targets = control.blocks(layout, self.samples)
         self.holders: list[Holder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
         self._turn = 0  # slots published
         self._looked = time.monotonic()
@@ -129,6 +141,8 @@ class LaneWriter:
     @property
     def next_slot(self) -> Slot:
         """The slot to fill next; touch it only once `has_space` has said yes."""
+        if self._ragged is not None:
+            return self._next_ragged(*self._ragged)
         sequence = self.sequence(self._turn)
         size = self._shape.slot_samples
         start = sequence % self._slots * size
@@ -154,14 +168,21 @@ class LaneWriter:
             self._looked = time.monotonic()
             self.holders = [holder for holder in self.holders if not holder.is_dead()]
             late = self._late()
+        if not late:
+            self._next = None  # whoever fills it begins with it
         return not late and bool(self.holders)
 
     def publish(self) -> None:
         """Hand the next slot, which was filled, to all holders."""
         slot = self.next_slot
+        if self._ragged is not None:
+            if self._whole:
+                slot.inputs.end()
+            self._ragged[1].filled(slot.inputs.used)
         for holder in self.holders:
             holder.publish(slot)
         self._turn += 1
+        self._next = None
 
     @contextmanager
     def slot(self, timeout: float) -> Iterator[Slot]:
@@ -191,6 +212,7 @@ class LaneWriter:
         if not self._open:
             return
         self._open = False
+        self._next = self._ragged = None
         del self._inputs, self._targets
         fence()
         self._control.writing[self._writer] = 0
@@ -202,7 +224,18 @@ class LaneWriter:
 
     def _late(self) -> list[Holder]:
         needed = self._turn + 1 - self._slots // self._makers
+        if self._ragged is not None:
+            needed = max(needed, self._ragged[1].needed)
         return [holder for holder in self.holders if not holder.has_released(needed)]
+
+    def _next_ragged(self, lane: RaggedLane, region: ByteRegion) -> Slot:
+        """The same until it is published, or filled anew."""
+        if self._next is None:
+            sequence, size = self.sequence(self._turn), self._shape.slot_samples
+            start = sequence % self._slots * size
+            targets = self._targets[start : start + size]
+            self._next = Slot(sequence, sequence * size, lane.slot(region, start), targets)
+        return self._next
 
     def _timed_out(self, timeout: float) -> str:
         slot = self.next_slot

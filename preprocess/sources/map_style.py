@@ -10,6 +10,7 @@ import numpy as np
 from preprocess.samples.errors import NotArrays, SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
+from preprocess.samples.ragged import RaggedSize
 from preprocess.sources.arrays import is_plain_image
 
 
@@ -17,7 +18,8 @@ class MapStyleSource:
     """A data set with `len` and `[index] -> (input, target)`; input: array, tensor on the CPU, or Pillow image.
 
     A two-dimensional uint8 input is an image and gets one channel. Targets keep their dtype; a Python int is
-    int64 and a Python float float64, as in torch's default_collate.
+    int64 and a Python float float64, as in torch's default_collate. Inputs are ragged, bytes of any number, where the
+    data set has a `RaggedSize` as its attribute `ragged`.
 
     Args:
         items: the data set.
@@ -37,7 +39,11 @@ class MapStyleSource:
         shape = (*image.shape, 1) if self._add_channel else image.shape
         number = np.asarray(target)
         dtype = "int64" if number.dtype == np.bool_ else str(number.dtype)
-        self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
+        size = getattr(items, "ragged", None)
+        if isinstance(size, RaggedSize):
+            self.layout = SampleLayout((size.most,), "uint8", number.shape, dtype, size.mean)
+        else:
+            self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
 
     def __len__(self) -> int:
         return self._length

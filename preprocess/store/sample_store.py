@@ -185,7 +185,12 @@ class SampleStore:
 
 
 def _largest_bytes(layout: SampleLayout) -> int:
-    """Bytes of a prepared sample, where all have as many; of one of 512 pixels square where they differ."""
+    """Bytes of a prepared sample, where all have as many; of one of 512 pixels square where they differ.
+
+    Of ragged ones, twice those of the mean.
+    """
+    if layout.mean_bytes is not None:
+        return 2 * layout.mean_bytes + layout.target_bytes + 64
     sides = tuple(side if side > 0 else 512 for side in layout.input_shape)
     fixed = SampleLayout(sides, layout.input_dtype, layout.target_shape, layout.target_dtype)
     return fixed.input_bytes + fixed.target_bytes + 64

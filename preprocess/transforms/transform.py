@@ -14,6 +14,7 @@ from preprocess.samples.decode import Scratch, decode
 from preprocess.samples.errors import TransformError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
+from preprocess.samples.ragged import InputPlace, SamplePlace
 from preprocess.transforms.colour_jitter import ColourJitter
 from preprocess.transforms.crop import CenterCrop, RandomCrop
 from preprocess.transforms.decode import Decode
@@ -150,12 +151,17 @@ class Pipeline:
             image = step(image, None, None)
         return image
 
-    def apply_into(self, image: Array, rng: np.random.Generator | None, slot_view: Array) -> None:
+    def apply_into(self, image: Array, rng: np.random.Generator | None, slot_view: InputPlace) -> None:
         """Transform one image and write the result to `slot_view`; rng may be None only without transforms.
 
         Raises:
             ValueError: the result does not have the slot's shape and dtype.
         """
+        if isinstance(slot_view, SamplePlace):
+            for step, _ in self._steps:
+                image = step(image, rng, None)
+            slot_view.put(image)
+            return
         for step, in_slot in self._steps:
             image = step(image, rng, slot_view if in_slot else None)
         if image is slot_view:

@@ -11,6 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
+RAGGED = "tests.preprocess.support.ragged_bytes"
+RAGGED_PARTS = {"train": 103, "held_out": 17}
+
 
 @pytest.mark.parametrize(
     ("ranks", "nodes", "makers", "rounds", "side", "transport"),
@@ -42,6 +45,21 @@ def test_every_reader_sees_the_right_bytes(
         values[key] = [*data_values[key], *([scaled] if side != 8 else [])]  # type: ignore[misc]
     numbers = map(str, (nodes, makers, rounds, ranks + nodes))
     out = mpi_job("between_nodes", ranks, json.dumps(values), *numbers, transport=transport)
+    found = re.search(rf"read (\d+) samples in {rounds} rounds", out)
+    assert found and int(found[1]) > 10 * rounds
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "makers", "rounds"),
+    [(4, 4, 2, 30), (3, 1, 2, 40), pytest.param(5, 3, 3, 60, marks=pytest.mark.slow)],
+)
+def test_ragged_samples_come_as_they_are(
+    mpi_job: Callable[..., str], ranks: int, nodes: int, makers: int, rounds: int
+) -> None:
+    """The same with samples of any number of bytes, none among them, which preprocessors keep."""
+    parts = {part: {"source": f"{RAGGED}:Bytes", "arguments": {"count": n}} for part, n in RAGGED_PARTS.items()}
+    values = json.dumps({"name": "ragged", **parts, "store": True})
+    out = mpi_job("between_nodes", ranks, values, *map(str, (nodes, makers, rounds, ranks + nodes)))
     found = re.search(rf"read (\d+) samples in {rounds} rounds", out)
     assert found and int(found[1]) > 10 * rounds
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by
+from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by, rows_of
 from fleet.run.ranks.packed_samples import collated
 from fleet.run.ranks.prefetch import Ahead, TimedOut
 from preprocess import Itinerary, LaneReader, MemberOrder
@@ -101,7 +101,8 @@ class Feed:
     """A trainer's batches, epoch after epoch.
 
     On a CPU a virtual worker's batch is read when its turn comes, so that a trainer holds no more than one of its own.
-    On other devices the next step's batches are copied to the device while this one is trained on.
+    On other devices the next step's batches are copied to the device while this one is trained on. Ragged samples are
+    copied as they come, and become batches when their turn comes: so a ring need not hold a step of the largest.
 
     Args:
         reader: this trainer's end of the lane.
@@ -157,14 +158,38 @@ class Feed:
     def _row(self, epoch: int, step: int) -> Iterator[Item]:
         """All items from (epoch, step) on, for ever; asking for the next gives back the samples of the last."""
         while not self._closed.is_set():
-            yield from self._steps(epoch, step) if self._own is None else self._own_steps(self._own, epoch, step)
-            yield from self._held_out(epoch) if self._share.held_out is None else self._own_held_out(epoch)
+            yield from self._steps_of(epoch, step)
+            copies = self._share.held_out is not None or self._reader.is_ragged
+            yield from self._copied_held_out(epoch) if copies else self._held_out(epoch)
             yield EpochEnd(epoch)
             epoch, step = epoch + 1, 0
 
-    def _steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
+    def _steps_of(self, epoch: int, step: int) -> Iterator[StepBatches]:
+        if self._own is not None:
+            return self._own_steps(self._own, epoch, step)
+        return self._ragged_steps(epoch, step) if self._reader.is_ragged else self._steps(epoch, step)
+
+    def _begin(self, epoch: int) -> int:
+        """The lane position of the epoch's first place; below 0 where the lane begins in its midst."""
         first = epoch == self._itinerary.first_epoch
-        base = -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+        return -self._itinerary.first_place if first else self._itinerary.position(epoch, 0)
+
+    def _ragged_steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
+        """The steps of a lane of ragged samples, which nothing of is held back when one comes."""
+        base, workers, stopped = self._begin(epoch), self._share.plan.virtual_workers, self._closed.is_set
+        for number in range(step, self._share.plan.steps_per_epoch):
+            places = self._share.plan.step_range(number)
+            start, stop = base + places.start, base + places.stop
+            turns = [np.arange(start + rank, stop, workers) for rank in self._share.block]
+            mine = np.sort(np.concatenate(turns))
+            got = self._reader.gather(mine, self._timeout, stopped)
+            if got is None or not pass_by(self._reader, stop, self._timeout, stopped):
+                return
+            batches = [partial(self._copies, rows_of(got, np.searchsorted(mine, turn))) for turn in turns]
+            yield StepBatches(epoch, number, tuple(batch() if self._eager else batch for batch in batches))
+
+    def _steps(self, epoch: int, step: int) -> Iterator[StepBatches]:
+        base = self._begin(epoch)
         for number in range(step, self._share.plan.steps_per_epoch):
             places = self._share.plan.step_range(number)
             self._await(base + places.start, base + places.stop)
@@ -197,11 +222,11 @@ class Feed:
                 return
             yield StepBatches(epoch, number, tuple(self._copies(samples) for samples in turns))
 
-    def _own_held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
-        """The batches of the held-out samples that are the job's own."""
-        assert self._share.held_out is not None
-        reader, timeout, stopped = self._reader, self._timeout, self._closed.is_set
-        positions = self._itinerary.held_out_position(epoch) + self._share.held_out
+    def _copied_held_out(self, epoch: int) -> Iterator[HeldOutBatch]:
+        """The batches of the held-out samples that are the job's own, of all where all are."""
+        reader, timeout, stopped, own = self._reader, self._timeout, self._closed.is_set, self._share.held_out
+        own = np.arange(self._itinerary.held_out) if own is None else own
+        positions = self._itinerary.held_out_position(epoch) + own
         size, evaluators = self._share.evaluation_batch, self._share.evaluators
         for index, start in enumerate(range(0, positions.size, size)):
             mine = positions[start : start + size]
@@ -238,8 +263,6 @@ class Feed:
         """The samples at the lane positions start, start + step ... below stop, as tensors on the device."""
         if not self._reading.gather or self._closed.is_set():
             return torch.empty(0), torch.empty(len(range(start, stop, step)), 0)
-        if self._reading.collate is not None:
-            return self._copies(self._reader.take(np.arange(start, stop, step)))
         if self._device.type != "cpu":
             inputs, targets = self._reader.view(start, stop, step)
             return self._copied(inputs), self._copied(targets)

@@ -64,17 +64,17 @@ class OwnBatches:
         if got is None or not pass_by(self._reader, end, self._timeout, self._stopped):
             return None
         if number == 0:
-            self._kept = _rows(got, np.searchsorted(coming, self._again))
+            self._kept = rows_of(got, np.searchsorted(coming, self._again))
         return [self._turn(turn, coming, got) for turn in turns]
 
     def _turn(self, turn: Indices, coming: Indices, got: Samples) -> Samples:
         """The samples with these numbers in the padded order, of those that came and those that are kept."""
         fresh, repeated = turn[turn < self._fresh], turn[turn >= self._fresh]
-        samples = _rows(got, np.searchsorted(coming, fresh))
+        samples = rows_of(got, np.searchsorted(coming, fresh))
         if not repeated.size:
             return samples
         assert self._kept is not None, "an epoch is read from its first step on, but for the lane's first one"
-        more = _rows(self._kept, np.searchsorted(self._again, repeated % self._plan.samples))
+        more = rows_of(self._kept, np.searchsorted(self._again, repeated % self._plan.samples))
         return np.concatenate([samples[0], more[0]]), np.concatenate([samples[1], more[1]])
 
 
@@ -93,11 +93,12 @@ def pass_by(reader: LaneReader, position: int, timeout: float, stopped: Callable
     """
     while reader.available < position:
         reader.release(reader.available)
-        if not reader.wait(min(position, reader.released + reader.samples), timeout, stopped):
+        if not reader.wait(min(position, reader.released + reader.certain), timeout, stopped):
             return False
     reader.release(position)
     return True
 
 
-def _rows(samples: Samples, rows: Indices) -> Samples:
+def rows_of(samples: Samples, rows: Indices) -> Samples:
+    """Some of the samples, (inputs, targets)."""
     return samples[0][rows], samples[1][rows]

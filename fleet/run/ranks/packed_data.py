@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.run.ranks.packed_samples import Packing
@@ -10,7 +11,7 @@ from preprocess import SourceError
 from preprocess.sources.map_style import open_items
 from trainers.tree import encode, outline
 
-_TRIED = 64  # samples of which the largest stands for all where their bytes are declared
+_TRIED = 64  # samples that stand for all where the bytes of the largest are declared
 
 Part = Mapping[str, Any]
 """A source of the spec: {"source": module:Name, "arguments": {...}}."""
@@ -19,7 +20,7 @@ Part = Mapping[str, Any]
 class PackedData:
     """A map-style data set whose samples are bytes, with target 0.
 
-    A slot has room for the largest sample: of `sample_bytes`, or as found by reading all samples of both parts once.
+    The largest one is of `sample_bytes`, or as found by reading all samples of both parts once.
 
     Args:
         part: what is read.
@@ -28,6 +29,7 @@ class PackedData:
 
     Attributes:
         largest: the outline of the largest sample that was looked at.
+        ragged: bytes of the largest sample, and of those that were looked at in the mean.
 
     Raises:
         SourceError: a part is no map-style data set, none of its samples can be packed, or the first of them take more
@@ -40,14 +42,16 @@ class PackedData:
         if other is not None:
             parts.append((other, open_items(other["source"], other["arguments"])))
         most = None if sample_bytes is None else _TRIED
-        messages = [message for where, items in parts for message in _largest(where["source"], items, most)]
-        largest = max(messages, key=len)
+        looks = [_look(where["source"], items, most) for where, items in parts]
+        largest = max((look.largest for look in looks), key=len)
         if sample_bytes is not None and len(largest) > sample_bytes:
             rule = f"sample_bytes is too few: one of the first {_TRIED} samples takes {len(largest)}"
             raise SourceError(sample_bytes, rule, "write the bytes of the largest, or leave sample_bytes out")
         self.largest = outline(largest)
         what = "the data's sample_bytes" if sample_bytes else "the largest sample that was found as the data was opened"
         self._packing = Packing(max(len(largest), sample_bytes or 0), what, "raise the data's sample_bytes")
+        mean = sum(look.nbytes for look in looks) / sum(look.samples for look in looks)
+        self.ragged = self._packing.ragged(mean)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -56,9 +60,18 @@ class PackedData:
         return self._packing.pack(self._items[index], index), 0
 
 
-def _largest(name: str, items: Any, most: int | None) -> Iterator[bytes]:
-    """The largest message among a part's first `most` samples; those that cannot be read say so when they are made."""
-    largest, error = b"", None
+@dataclass(frozen=True)
+class _Look:
+    """How many samples were looked at, their bytes, and the largest one's message."""
+
+    samples: int
+    nbytes: int
+    largest: bytes
+
+
+def _look(name: str, items: Any, most: int | None) -> _Look:
+    """Look at a part's first `most` samples; those that cannot be read say so when they are made."""
+    largest, error, samples, nbytes = b"", None, 0, 0
     for index in range(len(items) if most is None else min(most, len(items))):
         try:
             message = encode(items[index])
@@ -66,7 +79,8 @@ def _largest(name: str, items: Any, most: int | None) -> Iterator[bytes]:
             error = error or cause
             continue
         largest = max(largest, message, key=len)
+        samples, nbytes = samples + 1, nbytes + len(message)
     if not largest:
         why = "it has none" if error is None else f"the first raised {type(error).__name__}: {error}"
         raise SourceError(name, f"none of its samples can be packed: {why}", "give tensors, arrays, numbers and texts")
-    yield largest
+    return _Look(samples, nbytes, largest)

@@ -1,19 +1,21 @@
-"""Samples of any shapes, each packed into bytes that fill a slot of one size, for tasks that collate themselves."""
+"""Samples of any shapes, each packed into as many bytes as it needs, for tasks that collate themselves."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from preprocess.samples.ragged import RaggedSize
 from trainers.tree import decode, encode
 
 _HEADER_BYTES = 128  # how much longer another sample's description of its arrays may be than the largest one's
 
 
 class SampleTooLarge(ValueError):
-    """A sample does not fit its slot."""
+    """A sample is larger than was said."""
 
 
 def packing_of(task: Any) -> Packing | None:
@@ -25,7 +27,7 @@ def packing_of(task: Any) -> Packing | None:
         return None
     if not hasattr(task, "largest_sample"):
         raise ValueError(
-            "the task has collate(samples) and no largest_sample(), and samples travel in slots of one size; add "
+            "the task has collate(samples) and no largest_sample(), and the ring must have room for any sample; add "
             "`def largest_sample(self)`, which gives a sample as large as any, such as zeros"
         )
     return Packing(
@@ -34,7 +36,7 @@ def packing_of(task: Any) -> Packing | None:
 
 
 class Packing:
-    """Packs samples into slots; slot_bytes: of one.
+    """Packs samples; most_bytes: of one.
 
     Args:
         most: bytes of a sample as large as any, encoded.
@@ -43,22 +45,24 @@ class Packing:
     """
 
     def __init__(self, most: int, what: str, mend: str) -> None:
-        self.slot_bytes = most + _HEADER_BYTES
+        self.most_bytes = most + _HEADER_BYTES
         self._what, self._mend = what, mend
 
     def pack(self, sample: Any, index: int) -> np.ndarray:
-        """Return a slot's bytes. SampleTooLarge; TypeError names what no slot can hold."""
+        """Return the sample's bytes, (any,) uint8. SampleTooLarge; TypeError names what cannot be packed."""
         content = encode(sample)
-        if len(content) > self.slot_bytes:
+        if len(content) > self.most_bytes:
             raise SampleTooLarge(
-                f"sample {index} takes {len(content)} bytes, and {self._what} {self.slot_bytes}; {self._mend}, or cut "
+                f"sample {index} takes {len(content)} bytes, and {self._what} {self.most_bytes}; {self._mend}, or cut "
                 "longer samples in the data set"
             )
-        slot = np.zeros(self.slot_bytes, np.uint8)
-        slot[: len(content)] = np.frombuffer(content, np.uint8)
-        return slot
+        return np.frombuffer(content, np.uint8)
+
+    def ragged(self, mean: float) -> RaggedSize:
+        """What the ring must know of the samples, which take so many bytes in the mean."""
+        return RaggedSize(self.most_bytes, max(math.ceil(min(mean, self.most_bytes)), 1))
 
 
-def collated(slots: np.ndarray, collate: Callable[[list[Any]], Any]) -> Any:
-    """Return the batch that a task makes of packed samples, one a row."""
-    return collate([decode(row.tobytes()) for row in slots])
+def collated(samples: np.ndarray, collate: Callable[[list[Any]], Any]) -> Any:
+    """Return the batch that a task makes of packed samples, an array of bytes each."""
+    return collate([decode(sample.tobytes()) for sample in samples])

@@ -191,8 +191,9 @@ class Runtime:
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
-        layout = self.data_of(name).layout
-        everything = [parts, asdict(layout), device.partition(":")[0], self.spec.resources.threads]
+        layout = asdict(self.data_of(name).layout)
+        del layout["mean_bytes"]  # the largest sample is what is measured
+        everything = [parts, layout, device.partition(":")[0], self.spec.resources.threads]
         if self.spec.resources.members_per_device > 1 and device.partition(":")[0] != "cpu":
             everything.append(self.spec.resources.members_per_device)
         determinism = self.spec.determinism

@@ -17,6 +17,7 @@ from fleet.run.replay.recorded_job import RecordedJob
 from fleet.spec import SpecTask, importable
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
+from preprocess.samples.ragged import places_in
 from trainers.repeatable.random_state import RandomState
 from trainers.tree import decode
 
@@ -109,7 +110,7 @@ class ReplayedSamples(MapStyle[Any]):
     def _made(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         layout = self._data.layout
         inputs, target = layout.empty(1)
-        self._data.make(self._kind, self._seed, self._epoch, index, inputs[0], target)
+        self._data.make(self._kind, self._seed, self._epoch, index, places_in(inputs)(0), target)
         return inputs[0], target
 
 

@@ -1,0 +1,271 @@
+"""Ragged samples in a lane: bytes that lie one behind the other, without a gap.
+
+Each maker has a region of the lane's bytes, which it fills in a circle: every sample begins where the one before it
+ended, and goes on at the region's start where it comes to its end. A table says for each sample of each slot where it
+begins, and how long it is; so the slots, their tokens and the readers' positions are those of any lane.
+
+A maker fills its next slot, or its portion of it, only while as many bytes are free as the largest samples would take.
+Nobody waits for ever:
+
+* a region has room for two slots of largest samples. So where all that a maker has published is released, it can fill
+  its next slot, whatever its samples are;
+* consider a reader that waits, and behind which no other one is. All slots before those that it holds are released by
+  everybody. It holds no slot while it waits for more than `RaggedLane.certain` slots from the first that it holds, and
+  so many find room together, even of largest samples: each maker's of these fit into its region. So the slot for which
+  it waits will come;
+* all other readers wait for that one at most, and it goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from preprocess.samples.layout import Array, SampleLayout
+
+_LINE = 64
+_ENTRY = 16  # bytes of the table for a sample: where it begins, and its length, int64
+_SLOTS_OF_LARGEST = 2
+
+Indices = npt.NDArray[np.int64]
+
+
+def ragged_lane_bytes(layout: SampleLayout, slots: int, slot_samples: int, makers: int) -> int:
+    """Return the bytes of a lane for so many slots of samples of the mean length, and two of the largest a maker."""
+    largest = makers * _largest_slot(layout, slot_samples)
+    content = max(slots * slot_samples * _mean(layout) + largest, _SLOTS_OF_LARGEST * largest)
+    return slots * slot_samples * _index_bytes(layout) + content + (2 + makers) * _LINE
+
+
+def ragged_slots_that_fit(layout: SampleLayout, size: int, slot_samples: int, makers: int) -> int:
+    """Return how many slots of samples of the mean length a lane of `size` bytes holds, a multiple of the makers.
+
+    Fewer than two for each maker, where it has no room for two slots of largest samples for each.
+    """
+    largest, rest = makers * _largest_slot(layout, slot_samples), size - (2 + makers) * _LINE
+    index = slot_samples * _index_bytes(layout)
+    of_mean = (rest - largest) // (index + slot_samples * _mean(layout))
+    indexed = (rest - _SLOTS_OF_LARGEST * largest) // index
+    slots = min(max(of_mean, _SLOTS_OF_LARGEST * makers), indexed)
+    return max(slots, 0) // makers * makers
+
+
+class RaggedLane:
+    """A lane's bytes, divided for ragged samples.
+
+    Args:
+        layout: of the samples.
+        data: the lane's bytes, uint8.
+        slots: how many it holds at most.
+        slot_samples: samples of each.
+        makers: how many fill it.
+
+    Attributes:
+        targets: of the whole lane, (samples, ...).
+        most: bytes of the largest sample.
+        portion_bytes: what a maker's samples of one slot take, at most.
+    """
+
+    def __init__(self, layout: SampleLayout, data: Array, slots: int, slot_samples: int, makers: int) -> None:
+        samples = slots * slot_samples
+        self.most, self.portion_bytes = layout.input_bytes, _largest_slot(layout, slot_samples)
+        self._data, self._slot_samples, self._layout = data, slot_samples, layout
+        targets, regions = _round(samples * _ENTRY), _round(samples * _ENTRY) + _round(samples * layout.target_bytes)
+        self._table: Indices = data[: samples * _ENTRY].view(np.int64).reshape(samples, 2)
+        self.targets = data[targets : targets + samples * layout.target_bytes].view(layout.target_dtype)
+        self.targets = self.targets.reshape(samples, *layout.target_shape)
+        self._region_bytes = (data.nbytes - regions) // makers
+        self._regions = regions
+
+    @property
+    def certain(self) -> int:
+        """How many portions of each maker find room together, whatever their samples are."""
+        return self._region_bytes // self.portion_bytes
+
+    def take(self, places: Indices, out: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Copy the samples at some places into (inputs, targets), inputs being an array of objects."""
+        inputs, targets = out
+        data, size = self._data, self._region_bytes
+        for row, (start, length) in enumerate(self._table[places].tolist()):
+            stop = start + length
+            end = self._regions + ((start - self._regions) // size + 1) * size if length else stop
+            inputs[row] = (
+                data[start:stop].copy()
+                if stop <= end
+                else np.concatenate([data[start:end], data[end - size : stop - size]])
+            )
+        np.take(self.targets, places, axis=0, out=targets, mode="wrap")
+        return out
+
+    def region(self, maker: int) -> ByteRegion:
+        """The region that the maker with this place among all fills."""
+        return ByteRegion(
+            self._data, self._regions + maker * self._region_bytes, self._region_bytes, self.portion_bytes
+        )
+
+    def slot(self, region: ByteRegion, first: int) -> RaggedSlot:
+        """The inputs of the slot whose first sample has the place `first`, to be filled from a region."""
+        return RaggedSlot(region, self._table[first : first + self._slot_samples], self.most)
+
+
+class ByteRegion:
+    """One maker's bytes of a lane, as that one fills them.
+
+    Args:
+        data: the lane's bytes.
+        start, size: which of them.
+        reserve: bytes that are free before a slot is filled.
+
+    Attributes:
+        start: likewise.
+        needed: how many of the slots that were filled must be released before the next one is filled.
+    """
+
+    def __init__(self, data: Array, start: int, size: int, reserve: int) -> None:
+        self._data, self.start, self._size, self._most = data, start, size, size - reserve
+        self._head = 0  # where the next sample begins
+        self._held = 0  # bytes of the slots that need not be released yet
+        self._slots: deque[int] = deque()  # bytes of each of these
+        self.needed = 0
+
+    def write(self, offset: int, sample: Array) -> int:
+        """Write a sample so many bytes behind the slots that were filled; returns where it begins in the lane."""
+        begin = (self._head + offset) % self._size
+        first = min(sample.nbytes, self._size - begin)
+        place = self.start + begin
+        self._data[place : place + first] = sample[:first]
+        if first < sample.nbytes:
+            self._data[self.start : self.start + sample.nbytes - first] = sample[first:]
+        return place
+
+    def read(self, start: int, length: int) -> tuple[Array, Array]:
+        """The two parts of what lies there; the second one is at the region's start."""
+        first = min(length, self.start + self._size - start)
+        return self._data[start : start + first], self._data[self.start : self.start + length - first]
+
+    def filled(self, size: int) -> None:
+        """A slot was filled with so many bytes."""
+        self._head = (self._head + size) % self._size
+        self._slots.append(size)
+        self._held += size
+        while self._held > self._most:
+            self._held -= self._slots.popleft()
+            self.needed += 1
+
+
+@dataclass(frozen=True)
+class PackedBytes:
+    """Bytes of a ring that ragged samples have taken: their own, and padding between and behind them."""
+
+    samples: int = 0
+    padding: int = 0
+
+    def __add__(self, other: PackedBytes) -> PackedBytes:
+        return PackedBytes(self.samples + other.samples, self.padding + other.padding)
+
+
+class RaggedSlot:
+    """The inputs of a slot of ragged samples, to be written row by row; of a divided lane, some of its rows.
+
+    Attributes:
+        used: bytes of the region that it has taken.
+    """
+
+    def __init__(self, region: ByteRegion, table: Indices, most: int) -> None:
+        self._region, self._table, self._most = region, table, most
+        self._last = (-1, 0)  # the row that was written last, and where it begins
+        self._rows: set[int] = set()
+        self.used = 0
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def __setitem__(self, row: int, sample: Array) -> None:
+        """Write a sample, (any,) uint8; the row that was written last may be written again.
+
+        Raises:
+            ValueError: it is larger than the largest.
+        """
+        if sample.nbytes > self._most:
+            raise ValueError(f"the sample has {sample.nbytes} bytes, the largest {self._most}")
+        if row == self._last[0]:
+            self.used = self._last[1]
+        elif row in self._rows:
+            raise ValueError(f"row {row} of the slot was written before another one, and lies fast")
+        else:
+            self._rows.add(row)
+        self._last = row, self.used
+        self._table[row] = self._region.write(self.used, sample), sample.nbytes
+        self.used += sample.nbytes
+
+    @property
+    def packed_bytes(self) -> PackedBytes:
+        """What was written."""
+        samples = int(self._table[list(self._rows), 1].sum())
+        return PackedBytes(samples, self.used - samples)
+
+    def end(self) -> None:
+        """Let the rows that were not written, past the lane's end, have no bytes; for a slot that is filled by one."""
+        self._table[[row for row in range(len(self)) if row not in self._rows]] = self._region.start, 0
+
+    def packed(self, rows: Sequence[int] | Indices | None) -> Array:
+        """Return some rows, or all, as one message: their lengths, int64, and their bytes one behind the other."""
+        entries = self._table if rows is None else self._table[rows]
+        parts = [np.ascontiguousarray(entries[:, 1]).view(np.uint8)]
+        for start, length in entries.tolist():
+            parts += self._region.read(start, length)
+        return np.concatenate(parts)
+
+    def room(self, rows: Indices | None) -> Array:
+        """Return memory for such a message of some rows, or all, whatever their lengths are."""
+        return np.empty((len(self) if rows is None else len(rows)) * (8 + self._most), np.uint8)
+
+    def unpack(self, message: Array, rows: Indices | None) -> None:
+        """Write the samples of such a message."""
+        places = range(len(self)) if rows is None else rows.tolist()
+        start = 8 * len(places)
+        for row, length in zip(places, message[:start].view(np.int64).tolist(), strict=True):
+            self[row] = message[start : start + length]
+            start += length
+
+
+@dataclass
+class PassedOn:
+    """A message of ragged samples that goes on to the next node, and not into this one's ring."""
+
+    content: Array
+
+    def packed(self, rows: Any) -> Array:
+        """The message, of whatever rows."""
+        return self.content
+
+    def room(self, rows: Any) -> Array:
+        """Memory for it, if it has any rows."""
+        return self.content if rows is None or len(rows) else self.content[:0]
+
+    def unpack(self, message: Array, rows: Any) -> None:
+        """Note how long it is."""
+        self.content = message
+
+
+def _mean(layout: SampleLayout) -> int:
+    return max(layout.mean_bytes or 0, 1)
+
+
+def _index_bytes(layout: SampleLayout) -> int:
+    """Bytes of a sample beside its own."""
+    return _ENTRY + layout.target_bytes
+
+
+def _largest_slot(layout: SampleLayout, slot_samples: int) -> int:
+    """Bytes of a slot of largest samples."""
+    return slot_samples * max(layout.input_bytes, 1)
+
+
+def _round(size: int) -> int:
+    return -(-size // _LINE) * _LINE
