@@ -38,7 +38,8 @@ class LaneReader:
         self._layout, self._ring, self._control = layout, ring, control
         self._slots, self._makers, self._portions = int(control.words[1]), control.makers, control.portions
         self.samples = self._slots * shape.slot_samples
-        self.certain, self._ragged = self.samples, None
+        self.certain = self.samples
+        self._ragged: RaggedLane | None = None
         if layout.is_ragged:
             self._hold_ragged(control.data)
         else:

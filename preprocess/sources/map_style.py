@@ -40,10 +40,11 @@ class MapStyleSource:
         number = np.asarray(target)
         dtype = "int64" if number.dtype == np.bool_ else str(number.dtype)
         size = getattr(items, "ragged", None)
-        if isinstance(size, RaggedSize):
-            self.layout = SampleLayout((size.most,), "uint8", number.shape, dtype, size.mean)
-        else:
+        self._ragged = size if isinstance(size, RaggedSize) else None
+        if self._ragged is None:
             self.layout = SampleLayout(shape, str(image.dtype), number.shape, dtype)
+        else:
+            self.layout = SampleLayout((self._ragged.most,), "uint8", number.shape, dtype, self._ragged.mean)
 
     def __len__(self) -> int:
         return self._length
@@ -51,6 +52,8 @@ class MapStyleSource:
     def read(self, index: int) -> tuple[Array, Any]:
         image, target = self.items[index]
         array = np.asarray(image)
+        if self._ragged is not None and array.nbytes > self._ragged.most:
+            raise ValueError(f"the sample has {array.nbytes} bytes, the largest {self._ragged.most}")
         return (array[..., None] if self._add_channel else array), np.asarray(target)
 
     def _first_pair(self, what: str, looks: int) -> tuple[Array, Array]:

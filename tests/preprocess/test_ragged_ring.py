@@ -12,9 +12,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from preprocess import LaneError, LaneReader, LaneWriter, Ring, RingShape, RingTimeout, SampleLayout, lane_bytes
+from preprocess import (
+    Dataset,
+    DatasetSpec,
+    Itinerary,
+    LaneError,
+    LaneReader,
+    LaneSpec,
+    LaneWriter,
+    Preprocessor,
+    Ring,
+    RingShape,
+    RingTimeout,
+    SampleLayout,
+    SkippedSample,
+    SourceSpec,
+    StreamKey,
+    WriterLost,
+    lane_bytes,
+)
 from preprocess.ring.control import slots_that_fit
+from preprocess.ring.ragged_lane import PackedBytes
 from preprocess.samples.owners import SampleOwners
+from tests.preprocess.support.ragged_bytes import Bytes
 from tests.preprocess.test_shared_ring import forked
 
 MOST = 40
@@ -51,7 +71,7 @@ def check(reader: LaneReader, positions: Sequence[int], lengths: Sequence[int]) 
 
 
 class Play:
-    """A lane of ragged samples with writers and readers in one process, who go on in any order, each at its own pace."""
+    """A lane of ragged samples, whose writers and readers, all in one process, go on in any order."""
 
     def __init__(
         self, random: Random, writers: int, divided: bool, slots: int, lengths: Sequence[int], ring: Ring
@@ -256,3 +276,51 @@ def test_a_slot_that_failed_is_filled_anew() -> None:
         assert slot.inputs.used == 7
     reader.wait(SLOT, 1)
     assert [len(got) for got in reader.take([0, 1, 2])[0]] == [4, 3, 0]
+
+
+def test_what_a_dead_writer_published_is_read_before_its_end_is_told() -> None:
+    layout, lengths = ragged(6), [(place * 7) % MOST for place in range(4 * SLOT)]
+    ring = make_ring(layout, 1, slots=10)
+    lane = ring.lanes[0]
+    lane.open(layout, [0], 1)
+
+    def write_and_die() -> None:
+        writer = lane.writer(0, layout, 1)
+        fill(writer, lengths)
+        fill(writer, lengths)
+        with writer.slot(1) as slot:
+            slot.inputs[0] = sample(0, MOST)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(write_and_die):
+        pass
+    reader = lane.reader(0, layout, 1)
+    assert reader.wait(2 * SLOT, 20)
+    check(reader, range(2 * SLOT), lengths)
+    with pytest.raises(WriterLost):
+        reader.wait(3 * SLOT, 20)
+
+
+def test_a_preprocessor_counts_bytes_and_skips_what_is_too_large() -> None:
+    """The lane ends in the midst of a slot; a sample that is larger than was said is another one."""
+    source = SourceSpec(f"{Bytes.__module__}:Bytes", {"count": 50, "giant": 7})
+    skipped: list[SkippedSample] = []
+    dataset = Dataset(DatasetSpec("bytes", source, on_corrupt="skip"), skipped.append)
+    ring = Ring.forked(RingShape(1, lane_bytes(dataset.layout, 64, 4, 1), 4, 1, 1))
+    ring.lanes[0].open(dataset.layout, [0], 1)
+    maker = Preprocessor(ring, 0, {"bytes": dataset})
+    itinerary = Itinerary(dataset.length, last_epoch=0)
+    maker.open_lane(LaneSpec(0, 1, StreamKey("bytes", 3, 0), itinerary, dataset.layout, ((0,),)))
+    reader = ring.lanes[0].reader(0, dataset.layout, 1)
+    read: list[np.ndarray] = []
+    for start in range(0, 50, 4):
+        while maker.step():
+            pass
+        assert reader.wait(min(start + 4, 50), 1)
+        read += reader.take(np.arange(start, min(start + 4, 50)))[0].tolist()
+        reader.release(start + 4)
+    inputs, targets = dataset.layout.empty(50)
+    assert [*dataset.fill(itinerary, 3, 0, inputs, targets)][-1] == 50
+    assert all(np.array_equal(got, wanted) for got, wanted in zip(read, inputs, strict=True))
+    assert [found.sample for found in skipped] == [7] and "3001 bytes, the largest 3000" in skipped[0].reason
+    assert maker.statistics.packed == {"bytes": PackedBytes(sum(got.nbytes for got in read), 0)}

@@ -20,7 +20,9 @@ def section(**keys: Any) -> dict[str, Any]:
     return {"train": {**train, "subset": 40}, "held_out": held_out, "collate": collate, **keys}
 
 
-def trained_on(folder: Path, data: dict[str, Any], **more: Any) -> tuple[Ended, RunFolder]:
+def trained_on(
+    folder: Path, data: dict[str, Any], batch_size: int = 4, preprocessors: int = 1, **more: Any
+) -> tuple[Ended, RunFolder]:
     jobs = [
         {"name": n, "model": {"name": f"{MODULE}:Reader", "arguments": {"width": w}}} for n, w in (("a", 6), ("b", 8))
     ]
@@ -33,6 +35,8 @@ def trained_on(folder: Path, data: dict[str, Any], **more: Any) -> tuple[Ended, 
         "stop": {"epochs": 2},
     }
     resources = {"trainers": 2, "preprocessors": 1, "device": "cpu", "ring_samples": 64, "slot_samples": 8}
+    defaults |= {"batch_size": batch_size}
+    resources |= {"preprocessors": preprocessors}
     ensemble = write_ensemble(folder, jobs, data={"sentences": data}, defaults=defaults, resources=resources, **more)
     return run(ensemble.plain("run"), folder), ensemble.left("run")
 
@@ -54,6 +58,17 @@ def test_two_networks_read_samples_of_any_shape(trained: RunFolder) -> None:
 def test_under_stock_ddp_it_has_the_bits_of_the_run(trained: RunFolder, job: str) -> None:
     ended = run([*FLEET, "replay", str(trained.path), job, "--ddp"], trained.path.parent)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
+
+
+@pytest.mark.parametrize("kept", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_step_need_not_find_room_at_its_largest(tmp_path: Path, kept: bool) -> None:
+    """Samples could be so large that two slots of each preprocessor hold half a step; they are kept, or made anew."""
+    data = section(sample_bytes=100_000, **({"store": True} if kept else {}))
+    data["train"] = {"source": f"{MODULE}:Sentences", "arguments": {"count": 130, "longest": 900}}
+    ended, folder = trained_on(tmp_path, data, batch_size=32, preprocessors=2)
+    assert ended.code == 0, ended.output
+    replayed = run([*FLEET, "replay", str(folder.path), "a", "--ddp"], tmp_path)
+    assert replayed.code == 0 and "equal: every bit" in replayed.output, replayed.output
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,15 @@ _MOST = 3000
 
 
 class Bytes:
-    """Sample i has a number of bytes that depends on i: none, a few, or as many as any; its target is that number."""
+    """Sample i has a number of bytes that depends on i: none, a few, or as many as any; its target is that number.
 
-    def __init__(self, count: int) -> None:
+    giant: a sample that has one more than any.
+    """
+
+    def __init__(self, count: int, giant: int | None = None) -> None:
         self._lengths = np.random.default_rng(count).choice([0, 1, 20, 300, _MOST], count).tolist()
+        if giant is not None:
+            self._lengths[giant] = _MOST + 1
         self.ragged = RaggedSize(_MOST, 300)
 
     def __len__(self) -> int:
