@@ -196,7 +196,7 @@ class RaggedSlot:
         if row == self._last[0]:
             self.used = self._last[1]
         elif row in self._rows:
-            raise ValueError(f"row {row} of the slot was written before another one, and lies fast")
+            raise ValueError(f"row {row} of the slot was written before others; only the last may be written again")
         else:
             self._rows.add(row)
         self._last = row, self.used
