@@ -49,6 +49,11 @@ class PackedData:
         what = "the data's sample_bytes" if sample_bytes else "the largest sample that was found as the data was opened"
         self._packing = Packing(max(len(largest), sample_bytes or 0), what, "raise the data's sample_bytes")
 
+    @property
+    def block_starts(self) -> Any:
+        """The first sample of each block, as the data set says; None if it says nothing."""
+        return getattr(self._items, "block_starts", None)
+
     def __len__(self) -> int:
         return len(self._items)
 
