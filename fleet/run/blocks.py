@@ -28,8 +28,9 @@ def order_problems(runtime: Runtime, preprocessors: int) -> Iterator[str]:
             continue
         if blocks.strata < preprocessors:
             yield (
-                f"data.{name}: {blocks.strata} blocks are mixed at a time, and there are {preprocessors} preprocessors, "
-                f"each of which then reads all blocks; let order.window be at least {preprocessors}, or have more blocks"
+                f"data.{name}: {blocks.strata} blocks are mixed at a time, and there are {preprocessors} "
+                "preprocessors, each of which then reads all blocks; let order.window be at least "
+                f"{preprocessors}, or have more blocks"
             )
         mine = blocks.strata if blocks.strata < preprocessors else -(-blocks.strata // preprocessors)
         need = mine * facts.block_bytes

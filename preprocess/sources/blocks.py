@@ -25,7 +25,7 @@ def block_order(source: Source, order: OrderSpec | None, what: str) -> BlockOrde
         return None
     starts = block_starts(source)
     if starts is not None:
-        starts = _joined(starts, len(source), order.block)
+        starts = _joined(starts, order.block)
     elif order.block is not None:
         starts = np.arange(0, len(source), order.block)
     else:
@@ -88,12 +88,12 @@ def _checked(given: Any, length: int, what: str) -> Indices:
     return starts.astype(np.int64)
 
 
-def _joined(starts: Indices, length: int, least: int | None) -> Indices:
-    """Blocks of at least so many samples; what is left at the end goes to the last one."""
+def _joined(starts: Indices, least: int | None) -> Indices:
+    """Blocks of at least so many samples; the last one may have fewer."""
     if least is None:
         return starts
     kept = [0]
     for start in starts[1:].tolist():
-        if start - kept[-1] >= least and length - start >= least:
+        if start - kept[-1] >= least:
             kept.append(start)
     return np.array(kept, np.int64)
