@@ -123,7 +123,11 @@ class BlockOrder:
 
     def strata_of(self, samples: Indices) -> Indices:
         """The stratum of each sample, (count,)."""
-        return self._strata[np.searchsorted(self._starts, samples, "right") - 1]
+        return self._strata[self.blocks_of(samples)]
+
+    def blocks_of(self, samples: Indices) -> Indices:
+        """The block of each sample, (count,)."""
+        return np.searchsorted(self._starts, samples, "right") - 1
 
     def _windows(self, seed: int, epoch: int) -> Indices:
         """The window of each block."""

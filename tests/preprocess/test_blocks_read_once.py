@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import zarr
 
 from preprocess import (
+    BlockOrder,
     Dataset,
     DatasetSpec,
     Itinerary,
@@ -22,11 +24,14 @@ from preprocess import (
     Ring,
     RingShape,
     SampleStore,
+    SharedLoader,
     SourceSpec,
     StoreBudget,
     StreamKey,
     lane_bytes,
     open_stores,
+    sample_costs,
+    throughput,
 )
 
 SAMPLES, CHUNK, WINDOW, WRITERS, SLOT, LANES, WIDTH = 720, 20, 6, 3, 16, 3, 64
@@ -184,3 +189,24 @@ def test_windows_that_reach_into_the_next_chunk_read_it_once_more(sources: dict[
             source.read(sample)
         reads.append((source.chunks_read - before) / CHUNKS)
     assert 1.7 <= reads[0] <= 2 and 1.05 <= reads[1] <= 7 / 6
+
+
+def test_scripts_that_share_a_loader_have_the_order(sources: dict[str, SourceSpec], loader_folder: Path) -> None:
+    data = DatasetSpec("chunks", sources["parquet"])
+    asked = {"shuffle": "blocks", "window": WINDOW}
+    with SharedLoader(data, 10, seed=4, workers=2, linger=0.0, order=asked) as loader:
+        found = [[target for _, targets in loader for target in targets.tolist()] for _ in range(2)]
+    order = BlockOrder(SAMPLES, tuple(range(0, SAMPLES, CHUNK)), WINDOW)
+    assert found == [order.of(4, epoch).tolist() for epoch in range(2)]
+
+
+def test_speed_is_measured_as_blocks_are_read_in_an_epoch(sources: dict[str, SourceSpec]) -> None:
+    """Not with a chunk for each sample; and what is worth keeping is decided by samples of one block."""
+    dataset = opened(sources["zarr"], CACHE, BLOCKS)
+    source: Any = dataset.train_source
+    before = source.chunks_read
+    assert throughput(dataset, 0.0) > 0
+    assert source.chunks_read - before <= 2 * 2  # of two variables: the first sample's, and a block's
+    before = source.chunks_read
+    assert sample_costs(dataset) is not None
+    assert source.chunks_read - before <= 2
