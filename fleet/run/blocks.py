@@ -32,13 +32,12 @@ def order_problems(runtime: Runtime, preprocessors: int) -> Iterator[str]:
                 "preprocessors, each of which then reads all blocks; let order.window be at least "
                 f"{preprocessors}, or have more blocks"
             )
-        mine = blocks.strata if blocks.strata < preprocessors else -(-blocks.strata // preprocessors)
-        need = mine * facts.block_bytes
+        need = blocks.strata * facts.block_bytes
         if need > facts.cache_bytes:
-            fits = facts.cache_bytes // facts.block_bytes * preprocessors
+            fits = facts.cache_bytes // facts.block_bytes
             smaller = f", or order.window: {fits}" if fits >= preprocessors else ""
             yield (
-                f"data.{name}: {mine} blocks of a window take {readable(need)} in a preprocessor, which keeps "
-                f"{readable(facts.cache_bytes)} of them, so blocks are read again and again; give the source "
-                f"cache: {-(-need // 2**20)} (MiB){smaller}"
+                f"data.{name}: the {blocks.strata} blocks of a window take {readable(need)}, and a preprocessor, which "
+                f"may work alone, keeps {readable(facts.cache_bytes)} of them, so blocks may be read again and again; "
+                f"give the source cache: {-(-need // 2**20)} (MiB){smaller}"
             )
