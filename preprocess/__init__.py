@@ -21,6 +21,7 @@ from preprocess.ring.lane_reader import LaneReader
 from preprocess.ring.lane_writer import LaneWriter, Slot
 from preprocess.ring.ring import Ring
 from preprocess.ring.shared_memory import shared_memory_available, window_bytes
+from preprocess.samples.block_order import BlockOrder, OrderSpec
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import (
     CorruptLimitError,
@@ -51,6 +52,7 @@ __all__ = [
     "HELD_OUT",
     "TRAIN",
     "Bag",
+    "BlockOrder",
     "Conversion",
     "ConversionError",
     "ConversionFailure",
@@ -69,6 +71,7 @@ __all__ = [
     "LaneWriter",
     "MemberOrder",
     "NodeMap",
+    "OrderSpec",
     "Part",
     "Pipeline",
     "Preprocessor",

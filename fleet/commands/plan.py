@@ -83,6 +83,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
             "rates marked ~ are guessed from operation counts: only their ratios mean something; "
             "a run learns better ones as it trains, `fleet profile` measures"
         )
+    parts += plan.orders
     parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]
 

@@ -12,6 +12,7 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import local_trainers
 from fleet.machine.memory import node_memory
 from fleet.profiling.sizing import Room, Size, memory_problem, readable, refused_on
+from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
@@ -93,6 +94,7 @@ class DryRun:
             accelerators is estimated here.
         more_workers: what more virtual workers would bring; None: nothing worth telling.
         problems: this machine's problems, which another one may not have.
+        orders: a sentence on each data set whose order goes by blocks.
     """
 
     spec: EnsembleSpec
@@ -105,6 +107,7 @@ class DryRun:
     chosen_batches: Mapping[str, int]
     more_workers: MoreWorkers | None
     problems: tuple[str, ...]
+    orders: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -140,6 +143,7 @@ class DryRun:
             "shared_memory_bytes": {str(node): size for node, size in self.shared_memory.items()},
             "more_workers": None if self.more_workers is None else self.more_workers.to_json(),
             "problems": list(self.problems),
+            "orders": list(self.orders),
         }
 
 
@@ -169,8 +173,8 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     chosen = {name: spec.job(name).virtual_workers for name in open_}
     sizes_of = {name: spec.job(name).batch_size for name in wished}
     wider = more_workers(ready.prediction, expected, told)
-    shortages = _shortages(ready, shared)
-    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages)
+    shortages, orders = _shortages(ready, shared), tuple(described_orders(ready.runtime))
+    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages, orders)
 
 
 def _leaves_workers(job: Job) -> bool:
@@ -208,6 +212,7 @@ def _shortages(ready: Prepared, shared: Mapping[int, int]) -> tuple[str, ...]:
         for node, size in shared.items()
         if size > free
     ]
+    texts += order_problems(ready.runtime, len(ready.prediction.cluster.preprocessors))
     return tuple(texts)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from fleet.coordination.open_lanes import StreamPlace
-from fleet.run.ranks.kept_samples import keeps
+from fleet.run.ranks.kept_samples import divides
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.spec import Job
@@ -89,7 +89,8 @@ class LaneBook:
         spec = LaneSpec(
             number, self._generation, first.key, itinerary, facts.layout, self._by_node(readers), self._ring.samples
         )
-        return replace(spec, divided=keeps(self._rank.runtime, first.key.data, self._ring.writers))
+        divided = divides(self._rank.runtime, first.key.data, self._ring.writers)
+        return replace(spec, divided=divided, blocks=facts.blocks)
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         """How many samples the job reads from one (epoch, step) to another; the head that pads epochs counts again."""

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fleet.spec.order import Order
 from fleet.spec.values import (
     MOST_PROFILED,
     MOST_TIMED,
@@ -180,10 +181,16 @@ class Data(Section):
         examples=[True],
     )
 
+    order: Order = Field(
+        default_factory=Order, description="How training samples are shuffled.", examples=[{"shuffle": "blocks"}]
+    )
+
     @model_serializer(mode="wrap")
-    def _without_collate(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Left out where samples have one shape, so that the digest of a spec without it stays what it was."""
+    def _without_later(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what older specs did not have, where it is not asked for: their digests stay what they were."""
         values: dict[str, Any] = serialize(self)
+        if self.order.shuffle == "samples":
+            values.pop("order", None)
         return {key: value for key, value in values.items() if value is not None or key not in _COLLATING}
 
 

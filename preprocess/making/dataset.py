@@ -18,8 +18,9 @@ from preprocess.samples.order import HELD_OUT, SUBSTITUTE, TRAIN, EpochOrders, S
 from preprocess.samples.owners import Indices
 from preprocess.samples.ragged import InputPlace, places_in
 from preprocess.samples.stream import DatasetSpec
+from preprocess.sources.blocks import block_order
 from preprocess.sources.map_style import MapStyleSource
-from preprocess.sources.source import Subset, described
+from preprocess.sources.source import Source, Subset, described
 from preprocess.store.sample_store import SampleStore
 
 #: Samples that are tried in the place of one that is corrupt. If half of all were corrupt, none of so many could be
@@ -60,12 +61,17 @@ class Dataset:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         self._generator = SampleGenerator()
-        self.orders = EpochOrders(self.length)
+        self.orders = EpochOrders(self.length, blocks=block_order(self.train_source, spec.order, spec.name))
+
+    @property
+    def train_source(self) -> Source:
+        """Where training samples come from."""
+        return self._preparations[TRAIN].source
 
     @property
     def items(self) -> Any:
         """The map-style data set behind the training samples; None behind a built-in source."""
-        source = self._preparations[TRAIN].source
+        source = self.train_source
         while isinstance(source, Subset):
             source, _ = source.inner(0)
         return source.items if isinstance(source, MapStyleSource) else None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from preprocess.making.dataset import Dataset
 from preprocess.making.worth import bytes_of_prepared
 from preprocess.ring.control import RingShape
+from preprocess.samples.block_order import BlockOrder
 from preprocess.store.sample_store import SampleStore, StoreBudget
 
 #: Samples of which memory is taken beyond what all take, as sizes are estimated.
@@ -34,16 +35,22 @@ def open_stores(
     }
 
 
-def is_divided(length: int, held_out: int, writers: int) -> bool:
-    """Say whether there are so many samples that each preprocessor has its own in every epoch."""
-    return length + held_out >= 64 * writers
+def is_divided(length: int, held_out: int, writers: int, blocks: BlockOrder | None = None) -> bool:
+    """Say whether there are so many samples that each preprocessor has its own in every epoch, and in every window."""
+    return length + held_out >= 64 * writers and (blocks is None or blocks.strata >= writers)
+
+
+def has_own_blocks(dataset: Dataset, writers: int) -> bool:
+    """Say whether the order goes by blocks, and each preprocessor reads blocks of its own."""
+    blocks = dataset.orders.blocks
+    return blocks is not None and writers > 1 and is_divided(dataset.length, dataset.held_out, writers, blocks)
 
 
 def _need(dataset: Dataset, shape: RingShape, number: int) -> int:
     """Bytes that all samples of a preprocessor take, and those of a slot twice, which lie there meanwhile."""
     own = -(-(dataset.length + dataset.held_out - number) // shape.writers)
     size = bytes_of_prepared(dataset)
-    return round(_MARGIN * size * own) + 2 * size * _largest_portion(shape)
+    return round(_MARGIN * size * own) + 2 * size * _largest(dataset, shape)
 
 
 def _part(budget: StoreBudget, need: int, needs: int) -> StoreBudget:
@@ -60,10 +67,12 @@ def _store(
     assert layout is not None, "only data sets that can be kept are"
     samples = dataset.length + dataset.held_out
     return SampleStore(
-        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest_portion(shape), tell
+        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest(dataset, shape), tell
     )
 
 
-def _largest_portion(shape: RingShape) -> int:
-    """Samples of a slot that one preprocessor makes, where it is an unlucky one."""
+def _largest(dataset: Dataset, shape: RingShape) -> int:
+    """Samples of a slot that one preprocessor makes, where it is an unlucky one; all, where the last blocks are its."""
+    if dataset.orders.blocks is not None:
+        return shape.slot_samples
     return min(shape.slot_samples, 2 * shape.slot_samples // shape.writers + 8)

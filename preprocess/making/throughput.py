@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from itertools import cycle
+
+import numpy as np
 
 from preprocess.making.dataset import Dataset
 from preprocess.making.worth import preparing
 from preprocess.samples.itinerary import Itinerary
+from preprocess.samples.layout import Array
 from preprocess.samples.order import TRAIN, SampleGenerator
 from preprocess.samples.ragged import places_in
 
@@ -16,7 +21,7 @@ def throughput(dataset: Dataset, seconds: float, seed: int = 0, samples: int = 6
 
     Args:
         dataset: the data set.
-        seconds: how long to measure; at least one sample is made.
+        seconds: how long to measure; at least one sample is made, or one block where the order goes by blocks.
         seed: seed of the order and the transforms.
         samples: as many samples lie in the memory that is written.
         kept: the part of all samples that are kept as they are before the first transform that draws, once they have
@@ -35,14 +40,33 @@ def _seconds_of_whole(dataset: Dataset, seconds: float, seed: int, samples: int)
     itinerary = Itinerary(dataset.length)
     for _ in dataset.fill(itinerary, seed, 0, inputs[:1], targets[:1]):  # what only the first sample costs
         pass
-    made = 0
     start = time.monotonic()
-    while True:
+    for made in _making(dataset, itinerary, seed, inputs, targets):
+        elapsed = time.monotonic() - start
+        if elapsed >= seconds:
+            return max(elapsed, 1e-9) / made
+    raise AssertionError("samples are made for ever")
+
+
+def _making(dataset: Dataset, itinerary: Itinerary, seed: int, inputs: Array, targets: Array) -> Iterator[int]:
+    """Make samples, and tell how many are made so far: after each, or after each block where one is read at once.
+
+    Of an order by blocks one stratum is made, so that blocks come one after the other, as seldom as in an epoch.
+    """
+    blocks, made = dataset.orders.blocks, 0
+    while blocks is None:
         for _ in dataset.fill(itinerary, seed, made, inputs, targets):
             made += 1
-            elapsed = time.monotonic() - start
-            if elapsed >= seconds:
-                return max(elapsed, 1e-9) / made
+            yield made
+    order = dataset.orders.of(seed, 0)
+    mine = order[blocks.strata_of(order) == blocks.strata - 1]
+    ends = np.diff(blocks.blocks_of(mine), append=-1) != 0
+    for sample, is_end in cycle(zip(mine.tolist(), ends.tolist())):
+        row = made % len(inputs)
+        dataset.make(TRAIN, seed, 0, sample, inputs[row], targets[row : row + 1])
+        made += 1
+        if is_end:
+            yield made
 
 
 def _seconds_of_finish(dataset: Dataset, seconds: float, seed: int) -> float:

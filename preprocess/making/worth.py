@@ -90,7 +90,7 @@ def _looks(dataset: Dataset) -> Iterator[_Look]:
     prepare, preparation = preparing(dataset), dataset.preparation(TRAIN)
     inputs, targets = dataset.layout.empty(1)
     rng = np.random.default_rng(0)
-    for sample in [0, *_spread(dataset.length)]:
+    for sample in [0, *_spread(dataset)]:
         times = [time.perf_counter()]
         try:
             prepared = prepare(sample)
@@ -114,6 +114,10 @@ def preparing(dataset: Dataset) -> Callable[[int], Prepared]:
     return lambda sample: preparation.prepare(preparation.source.read(sample)[0], target)
 
 
-def _spread(length: int) -> list[int]:
+def _spread(dataset: Dataset) -> list[int]:
+    """Samples from all over the data, or from all over the first block where all of one are read at once."""
+    blocks, length = dataset.orders.blocks, dataset.length
+    if blocks is not None and blocks.blocks > 1:
+        length = blocks.starts[1]
     count = min(_SAMPLES, length)
     return [place * length // count for place in range(count)]

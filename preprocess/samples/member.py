@@ -6,7 +6,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from preprocess.samples.order import epoch_order
+from preprocess.samples.block_order import BlockOrder
+from preprocess.samples.order import order_of
 from preprocess.samples.part import Indices, Part
 
 
@@ -17,16 +18,17 @@ class MemberOrder:
         own: indices of its own samples, at least one, none twice.
         length: n, the samples of the stream's data set.
         seed: of the stream's order.
+        blocks: the stream's order by blocks; None: its samples are shuffled with all others.
 
     Attributes:
         samples: m, how many are its own.
     """
 
-    def __init__(self, own: Indices, length: int, seed: int) -> None:
+    def __init__(self, own: Indices, length: int, seed: int, blocks: BlockOrder | None = None) -> None:
         self.samples = len(own)
         self._is_own = np.zeros(length, np.bool_)
         self._is_own[own] = True
-        self._seed = seed
+        self._seed, self._blocks = seed, blocks
         if not self.samples or np.count_nonzero(self._is_own) != self.samples:
             raise ValueError(f"a part of {length} samples has at least one, and none twice")
 
@@ -37,11 +39,11 @@ class MemberOrder:
 
     def places(self, epoch: int) -> Indices:
         """Return the places of its samples in the stream's order of an epoch, (m,), ascending."""
-        return np.flatnonzero(self._is_own[_order(self.length, self._seed, epoch)])
+        return np.flatnonzero(self._is_own[_order(self.length, self._seed, epoch, self._blocks)])
 
     def of_epoch(self, epoch: int) -> Indices:
         """Return its samples in its order of an epoch, (m,): indices in the data set."""
-        order = _order(self.length, self._seed, epoch)
+        order = _order(self.length, self._seed, epoch, self._blocks)
         return order[self._is_own[order]]
 
     def padded_places(self, epoch: int, padded: int) -> Indices:
@@ -60,18 +62,18 @@ class MemberOrder:
 
 
 @lru_cache(maxsize=32)
-def member_order(part: Part, length: int, seed: int) -> MemberOrder:
+def member_order(part: Part, length: int, seed: int, blocks: BlockOrder | None = None) -> MemberOrder:
     """Return the order of a part; those that were asked for last are kept, a byte for each sample of the data set.
 
     Raises:
         ValueError: the data set has too few samples for the part.
     """
-    return MemberOrder(part.train(length), length, seed)
+    return MemberOrder(part.train(length), length, seed, blocks)
 
 
 @lru_cache(maxsize=2)
-def _order(length: int, seed: int, epoch: int) -> Indices:
+def _order(length: int, seed: int, epoch: int, blocks: BlockOrder | None) -> Indices:
     """The stream's order; those of the last two epochs are kept."""
-    order = epoch_order(length, seed, epoch)
+    order = order_of(length, seed, epoch, blocks)
     order.flags.writeable = False
     return order

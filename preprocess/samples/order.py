@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from preprocess.samples.block_order import BlockOrder
+
 #: The two kinds of samples; each is a named seed path of its own.
 TRAIN = "train"
 HELD_OUT = "held_out"
@@ -34,24 +36,30 @@ def epoch_order(length: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
     return order
 
 
+def order_of(length: int, seed: int, epoch: int, blocks: BlockOrder | None) -> npt.NDArray[np.int64]:
+    """Return the order of one epoch, (length,): by blocks, or else see `epoch_order`."""
+    return epoch_order(length, seed, epoch) if blocks is None else blocks.of(seed, epoch)
+
+
 class EpochOrders:
     """The orders of a data set's epochs: the latest ones are kept.
 
     Args:
         length: n, training samples.
         kept: orders that are kept, of 4 bytes a sample.
+        blocks: the order by blocks; None: samples are shuffled with all others.
     """
 
-    def __init__(self, length: int, kept: int = 24) -> None:
-        self.length, self._kept = length, kept
+    def __init__(self, length: int, kept: int = 24, blocks: BlockOrder | None = None) -> None:
+        self.length, self.blocks, self._kept = length, blocks, kept
         self._dtype = np.int32 if length < 2**31 else np.int64
         self._orders: OrderedDict[tuple[int, int], npt.NDArray[Any]] = OrderedDict()
 
     def of(self, seed: int, epoch: int) -> npt.NDArray[Any]:
-        """The order of an epoch, see `epoch_order`, (length,)."""
+        """The order of an epoch, see `order_of`, (length,)."""
         key = (seed, epoch)
         if key not in self._orders:
-            self._orders[key] = epoch_order(self.length, seed, epoch).astype(self._dtype)
+            self._orders[key] = order_of(self.length, seed, epoch, self.blocks).astype(self._dtype)
             if len(self._orders) > self._kept:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(key)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from preprocess.samples.block_order import BlockOrder
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.order import TRAIN, EpochOrders
 from preprocess.samples.stream import LaneSpec
@@ -39,21 +40,24 @@ def epoch_keys(itinerary: Itinerary, orders: EpochOrders, seed: int, epoch: int)
 class SampleOwners:
     """Who owns which sample: sample x is preprocessor x mod W's, where that one is a maker, else another's.
 
-    So a maker that is lost, or rests, changes nothing for the samples of the others.
+    So a maker that is lost, or rests, changes nothing for the samples of the others. Where the order goes by blocks,
+    the training samples of a block have one owner, which goes by their stratum instead of x.
 
     Args:
         writers: W, preprocessors of the run.
         makers: those that fill the lane.
+        blocks: the order by blocks; None: there is none.
     """
 
-    def __init__(self, writers: int, makers: Sequence[int]) -> None:
-        self._writers = writers
+    def __init__(self, writers: int, makers: Sequence[int], blocks: BlockOrder | None = None) -> None:
+        self._writers, self._blocks = writers, blocks
         self._makers = np.array(makers or range(writers), np.int64)
         self._at_home = np.zeros(writers, np.bool_)
         self._at_home[self._makers] = True
 
     def of(self, keys: Indices) -> Indices:
         """The owner of each sample, by its key, (count,)."""
+        keys = keys if self._blocks is None else _by_stratum(keys, self._blocks)
         homes = keys % self._writers
         others = self._makers[keys // self._writers % len(self._makers)]
         return np.where(self._at_home[homes], homes, others)
@@ -61,6 +65,11 @@ class SampleOwners:
     def stands_in(self, maker: int) -> bool:
         """Say whether a maker owns samples of one that makes none here."""
         return maker in self._makers.tolist() and not bool(self._at_home.all())
+
+
+def _by_stratum(keys: Indices, blocks: BlockOrder) -> Indices:
+    """What ownership goes by: the stratum of training samples, the held-out ones' own keys."""
+    return np.where(keys < blocks.length, blocks.strata_of(keys), keys)
 
 
 class LanePortions:
@@ -74,7 +83,7 @@ class LanePortions:
     """
 
     def __init__(self, spec: LaneSpec, slot_samples: int, writers: int, orders: EpochOrders) -> None:
-        self.owners = SampleOwners(writers, spec.makers)
+        self.owners = SampleOwners(writers, spec.makers, orders.blocks)
         self._spec, self._size, self._orders = spec, slot_samples, orders
         self._slots: OrderedDict[int, tuple[Indices, Indices]] = OrderedDict()
 

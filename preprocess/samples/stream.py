@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from preprocess.samples.block_order import BlockOrder, OrderSpec
 from preprocess.samples.errors import DataSpecError, spelling_advice
 from preprocess.samples.itinerary import Itinerary
 from preprocess.samples.layout import SampleLayout
@@ -46,6 +47,7 @@ class DatasetSpec:
         corrupt_limit: how many different samples may be skipped.
         store: whether samples may be kept as they are after the transforms that draw nothing; None: unless the source
             is the user's own, whose reading may draw.
+        order: how training samples are shuffled; None: all with all.
 
     Raises:
         DataSpecError: one of these two is none of what it can be.
@@ -59,6 +61,7 @@ class DatasetSpec:
     on_corrupt: OnCorrupt = "raise"
     corrupt_limit: int = 100
     store: bool | None = None
+    order: OrderSpec | None = None
 
     def __post_init__(self) -> None:
         known = get_args(OnCorrupt)
@@ -94,6 +97,7 @@ class DatasetSpec:
             values.get("on_corrupt", "raise"),
             values.get("corrupt_limit", 100),
             values.get("store"),
+            OrderSpec.from_json(values.get("order")),
         )
 
 
@@ -125,6 +129,7 @@ class LaneSpec:
             all. Which ones they are changes no sample.
         divided: every slot is made by all makers, each the samples that it owns, see `preprocess.samples.owners`: so
             each can keep what it has prepared of them.
+        blocks: the order of each epoch, where it goes by blocks.
     """
 
     lane: int
@@ -136,6 +141,7 @@ class LaneSpec:
     samples: int | None = None
     makers: tuple[int, ...] = ()
     divided: bool = False
+    blocks: BlockOrder | None = None
 
     def is_made_by(self, maker: int) -> bool:
         """Say whether a preprocessor fills a part of it."""

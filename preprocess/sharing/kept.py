@@ -45,7 +45,9 @@ class SecondLanes:
 
 def kept_budget(dataset: Dataset, settings: ServiceSettings, costs: SampleCosts | None) -> StoreBudget | None:
     """Each preprocessor's part; None where prepared samples are not kept."""
-    if settings.store == 0 or not is_divided(dataset.length, dataset.held_out, settings.workers):
+    if settings.store == 0:
+        return None
+    if not is_divided(dataset.length, dataset.held_out, settings.workers, dataset.orders.blocks):
         return None
     if costs is None or not costs.is_worth_keeping:
         return None

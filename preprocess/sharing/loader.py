@@ -6,10 +6,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any
 
 from preprocess.making.dataset import Dataset
+from preprocess.samples.block_order import OrderSpec
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import DataSpecError, RingTimeout
 from preprocess.samples.layout import Array
@@ -34,9 +36,9 @@ class SharedLoader:
     same epoch read the same memory, paced by the slowest as far as the buffer does not even it out. The service ends
     by itself when nobody has used it for a while.
 
-    The order is torch's DistributedSampler's for (seed, epoch), and every random draw is a function of
-    (seed, epoch, sample): the batches are the same bytes with any other readers, with any number of workers, and after
-    a restart.
+    The order is torch's DistributedSampler's for (seed, epoch), or one by blocks, and every random draw is a function
+    of (seed, epoch, sample): the batches are the same bytes with any other readers, with any number of workers, and
+    after a restart.
 
         loader = SharedLoader({"name": "digits", "train": {"source": "hdf5", "arguments": {"path": "digits.h5"}}}, 32)
         for epoch in range(10):
@@ -66,6 +68,8 @@ class SharedLoader:
         timeout: seconds that a batch may take.
         store: GiB of memory in which the service keeps prepared samples, for all seeds and epochs: what reading,
             decoding and fixed resizing give; None: at most half of what is free; 0: none. It changes no batch.
+        order: how training samples are shuffled, an `OrderSpec` or the mapping that a spec's `order` is, such as
+            {"shuffle": "blocks", "window": 16}; None: as the data say, else all with all.
 
     Attributes:
         skipped: samples for which others were taken while this loader read, where the data say `on_corrupt: skip`;
@@ -95,6 +99,7 @@ class SharedLoader:
         linger: float = 5.0,
         timeout: float = 300.0,
         store: float | None = None,
+        order: OrderSpec | Mapping[str, Any] | None = None,
     ) -> None:
         _check(batch_size=batch_size, replicas=replicas, workers=workers, buffer=buffer, readers=readers)
         if not ranks or not all(0 <= rank < replicas for rank in ranks):
@@ -104,8 +109,10 @@ class SharedLoader:
         self._kind = HELD_OUT if held_out else TRAIN
         self._prepare = prepare
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
-        settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger, store)
-        dataset = None if settings.data else _opened(data)
+        shuffled = OrderSpec.from_json(order)
+        data = _with_order(data, shuffled)
+        settings = _settings(data, batch_size * replicas, workers, buffer, patience, linger, store, shuffled)
+        dataset = None if settings.data else _opened(data, shuffled)
         self._handed_over = dataset is not None
         place = ServicePlace.of(name or (settings.digest if settings.data else f"{os.getpid()}-{id(data)}"))
 
@@ -241,17 +248,23 @@ class SharedLoader:
 
 
 def _settings(
-    data: Any, width: int, workers: int, buffer: int, patience: float, linger: float, store: float | None
+    data: Any,
+    width: int,
+    workers: int,
+    buffer: int,
+    patience: float,
+    linger: float,
+    store: float | None,
+    order: OrderSpec | None,
 ) -> ServiceSettings:
     """Return what a service for this loader is started with."""
     slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
-    spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
-    named = isinstance(spec, DatasetSpec)
+    named = isinstance(data, DatasetSpec)
     if not named:
         check_map_style(data, type(data).__qualname__)
     return ServiceSettings(
-        data=spec if named else None,
-        digest=digest_of(spec.to_json() if named else {"object": type(data).__qualname__, "length": len(data)}),
+        data=data if named else None,
+        digest=digest_of(data.to_json() if named else _object_values(data, order)),
         workers=workers,
         lane_samples=buffer * width + slot_samples,
         slot_samples=slot_samples,
@@ -262,10 +275,22 @@ def _settings(
     )
 
 
-def _opened(data: Any) -> Dataset:
+def _with_order(data: Any, order: OrderSpec | None) -> Any:
+    """Return the data set by names, with the order that the loader asks for; one that is an object as it is."""
+    data = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
+    return replace(data, order=order) if order is not None and isinstance(data, DatasetSpec) else data
+
+
+def _object_values(data: Any, order: OrderSpec | None) -> dict[str, Any]:
+    """Return what tells a data set that is an object from others."""
+    values = {"object": type(data).__qualname__, "length": len(data)}
+    return values if order is None else values | {"order": asdict(order)}
+
+
+def _opened(data: Any, order: OrderSpec | None) -> Dataset:
     """Return a data set whose samples, of both kinds, are an object's."""
     source = SourceSpec(data)
-    return Dataset(DatasetSpec(type(data).__qualname__, source, source))
+    return Dataset(DatasetSpec(type(data).__qualname__, source, source, order=order))
 
 
 def _check(**numbers: int) -> None:

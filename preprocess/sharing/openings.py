@@ -19,7 +19,7 @@ class Openings:
         ring: its lanes are given out.
         dataset: what they carry.
         samples: how many a lane holds.
-        divided: preprocessors make the samples of a slot together, each those that it keeps.
+        divided: preprocessors make the samples of a slot together, each those that it keeps, or those of its blocks.
     """
 
     def __init__(self, ring: Ring, dataset: Dataset, samples: int, divided: bool) -> None:
@@ -76,8 +76,9 @@ class Openings:
         key = StreamKey(dataset.name, stream.seed, stream.epoch)
         readers = tuple(sorted(group.places))
         return LaneSpec(
-            lane, self._generation, key, itinerary, dataset.layout, (readers,), self._samples, divided=self._divided
-        )
+            lane, self._generation, key, itinerary, dataset.layout, (readers,), self._samples,
+            divided=self._divided, blocks=dataset.orders.blocks,
+        )  # fmt: skip
 
 
 def first_place(spec: LaneSpec) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from selectors import EVENT_READ, DefaultSelector
 
 from preprocess.making.dataset import Dataset
+from preprocess.making.stores import has_own_blocks
 from preprocess.making.worth import sample_costs
 from preprocess.ring.ring import Ring
 from preprocess.samples.corrupt import CorruptSamples
@@ -65,7 +66,8 @@ class Service:
         limit = settings.data.corrupt_limit if settings.data else 0
         self._corrupt = CorruptSamples(dataset.name, limit, lambda sample: self._tell(self._loaders, Skipped(sample)))
         self._newcomers: list[Channel] = []
-        self._openings = Openings(self._ring, dataset, settings.lane_samples, budget is not None)
+        divided = budget is not None or has_own_blocks(dataset, settings.workers)
+        self._openings = Openings(self._ring, dataset, settings.lane_samples, divided)
         self._idle_since = time.monotonic()
         self._selector = DefaultSelector()
         self._selector.register(listener, EVENT_READ, self._accept)

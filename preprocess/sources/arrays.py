@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 
@@ -31,6 +32,17 @@ class ArraySource:
 
     def __len__(self) -> int:
         return len(self._inputs)
+
+    def block_starts(self) -> Indices | None:
+        """Return the first sample of each chunk of a chunked HDF5 data set; None of other arrays."""
+        chunks = getattr(self._inputs, "chunks", None)
+        return np.arange(0, len(self), chunks[0]) if chunks else None
+
+    def chunk_bytes(self) -> tuple[int, int]:
+        """Return the bytes of all chunks, once they are read, and of those that HDF5 keeps; 0 without chunks."""
+        if not getattr(self._inputs, "chunks", None):
+            return 0, 0
+        return int(self._inputs.nbytes), int(self._inputs.id.get_access_plist().get_chunk_cache()[1])
 
     def read(self, index: int) -> tuple[Array, Any]:
         image = self._inputs[index]

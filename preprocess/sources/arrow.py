@@ -34,6 +34,8 @@ class ArrowTable:
         SourceError: one is no Arrow file, or has other columns than the first.
     """
 
+    nbytes = 0
+
     def __init__(self, paths: Sequence[str], features: Mapping[str, Any]) -> None:
         self.path, self.features, self._paths = paths[0], features, tuple(paths)
         rows: list[int] = []

@@ -10,6 +10,8 @@ from preprocess.sources.damage import damage_named
 from preprocess.sources.hdf5_layout import FORMAT, ArraySplit, EncodedSplit, open_split
 from preprocess.sources.trial import bounded, try_in_time
 
+_CHUNK_SLOTS = 10007  # a prime: HDF5 keeps one chunk of all whose numbers are equal modulo this
+
 WHOLE = "a converted file holds all of its data: convert it anew"
 
 
@@ -20,6 +22,7 @@ def open_hdf5(
     targets: str = "targets",
     verify: bool = False,
     other_files: bool = False,
+    cache: float = 1,
 ) -> ArraySource | EncodedSplit | ArraySplit:
     """Open an HDF5 file for reading.
 
@@ -30,13 +33,16 @@ def open_hdf5(
         targets: in any other file, the name of the data set of targets, (n, ...); it is read into memory.
         verify: check each sample's checksum as it is read, in a converted file.
         other_files: in any other file, whether its data sets may lie in further files, to which it points.
+        cache: in any other file, MiB of chunks that each process keeps.
 
     Raises:
         SourceError: the file is missing, damaged or of another layout, or an argument does not fit it.
     """
+    if isinstance(cache, bool) or not isinstance(cache, (int, float)) or not 0 <= cache < 2**20:
+        raise SourceError(cache, "cache is MiB of chunks that are kept", "write cache: 64")
     arguments = {"split": split, "inputs": inputs, "targets": targets, "verify": verify, "other_files": other_files}
-    try_hdf5(str(existing(path)), **arguments)
-    return _opened(path, split, inputs, targets, verify, other_files)
+    try_hdf5(str(existing(path)), **arguments, cache=cache)
+    return _opened(path, split, inputs, targets, verify, other_files, cache)
 
 
 def try_hdf5(path: str, **arguments: Any) -> None:
@@ -50,9 +56,9 @@ def try_as_told(told: str) -> None:
 
 
 def _opened(
-    path: str, split: str, inputs: str, targets: str, verify: bool, other_files: bool
+    path: str, split: str, inputs: str, targets: str, verify: bool, other_files: bool, cache: float
 ) -> ArraySource | EncodedSplit | ArraySplit:
-    file = open_file(path)
+    file = open_file(path, cache)
     with damage_named(str(path), "it"):
         if file.attrs.get("format") == FORMAT:
             with file:
@@ -69,8 +75,8 @@ def _opened(
         return _open_foreign(path, file, inputs, targets)
 
 
-def open_file(path: str) -> Any:
-    """Open an HDF5 file with h5py.
+def open_file(path: str, cache: float = 1) -> Any:
+    """Open an HDF5 file with h5py, which keeps so many MiB of each data set's chunks.
 
     Raises:
         SourceError: it is missing or cannot be read.
@@ -79,7 +85,8 @@ def open_file(path: str) -> Any:
 
     try:
         # A file that nobody writes needs no lock, and some parallel file systems have none.
-        return h5py.File(existing(path), "r", locking=False)
+        kept = {"rdcc_nbytes": int(cache * 2**20), "rdcc_nslots": _CHUNK_SLOTS}
+        return h5py.File(existing(path), "r", locking=False, **kept)
     except OSError as cause:
         rule = f"is not a readable HDF5 file ({cause})"
         raise SourceError(path, rule, "give one that was converted, or holds inputs and targets") from cause

@@ -35,12 +35,15 @@ class ParquetTable:
     def __init__(self, paths: Sequence[str]) -> None:
         self.path, self._paths = (paths[0] if len(paths) == 1 else os.path.commonpath(paths) or paths[0]), tuple(paths)
         self.schema: Any = None
+        self.nbytes = 0
         rows: list[int] = []
         self._places: list[tuple[int, int]] = []
         for number, path in enumerate(paths):
             with damage_named(path, "it", _errors()), _opened(path) as file:
                 self._check_columns(path, file.schema_arrow)
-                groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+                found = [file.metadata.row_group(group) for group in range(file.metadata.num_row_groups)]
+                groups = [group.num_rows for group in found]
+                self.nbytes += sum(group.total_byte_size for group in found)  # of all columns: at most what is read
             rows += groups
             self._places += [(number, group) for group in range(len(groups))]
         self.rows: Sequence[int] = rows

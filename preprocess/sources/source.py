@@ -29,6 +29,10 @@ class Source(Protocol):
     A source of encoded images has the class attribute `encoded = True`: `read` gives the bytes of an image file, uint8
     (size,), and `layout` describes what they decode to, with -1 for a height or width that differs between samples.
 
+    A source whose samples lie in chunks has the method `block_starts()`, which gives the first sample of each chunk,
+    ascending from 0, or None. If it reads chunks whole, `chunk_bytes()` gives the bytes of all of them once they are
+    read, and of those that a process keeps.
+
     Attributes:
         layout: shape and dtype of every sample, before any transform.
     """
@@ -44,22 +48,27 @@ class Source(Protocol):
 
 
 class Subset:
-    """A slice of another source."""
+    """A slice of another source.
+
+    Attributes:
+        source: the other.
+        indices: of the samples there.
+    """
 
     def __init__(self, source: Source, indices: range) -> None:
-        self._source, self._indices = source, indices
+        self.source, self.indices = source, indices
         self.layout = source.layout
         self.encoded = bool(getattr(source, "encoded", False))
 
     def __len__(self) -> int:
-        return len(self._indices)
+        return len(self.indices)
 
     def read(self, index: int) -> tuple[Array, Any]:
-        return self._source.read(self._indices[index])
+        return self.source.read(self.indices[index])
 
     def inner(self, index: int) -> tuple[Source, int]:
         """Return where a sample comes from, and its index there."""
-        return self._source, self._indices[index]
+        return self.source, self.indices[index]
 
 
 def described(source: Source, index: int) -> str:

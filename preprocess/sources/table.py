@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.sources.arrow_columns import ColumnKind, LoadedColumn, column_kind
 
@@ -26,12 +27,14 @@ class Table(Protocol):
         schema: the columns, a `pyarrow.Schema`.
         rows: of each chunk.
         features: what Hugging Face notes of the columns, by their names; empty if it notes nothing.
+        nbytes: of all chunks, once they are read; 0 for what is mapped from files.
     """
 
     path: str
     schema: Any
     rows: Sequence[int]
     features: Mapping[str, Any]
+    nbytes: int
 
     def load(self, chunk: int, columns: Sequence[ColumnKind]) -> dict[str, LoadedColumn]:
         """Read these columns of a chunk. Raises DamageError."""
@@ -49,15 +52,24 @@ class Rows:
         table: the table.
         columns: those that are read.
         most_bytes: memory of the chunks that are kept; the last one is, whatever its size.
+
+    Attributes:
+        most_bytes: the same.
+        chunks_read: how often a chunk was read for its rows.
     """
 
     def __init__(self, table: Table, columns: Sequence[ColumnKind], most_bytes: int) -> None:
-        self.table, self.columns, self._most_bytes = table, tuple(columns), most_bytes
+        self.table, self.columns, self.most_bytes = table, tuple(columns), most_bytes
+        self.chunks_read = 0
         self._starts = np.cumsum([0, *table.rows])
         self._forget()
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def block_starts(self) -> Indices:
+        """Return the first row of each chunk that has any."""
+        return np.unique(self._starts[:-1][np.diff(self._starts) > 0])
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in ("_kept", "_bytes", "_process")}
@@ -102,8 +114,9 @@ class Rows:
         if chunk not in self._kept:
             before = _allocated()
             loaded = self.table.load(chunk, self.columns)
+            self.chunks_read += 1
             size = max(0, _allocated() - before)  # nothing for what is mapped from a file
-            while self._kept and (self._bytes + size > self._most_bytes or len(self._kept) >= _MOST_CHUNKS):
+            while self._kept and (self._bytes + size > self.most_bytes or len(self._kept) >= _MOST_CHUNKS):
                 self._bytes -= self._kept.popitem(last=False)[1][1]
             self._kept[chunk] = loaded, size
             self._bytes += size

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import is_plain_image
@@ -111,6 +112,19 @@ class TableSource:
     def describe(self, index: int) -> str:
         """Return the file of a sample, and its row there."""
         return self._rows.describe(index)
+
+    @property
+    def chunks_read(self) -> int:
+        """How often a chunk was read for its rows."""
+        return self._rows.chunks_read
+
+    def block_starts(self) -> Indices:
+        """Return the first row of each chunk."""
+        return self._rows.block_starts()
+
+    def chunk_bytes(self) -> tuple[int, int]:
+        """Return the bytes of all chunks, once they are read, and of those that a process keeps."""
+        return self._rows.table.nbytes, self._rows.most_bytes
 
     def _array(self, index: int) -> Array:
         value = np.asarray(self._inputs.value(index), self._dtype)

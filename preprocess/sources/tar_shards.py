@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import is_plain_image
@@ -73,6 +74,10 @@ class TarSource:
 
     def read(self, index: int) -> tuple[Array, Any]:
         return self._input(index), self._target(index)
+
+    def block_starts(self) -> Indices:
+        """Return the first sample of each shard."""
+        return np.flatnonzero(np.diff(self._shards, prepend=-1))
 
     def describe(self, index: int) -> str:
         """Return the shard of a sample, and where in it its input begins."""

@@ -6,6 +6,7 @@ later step. Packed values (CF: scale_factor, add_offset, _FillValue, missing_val
 
 from __future__ import annotations
 
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.damage import damage_named
@@ -71,6 +73,9 @@ class WindowSource:
         arguments: how samples are cut.
         errors: what its library raises besides what is usual.
 
+    Attributes:
+        chunks_read: how often the chunks of some steps of a variable were read, all together.
+
     Raises:
         SourceError: no such variables, or they do not fit each other or the arguments.
     """
@@ -86,6 +91,7 @@ class WindowSource:
         errors: tuple[type[Exception], ...] = (),
     ) -> None:
         self._path, self._opener, self._errors, self._given = path, opener, errors, arguments
+        self.chunks_read = 0
         self._inputs, self._targets = _names(arguments.inputs, "inputs"), _names(arguments.targets, "targets")
         for name in ("window", "target_window", "stride"):
             _check_whole(name, getattr(arguments, name), 1)
@@ -132,6 +138,22 @@ class WindowSource:
     def describe(self, index: int) -> str:
         """Return the file of a sample, and the first step of its input."""
         return f"{self._path}, from step {index * self._given.stride}"
+
+    def block_starts(self) -> Indices | None:
+        """Return the first sample that begins in each chunk of the first input; None if that has no chunks."""
+        chunks = getattr(self._variables()[self._inputs[0]], "chunks", None)
+        if not chunks:
+            return None
+        blocks = np.arange(self._count, dtype=np.int64) * self._given.stride // int(chunks[0])
+        return np.flatnonzero(np.diff(blocks, prepend=-1))
+
+    def chunk_bytes(self) -> tuple[int, int]:
+        """Return the bytes of all chunks, once they are read, and of those that a process keeps."""
+        variables = self._variables().values()
+        read = sum(
+            math.prod(one.shape) * np.dtype(one.dtype).itemsize for one in variables if getattr(one, "chunks", None)
+        )
+        return read, int(self._given.cache * _MIB)
 
     def _steps(self, index: int, names: Sequence[str], start: int, count: int, alone: bool) -> Array:
         """The steps of all these variables, step by step: (count * variables, ...); without that axis if alone."""
@@ -181,6 +203,7 @@ class WindowSource:
         key = (name, block)
         if key not in self._kept:
             array = np.asarray(variable[block * length : (block + 1) * length])
+            self.chunks_read += 1
             while self._kept and self._bytes + array.nbytes > self._given.cache * _MIB:
                 self._bytes -= self._kept.popitem(last=False)[1].nbytes
             self._kept[key] = array

@@ -41,7 +41,7 @@ class LaneFutures:
     """
 
     def __init__(self, own: OwnSamples, orders: EpochOrders, lanes: int) -> None:
-        self._own, self._orders = own, orders
+        self._own, self._orders, self._most = own, orders, lanes
         self.futures = KnownFutures(own.count, 1)
         self._paces = Paces(lanes)
         self._streams: dict[int, _Stream] = {}  # by lane
@@ -92,7 +92,7 @@ class LaneFutures:
         taken = {stream.column for stream in self._streams.values()}
         column = min(set(range(len(taken) + 1)) - taken)
         if column >= self.futures.streams:
-            self.futures.widen(2 * self.futures.streams)
+            self.futures.widen(min(2 * self.futures.streams, self._most))
         return column
 
     def _follow(self, stream: _Stream) -> None:

@@ -83,7 +83,7 @@ class SampleStore:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._own = OwnSamples(samples, writers, number)
+        self._own = OwnSamples(samples, writers, number, orders.blocks)
         self._lanes = LaneFutures(self._own, orders, lanes)
         self._layout, self._tell, self._clock = layout, tell, clock
         self._largest_portion = largest_portion

@@ -19,7 +19,18 @@ def keeps(runtime: Runtime, data: str, writers: int) -> bool:
     """Whether preprocessors keep what they have prepared of a data set, so that each makes samples of its own."""
     facts, store = runtime.facts[data], runtime.spec.resources.store
     asked = store.memory is None or store.memory > 0 or store.disk > 0
-    return asked and facts.kept and runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers)
+    return asked and facts.kept and _has_own(runtime, data, writers)
+
+
+def divides(runtime: Runtime, data: str, writers: int) -> bool:
+    """Whether each preprocessor makes samples of its own: those that it keeps, or those of the blocks that it reads."""
+    by_blocks = writers > 1 and runtime.facts[data].blocks is not None
+    return keeps(runtime, data, writers) or (by_blocks and _has_own(runtime, data, writers))
+
+
+def _has_own(runtime: Runtime, data: str, writers: int) -> bool:
+    facts = runtime.facts[data]
+    return runtime.rehearsal is None and is_divided(facts.samples, facts.held_out, writers, facts.blocks)
 
 
 def stores_of(rank: Rank, ring: Ring, number: int) -> dict[str, SampleStore]:

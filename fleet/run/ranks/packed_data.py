@@ -53,6 +53,11 @@ class PackedData:
         mean = sum(look.nbytes for look in looks) / sum(look.samples for look in looks)
         self.ragged = self._packing.ragged(mean)
 
+    @property
+    def block_starts(self) -> Any:
+        """The first sample of each block, as the data set says; None if it says nothing."""
+        return getattr(self._items, "block_starts", None)
+
     def __len__(self) -> int:
         return len(self._items)
 

@@ -19,9 +19,11 @@ from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
+from preprocess.samples.block_order import BlockOrder, OrderSpec
 from preprocess.samples.errors import NotArrays
 from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
+from preprocess.sources.blocks import block_bytes
 from trainers import BatchPlan, Stop, Task
 from trainers.batch_schedule import BatchChange, BatchSchedule
 from trainers.tree import of_outline
@@ -34,6 +36,9 @@ class DataFacts:
     Attributes:
         largest: where samples are packed, the outline of the largest one, see `trainers.tree.outline`.
         kept: preparing a sample takes so much longer than fetching it that prepared ones are worth keeping.
+        blocks: the order of an epoch, where that goes by blocks.
+        block_bytes: of a block, once it is read; 0: nothing of it is kept.
+        cache_bytes: of blocks, that a process keeps.
     """
 
     samples: int
@@ -41,6 +46,9 @@ class DataFacts:
     layout: SampleLayout
     largest: str = ""
     kept: bool = False
+    blocks: BlockOrder | None = None
+    block_bytes: int = 0
+    cache_bytes: int = 0
 
 
 FACTS: TypeAdapter[dict[str, DataFacts]] = TypeAdapter(dict[str, DataFacts])
@@ -155,9 +163,9 @@ class Runtime:
 
     def own_order(self, name: str) -> MemberOrder | None:
         """Which samples of its stream are the job's own; None: all."""
-        job, samples = self.job(name), self.data_of(name).samples
+        job, data = self.job(name), self.data_of(name)
         part = part_of(job)
-        return None if part is None else member_order(part, samples, job.order_seed)
+        return None if part is None else member_order(part, data.samples, job.order_seed, data.blocks)
 
     def held_out_of(self, name: str) -> int:
         """How many samples the job is evaluated on."""
@@ -266,12 +274,13 @@ def _opened(specs: DatasetSpec, is_section: bool) -> Dataset:
 
 def facts_of(datasets: Mapping[str, Dataset]) -> dict[str, DataFacts]:
     """The facts of opened data sets."""
-    return {
-        key: DataFacts(
-            data.length, data.held_out, data.layout, str(getattr(data.items, "largest", "")), is_worth_keeping(data)
-        )
-        for key, data in datasets.items()
-    }
+    return {key: _facts(data) for key, data in datasets.items()}
+
+
+def _facts(data: Dataset) -> DataFacts:
+    blocks, largest = data.orders.blocks, str(getattr(data.items, "largest", ""))
+    sizes = (0, 0) if blocks is None else block_bytes(data.train_source, blocks.blocks)
+    return DataFacts(data.length, data.held_out, data.layout, largest, is_worth_keeping(data), blocks, *sizes)
 
 
 def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
@@ -291,6 +300,7 @@ def _of_section(spec: EnsembleSpec, key: str) -> DatasetSpec:
         data.on_corrupt,
         data.corrupt_limit,
         data.store,
+        OrderSpec.from_json(data.order.model_dump()),
     )
 
 

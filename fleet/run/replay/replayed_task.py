@@ -52,8 +52,11 @@ class ReplayedTask(SpecTask):
         opened, part, packed = self._dataset(), self._part, hasattr(self, "collate")
         whole = ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, packed)
         if train:
-            own = None if part is None else part.train(opened.length)
-            return whole if own is None else OwnSamples(whole, MemberOrder(own, opened.length, self.order_seed))
+            blocks = opened.orders.blocks
+            if part is None and blocks is None:
+                return whole
+            own = (part or Part()).train(opened.length)
+            return OwnSamples(whole, MemberOrder(own, opened.length, self.order_seed, blocks))
         if has_folds(self._recorded.spec, data_key(self._recorded.job)):
             fold = (part or Part()).held_out(opened.length)
             return Subset(whole, fold.tolist()) if fold.size else None
@@ -115,7 +118,7 @@ class ReplayedSamples(MapStyle[Any]):
 
 
 class OwnSamples:
-    """The part of a run's samples that is one job's own, in its order of each epoch, which is the run's.
+    """The part of a run's samples that is one job's own, or all, in its order of each epoch, which is the run's.
 
     Args:
         samples: all of them.

@@ -11,6 +11,7 @@ import fleet
 from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
+from fleet.run.blocks import order_problems
 from fleet.run.console import rank_console
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.rank import Rank
@@ -99,6 +100,7 @@ def _write_found(books: Books) -> None:
 def _warnings(rank: Rank) -> Iterator[str]:
     """What a person should know of how the run was started."""
     yield from rank.warnings
+    yield from order_problems(rank.runtime, len(rank.cluster.preprocessors))
     if rank.options.reduce == "horovod":
         yield NOT_BIT_FOR_BIT
     wanted, trainers = rank.runtime.spec.resources.trainers, len(rank.cluster.trainers)

@@ -20,6 +20,7 @@ from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
+from fleet.spec.order import Order
 from fleet.spec.resources import Resources, Store
 from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.stop import Stop
@@ -31,6 +32,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Source,
     Transform,
     Normalise,
+    Order,
     Job,
     Named,
     Seeds,
