@@ -184,6 +184,11 @@ class Channel:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(max(timeout, 0.0) * 1000))
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether this side was closed."""
+        return self._socket.fileno() < 0
+
     def close(self) -> None:
         """Close this side."""
         self._socket.close()

@@ -129,7 +129,8 @@ class Service:
         if not isinstance(hello, Hello):
             return "the first message was no greeting"
         if hello.digest != self._settings.digest:
-            return "the service of this name makes samples of another data set; give the loader another name"
+            data = "another data set, or without folds"
+            return f"the service of this name makes samples of {data}; give the loader another name"
         if len(self._loaders) >= self._shape.readers:
             return f"the service has {len(self._loaders)} loaders already, no more fit"
         return ""

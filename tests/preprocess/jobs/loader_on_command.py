@@ -8,7 +8,9 @@ import sys
 from hashlib import sha256
 from typing import Any
 
-from preprocess import SharedLoader
+from pydantic import TypeAdapter
+
+from preprocess import Part, SharedLoader
 
 
 def digest(batch: Any) -> str:
@@ -19,7 +21,9 @@ def digest(batch: Any) -> str:
 
 def main() -> None:
     """Obey until the end of the input."""
-    loader = SharedLoader(**json.loads(sys.argv[1]))
+    arguments = json.loads(sys.argv[1])
+    part = TypeAdapter(Part).validate_python(arguments.pop("part")) if "part" in arguments else None
+    loader = SharedLoader(**arguments, part=part)
     batches = iter(())
     print(os.getpid(), flush=True)
     for line in sys.stdin:
@@ -30,6 +34,8 @@ def main() -> None:
         elif command == "next":
             batch = next(batches, None)
             answer = None if batch is None else digest(batch)
+        elif command == "rest":
+            answer = [digest(batch) for batch in batches]
         elif command == "epoch":
             answer = [digest(batch) for batch in loader]
         elif command == "sharers":
