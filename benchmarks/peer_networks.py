@@ -115,7 +115,9 @@ def _streaming() -> Any:
 
 
 def _mosaic(given: dict[str, Any], number: int) -> Batches:
-    class Pictures(_streaming().StreamingDataset):
+    base: Any = _streaming().StreamingDataset
+
+    class Pictures(base):
         work = Work(number)
 
         def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:

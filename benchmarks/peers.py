@@ -92,9 +92,12 @@ def _write_shards(folder: Path, notes: dict[str, str]) -> None:
                     member.size = len(content)
                     tar.addfile(member, BytesIO(content))
     command = [str(python), "-m", "benchmarks.peer_networks", "write", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_START_SECONDS)
-    if done.returncode:
-        notes["mosaic"] = f"{PEERS['mosaic']}: {_last_line(done.stderr)}"
+    try:
+        subprocess.run(command, capture_output=True, text=True, timeout=_START_SECONDS, check=True)
+    except subprocess.TimeoutExpired as error:
+        notes["mosaic"] = f"{PEERS['mosaic']}: it wrote no shards within {error.timeout:.0f} s"
+    except subprocess.CalledProcessError as error:
+        notes["mosaic"] = f"{PEERS['mosaic']}: {_last_line(error.stderr)}"
 
 
 def _measure(way: str, folder: Path, repetition: int, deadline: float) -> tuple[float, int]:
@@ -184,7 +187,11 @@ def _running(way: str, folder: Path, repetition: int) -> Iterator[_Networks]:
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.communicate(timeout=_END_SECONDS)
+            process.wait(_END_SECONDS)
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with suppress(BrokenPipeError):
+                        pipe.close()
 
 
 def _library(way: str) -> str:

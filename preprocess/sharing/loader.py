@@ -275,14 +275,15 @@ def _read_by(data: Any, part: Part | None) -> DatasetSpec | Any:
 
 
 def _settings(
-    data: DatasetSpec | Any, width: int, workers: int, buffer: int, patience: float, linger: float, store: float | None
+    data: Any, width: int, workers: int, buffer: int, patience: float, linger: float, store: float | None
 ) -> ServiceSettings:
     """Return what a service for this loader is started with."""
     slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
-    named = isinstance(data, DatasetSpec)
+    spec = data if isinstance(data, DatasetSpec) else None
+    named = {"object": type(data).__qualname__, "length": len(data)} if spec is None else spec.to_json()
     return ServiceSettings(
-        data=data if named else None,
-        digest=digest_of(data.to_json() if named else {"object": type(data).__qualname__, "length": len(data)}),
+        data=spec,
+        digest=digest_of(named),
         workers=workers,
         lane_samples=buffer * width + slot_samples,
         slot_samples=slot_samples,
