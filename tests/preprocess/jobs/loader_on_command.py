@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -24,7 +25,7 @@ def main() -> None:
     arguments = json.loads(sys.argv[1])
     part = TypeAdapter(Part).validate_python(arguments.pop("part")) if "part" in arguments else None
     loader = SharedLoader(**arguments, part=part)
-    batches = iter(())
+    batches: Iterator[Any] = iter(())
     print(os.getpid(), flush=True)
     for line in sys.stdin:
         command, *rest = line.split()
