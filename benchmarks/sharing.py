@@ -2,8 +2,8 @@
 
 The networks of a node read JPEG pictures of 256 px, cut out at random, scaled to 224 px and flipped; they differ in
 their seeds, or in the epoch in which they are. Larger pictures, of 500x375, stand beside them. What is counted, is
-counted at the source. What to keep, when to join a lane, token ids, ragged samples and data in blocks have benchmarks of
-their own, whose bars are here too.
+counted at the source. What to keep, when to join a lane, token ids, ragged samples, data in blocks, and other libraries on
+the same work have benchmarks of their own, whose bars and tables are here too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import blocks, joining, keeping, ragged, tokens
+from benchmarks import blocks, joining, keeping, peers, ragged, tokens
 from benchmarks.bars import bar, median_bar
 from benchmarks.counted_pictures import times_read
 from benchmarks.feeding import networks
@@ -58,9 +58,10 @@ def main(repetitions: int = 0) -> Figures:
         for part in (_counted, _evaluations):
             part(data, result)
     _hosts(result)
-    for other in (keeping.main(1), joining.main(), tokens.main(1), ragged.main(), blocks.main()):
+    for other in (keeping.main(1), joining.main(), tokens.main(1), ragged.main(), blocks.main(), peers.main(1)):
         result["bars"] += other["bars"]
         result["tables"] += other["tables"]
+        result.setdefault("notes", []).extend(other.get("notes", []))
     return result
 
 

@@ -16,10 +16,12 @@ from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import DataSpecError, RingTimeout
 from preprocess.samples.layout import Array
 from preprocess.samples.order import HELD_OUT, TRAIN
+from preprocess.samples.part import Part
 from preprocess.samples.stream import DatasetSpec, SourceSpec
 from preprocess.samples.tensors import tensor_in_place
 from preprocess.sharing.launch import COPY_ADVICE
 from preprocess.sharing.messages import Channel, Hello, Read
+from preprocess.sharing.own_samples import OwnSamples, Places, checked_part, name_of, with_folds
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
@@ -45,13 +47,23 @@ class SharedLoader:
             for inputs, targets in loader:
                 ...
 
+    With a part it gives the script's own samples alone: in the stream's order, without the others'. They are the bytes
+    of a plain DataLoader over `torch.utils.data.Subset(data, order)`. Scripts with other parts read the same stream:
+
+        part = Part(fold=Fold(index=2, count=5, seed=0), bag=Bag(fraction=0.8, seed=7))
+        train, test = SharedLoader(DATA, 32, part=part), SharedLoader(DATA, 256, part=part, held_out=True)
+
     Args:
         data: a `DatasetSpec`, or the mapping that a spec's data section is; or a map-style data set, an object with
             len and [index] -> (input, target), of which the service gets a copy by fork: make the loader before
             threads of this process hold locks that the samples need.
         batch_size: B, samples of one batch.
         held_out: read the held-out samples, in their own order, the same in every epoch; they are dealt to ranks
-            without padding, so that the last batch of a rank may be smaller, or empty.
+            without padding, so that the last batch of a rank may be smaller, or empty. With a part that has a fold they
+            are that fold's samples, through the held-out transforms.
+        part: the training samples that are this script's own: a subset of all, without its fold, of the rest a bag;
+            None: all. Of data with a fold all training samples may be held out, so the data have no `held_out`, or the
+            same one as `train`; and their service is not that of scripts without folds, unless both say the latter.
         seed: seed of the order and of the transforms.
         replicas: R, over how many ranks an epoch is dealt, as by DistributedSampler.
         ranks: which of them this process is: with one, each item is a batch (inputs, targets); with several (the
@@ -65,7 +77,7 @@ class SharedLoader:
         name: loaders of the same name share; by default loaders of the same data.
         patience: seconds that a loader waits at an epoch's start for those that it shared the last one with.
         linger: seconds for which the service stays when the last loader has gone.
-        timeout: seconds that a batch may take.
+        timeout: seconds that a batch may take; with a part, seconds from one sample of the stream to the next.
         store: GiB of memory in which the service keeps prepared samples, for all seeds and epochs: what reading,
             decoding and fixed resizing give; None: at most half of what is free; 0: none. It changes no batch.
         order: how training samples are shuffled, an `OrderSpec` or the mapping that a spec's `order` is, such as
@@ -86,6 +98,7 @@ class SharedLoader:
         batch_size: int = 1,
         *,
         held_out: bool = False,
+        part: Part | None = None,
         seed: int = 0,
         replicas: int = 1,
         ranks: Sequence[int] = (0,),
@@ -108,6 +121,8 @@ class SharedLoader:
         self.drop_last = drop_last
         self._kind = HELD_OUT if held_out else TRAIN
         self._prepare = prepare
+        self._part = checked_part(part)
+        data = _read_by(data, self._part)
         self._next = self._now = (0, 0)  # (epoch, batch) of the next iteration; up to where this one has come
         shuffled = OrderSpec.from_json(order)
         data = _with_order(data, shuffled)
@@ -121,9 +136,11 @@ class SharedLoader:
 
         self.skipped: list[SkippedSample] = []
         self._stream = SharedStream(connect, Hello(settings.digest, readers), timeout, self._note_skip)
-        if held_out and not self._stream.held_out:
+        try:
+            self._own = self._own_samples(settings.digest)
+        except DataSpecError:
             self.close()
-            raise DataSpecError(settings.digest, "this data set has no held-out samples", "leave held_out out")
+            raise
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch."""
@@ -137,10 +154,11 @@ class SharedLoader:
         """
         epoch, start = self._now = self._next
         self._next = (epoch + 1, 0)
-        width = self.batch_size * self.replicas
-        tail = self._per_rank * self.replicas - self._samples if self._kind == TRAIN else 0
-        self._stream.read(Read(self._kind, self.seed, epoch, start * width, tail))
-        return self._batches(epoch, start, width, self._samples + tail)
+        padded = self._per_rank * self.replicas if self._kind == TRAIN else self._own.count
+        places, first = self._own.places(epoch, padded), start * self.batch_size * self.replicas
+        place = int(places[first]) if first < padded else int(places[-1]) + 1
+        self._stream.read(Read(self._kind, self.seed, epoch, place, self._own.tail(epoch, padded)))
+        return self._batches(epoch, start, places)
 
     @property
     def epoch(self) -> int:
@@ -161,7 +179,7 @@ class SharedLoader:
         """Seconds that this loader has waited for samples and for other loaders."""
         return self._stream.seconds_waited
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Return where this loader is: after the batches that were yielded, whatever was prepared beyond them."""
         epoch, batches = self._now
         if batches >= len(self):
@@ -172,9 +190,10 @@ class SharedLoader:
             "batch_size": self.batch_size,
             "replicas": self.replicas,
             "seed": self.seed,
+            "part": name_of(self._part),
         }
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Let the next iteration go on where `state_dict` was taken.
 
         Raises:
@@ -184,6 +203,9 @@ class SharedLoader:
             if state[key] != getattr(self, key):
                 rule = f"the state is of a loader with {key} {state[key]}, this one has {getattr(self, key)}"
                 raise DataSpecError(state[key], rule, f"make the loader with {key}={state[key]}")
+        if state.get("part", "") != name_of(self._part):
+            rule = "the state is of a loader with another part of the samples"
+            raise DataSpecError(state.get("part", ""), rule, "make the loader with the part that it had")
         self._next = self._now = (state["epoch"], state["batches"])
 
     def close(self) -> None:
@@ -202,20 +224,23 @@ class SharedLoader:
         self.skipped.append(sample)
         warnings.warn(f"another sample was taken for {sample}", stacklevel=2)
 
-    @property
-    def _samples(self) -> int:
-        return self._stream.held_out if self._kind == HELD_OUT else self._stream.length
+    def _own_samples(self, digest: str) -> OwnSamples:
+        stream, part = self._stream, self._part
+        if self._kind == HELD_OUT and not stream.held_out:
+            raise DataSpecError(digest, "this data set has no held-out samples", "leave held_out out")
+        return OwnSamples(self._kind, self.seed, stream.length, stream.held_out, part, stream.blocks)
 
     @property
     def _per_rank(self) -> int:
-        return -(-self._samples // self.replicas)
+        return -(-self._own.count // self.replicas)
 
-    def _batches(self, epoch: int, start: int, width: int, end: int) -> Iterator[Any]:
+    def _batches(self, epoch: int, start: int, places: Places) -> Iterator[Any]:
+        width = self.batch_size * self.replicas
         try:
             for batch in range(start, len(self)):
                 if self._now[0] != epoch:
                     raise RuntimeError(f"epoch {epoch} is over: this loader has begun epoch {self._now[0]} since")
-                item = self._batch(batch * width, min((batch + 1) * width, end))
+                item = self._batch(places[batch * width : (batch + 1) * width])
                 self._now = (epoch, batch + 1)
                 yield item
         finally:
@@ -223,11 +248,11 @@ class SharedLoader:
                 self._stream.rest()
         self._stream.check()
 
-    def _batch(self, start: int, stop: int) -> Any:
-        """Return the item for the places start to stop - 1 of the epoch."""
+    def _batch(self, places: Places) -> Any:
+        """Return the item for some places of the epoch."""
         import torch
 
-        inputs, targets = self._samples_at(start, stop)
+        inputs, targets = self._samples_at(places)
         items = []
         for rank in self.ranks:
             pair = inputs[rank :: self.replicas], targets[rank :: self.replicas]
@@ -235,16 +260,25 @@ class SharedLoader:
                 items.append(tuple(torch.from_numpy(part.copy()) for part in pair))
             else:
                 items.append(self._prepare(*(tensor_in_place(part) for part in pair)))
-        self._stream.release(stop)
+        self._stream.release(int(places[-1]) + 1)
         return items[0] if len(items) == 1 else tuple(items)
 
-    def _samples_at(self, start: int, stop: int) -> tuple[Array, Array]:
+    def _samples_at(self, places: Places) -> tuple[Array, Array]:
         try:
-            return self._stream.samples(start, stop)
+            return self._stream.samples(places)
         except RingTimeout as error:
             if not self._handed_over:
                 raise
             raise RingTimeout(f"{error}; if it is the service that stands still: {COPY_ADVICE}") from error
+
+
+def _read_by(data: Any, part: Part | None) -> DatasetSpec | Any:
+    """Return the data set by its names, for a loader of a part, or the object that was handed over."""
+    spec = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
+    if isinstance(spec, DatasetSpec):
+        return with_folds(spec, part)
+    check_map_style(data, type(data).__qualname__)
+    return data
 
 
 def _settings(
@@ -260,8 +294,6 @@ def _settings(
     """Return what a service for this loader is started with."""
     slot_samples = min(max(width // workers, 1), _MOST_SLOT_SAMPLES)
     named = isinstance(data, DatasetSpec)
-    if not named:
-        check_map_style(data, type(data).__qualname__)
     return ServiceSettings(
         data=data if named else None,
         digest=digest_of(data.to_json() if named else _object_values(data, order)),
@@ -277,7 +309,6 @@ def _settings(
 
 def _with_order(data: Any, order: OrderSpec | None) -> Any:
     """Return the data set by names, with the order that the loader asks for; one that is an object as it is."""
-    data = DatasetSpec.from_json(data) if isinstance(data, Mapping) else data
     return replace(data, order=order) if order is not None and isinstance(data, DatasetSpec) else data
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from preprocess.ring.control import RingShape
+from preprocess.samples.block_order import BlockOrder
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.layout import SampleLayout
 from preprocess.samples.stream import LaneSpec
@@ -32,6 +33,7 @@ class Welcome:
         shape: the dimensions of the ring.
         layout: the layout of the samples.
         length, held_out: samples of the data set.
+        blocks: the order by blocks of its training samples; None: they are shuffled with all others.
     """
 
     reader: int
@@ -39,6 +41,7 @@ class Welcome:
     layout: SampleLayout
     length: int
     held_out: int
+    blocks: BlockOrder | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,11 @@ class Channel:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(max(timeout, 0.0) * 1000))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this side was closed."""
+        return self._socket.fileno() < 0
 
     def close(self) -> None:
         """Close this side."""

@@ -118,7 +118,7 @@ class Service:
                 return
             reader = min(set(range(self._shape.readers)) - self._loaders.keys())
             data = self._dataset
-            welcome = Welcome(reader, self._shape, data.layout, data.length, data.held_out)
+            welcome = Welcome(reader, self._shape, data.layout, data.length, data.held_out, data.orders.blocks)
             channel.send(welcome, [self._descriptor])
         except (ChannelClosed, ValueError):
             channel.close()
@@ -131,7 +131,8 @@ class Service:
         if not isinstance(hello, Hello):
             return "the first message was no greeting"
         if hello.digest != self._settings.digest:
-            return "the service of this name makes samples of another data set; give the loader another name"
+            data = "another data set, or without folds"
+            return f"the service of this name makes samples of {data}; give the loader another name"
         if len(self._loaders) >= self._shape.readers:
             return f"the service has {len(self._loaders)} loaders already, no more fit"
         return ""

@@ -15,6 +15,7 @@ from preprocess.ring.ring import Ring
 from preprocess.samples.corrupt import SkippedSample
 from preprocess.samples.errors import RingTimeout, ServiceError, WriterLost
 from preprocess.samples.layout import Array
+from preprocess.samples.part import Indices
 from preprocess.sharing.messages import (
     Assigned,
     Channel,
@@ -30,6 +31,7 @@ from preprocess.sharing.messages import (
     Welcome,
 )
 from preprocess.sharing.own_pace import OwnPace
+from preprocess.sharing.own_samples import Places
 
 #: How often a loader starts again after the service has died, for one batch.
 _MOST_RETURNS = 3
@@ -50,6 +52,7 @@ class SharedStream:
     Attributes:
         layout: the layout of the samples.
         length, held_out: samples of the data set.
+        blocks: the order by blocks of its training samples; None: they are shuffled with all others.
         readers: how many loaders read the present lane.
         seconds_waited: time spent waiting for samples and for other loaders.
     """
@@ -78,7 +81,9 @@ class SharedStream:
         self._send(self._read)
 
     def rest(self) -> None:
-        """Read no more for now, and hear the last words on the samples that were read."""
+        """Read no more for now, and hear the last words on the samples that were read; nothing after `close`."""
+        if self._channel.is_closed:
+            return
         self._leave_lane()
         self._pace.ends(self._place, time.monotonic(), self.seconds_waited)
         self._read = None
@@ -98,8 +103,11 @@ class SharedStream:
         self._leave_lane()
         self._channel.close()
 
-    def samples(self, start: int, stop: int) -> tuple[Array, Array]:
-        """Wait for the places start to stop - 1 and return (inputs, targets), (stop - start, ...) each.
+    def samples(self, places: Places) -> tuple[Array, Array]:
+        """Wait for some places of the epoch and return (inputs, targets), (count, ...) each.
+
+        Args:
+            places: ascending, at least one; others' samples may lie between them.
 
         They are views that lie in shared memory where that is possible, valid until `release`, and not to be written.
 
@@ -109,7 +117,8 @@ class SharedStream:
         """
         begin = time.monotonic()
         try:
-            return self._samples(start, stop, begin + self._timeout)
+            found = self._view(places) if isinstance(places, range) else None
+            return self._copied(np.asarray(places)) if found is None else found
         finally:
             self.seconds_waited += time.monotonic() - begin
 
@@ -119,33 +128,55 @@ class SharedStream:
         if self._reader is not None:
             self._reader.release(place - self._first_place)
 
-    def _samples(self, start: int, stop: int, deadline: float) -> tuple[Array, Array]:
+    def _view(self, places: range) -> tuple[Array, Array] | None:
+        """Return what lies side by side, or None if the lane never holds it all at once."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            reader = self._present_reader(deadline)
+            first, last = places.start - self._first_place, places.stop - self._first_place
+            if last - first > reader.samples - self._slot_samples:
+                return None
+            while last - reader.released > reader.samples:  # others of the lane are further behind
+                if not self._await(reader, min(first, reader.released + reader.samples), deadline):
+                    break
+                reader.release(first)
+            else:
+                if self._await(reader, last, deadline):
+                    return reader.view(first, last)
+
+    def _copied(self, places: Indices) -> tuple[Array, Array]:
+        """Copy samples as they come, and let pass what lies between them; each wait has its own time-out."""
+        inputs, targets = self.layout.empty(places.size)
+        done = 0
+        while done < places.size:
+            deadline = time.monotonic() + self._timeout
+            reader = self._present_reader(deadline)
+            self._place = int(places[done])  # from here on, where the service gives another lane
+            position = self._place - self._first_place
+            reader.release(position)
+            if reader.available <= position:
+                self._await(reader, reader.available + 1, deadline)
+                continue
+            here = done + int(np.searchsorted(places[done:], self._first_place + reader.available))
+            reader.take(places[done:here] - self._first_place, (inputs[done:here], targets[done:here]))
+            done = here
+        return inputs, targets
+
+    def _present_reader(self, deadline: float) -> LaneReader:
+        """Do what the service has said, and return this loader's end of its lane as soon as it has one."""
         while True:
             self._hear()
-            reader = self._reader
-            if reader is None:
-                self._await_news(deadline, "the service to give a lane (it may wait for other loaders)")
-                continue
-            first, last = start - self._first_place, stop - self._first_place
-            try:
-                found = self._take(reader, first, last, deadline)
-                if found is not None:
-                    return found
-            except WriterLost:
-                self._await_news(deadline, "the service to replace a preprocessor that died")
+            if self._reader is not None:
+                return self._reader
+            self._await_news(deadline, "the service to give a lane (it may wait for other loaders)")
 
-    def _take(self, reader: LaneReader, first: int, last: int, deadline: float) -> tuple[Array, Array] | None:
-        """Return the samples at lane positions first to last - 1, or None if the service said something meanwhile."""
-        if last - first > reader.samples - self._slot_samples:  # the lane never holds them all at once
-            return reader.gather(np.arange(first, last), self._left(deadline), self._channel.is_readable)
-        while last - reader.released > reader.samples:  # others of the lane are further behind
-            ahead = min(first, reader.released + reader.samples)
-            if not reader.wait(ahead, self._left(deadline), self._channel.is_readable):
-                return None
-            reader.release(first)
-        if not reader.wait(last, self._left(deadline), self._channel.is_readable):
-            return None
-        return reader.view(first, last)
+    def _await(self, reader: LaneReader, position: int, deadline: float) -> bool:
+        """Wait for what lies before a lane position; False if the service has to be heard first."""
+        try:
+            return reader.wait(position, self._left(deadline), self._channel.is_readable)
+        except WriterLost:
+            self._await_news(deadline, "the service to replace a preprocessor that died")
+            return False
 
     def _hear(self) -> None:
         """Do what the service has said."""
@@ -200,6 +231,7 @@ class SharedStream:
         os.close(descriptor)
         self._number, self._slot_samples = answer.reader, answer.shape.slot_samples
         self.layout, self.length, self.held_out = answer.layout, answer.length, answer.held_out
+        self.blocks = answer.blocks
 
     def _leave_lane(self) -> None:
         if self._reader is not None:

@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 from preprocess import (
+    Bag,
     BlockOrder,
     Dataset,
     DatasetSpec,
@@ -20,6 +21,7 @@ from preprocess import (
     LaneReader,
     LaneSpec,
     OrderSpec,
+    Part,
     Preprocessor,
     Ring,
     RingShape,
@@ -198,6 +200,18 @@ def test_scripts_that_share_a_loader_have_the_order(sources: dict[str, SourceSpe
         found = [[target for _, targets in loader for target in targets.tolist()] for _ in range(2)]
     order = BlockOrder(SAMPLES, tuple(range(0, SAMPLES, CHUNK)), WINDOW)
     assert found == [order.of(4, epoch).tolist() for epoch in range(2)]
+
+
+def test_a_script_s_part_of_such_a_stream_comes_in_the_order(
+    sources: dict[str, SourceSpec], loader_folder: Path
+) -> None:
+    data, asked = DatasetSpec("chunks", sources["parquet"]), {"shuffle": "blocks", "window": WINDOW}
+    part = Part(bag=Bag(0.4, 3))
+    with SharedLoader(data, 10, seed=4, part=part, workers=2, linger=0.0, order=asked) as loader:
+        found = [[target for _, targets in loader for target in targets.tolist()] for _ in range(2)]
+    order = BlockOrder(SAMPLES, tuple(range(0, SAMPLES, CHUNK)), WINDOW)
+    own = set(part.train(SAMPLES).tolist())
+    assert found == [[one for one in order.of(4, epoch).tolist() if one in own] for epoch in range(2)]
 
 
 def test_speed_is_measured_as_blocks_are_read_in_an_epoch(sources: dict[str, SourceSpec]) -> None:

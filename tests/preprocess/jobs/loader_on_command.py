@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from preprocess import SharedLoader
+from pydantic import TypeAdapter
+
+from preprocess import Part, SharedLoader
 
 
 def digest(batch: Any) -> str:
@@ -19,8 +22,10 @@ def digest(batch: Any) -> str:
 
 def main() -> None:
     """Obey until the end of the input."""
-    loader = SharedLoader(**json.loads(sys.argv[1]))
-    batches = iter(())
+    arguments = json.loads(sys.argv[1])
+    part = TypeAdapter(Part).validate_python(arguments.pop("part")) if "part" in arguments else None
+    loader = SharedLoader(**arguments, part=part)
+    batches: Iterator[Any] = iter(())
     print(os.getpid(), flush=True)
     for line in sys.stdin:
         command, *rest = line.split()
@@ -30,6 +35,8 @@ def main() -> None:
         elif command == "next":
             batch = next(batches, None)
             answer = None if batch is None else digest(batch)
+        elif command == "rest":
+            answer = [digest(batch) for batch in batches]
         elif command == "epoch":
             answer = [digest(batch) for batch in loader]
         elif command == "sharers":
