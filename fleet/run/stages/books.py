@@ -67,7 +67,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
 
 def stands(rank: Rank, job: str) -> Standing:
     """Where a job stands by its checkpoints."""
-    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
+    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_metric)
 
 
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
