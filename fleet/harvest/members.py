@@ -15,7 +15,9 @@ from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from trainers import newest_file
-from trainers.convergence.best import best_epoch, is_better
+from trainers.best_checkpoint import best_file
+from trainers.convergence.best import best_epoch
+from trainers.convergence.convergence import lower_is_better
 
 _USUAL = ("accuracy", "test_loss", "loss")
 
@@ -38,6 +40,7 @@ class Member:
         history: epoch, from 1 -> its metrics.
         kept: the best checkpoint, as the journal tells it; None: none is kept.
         newest: its newest checkpoint; None: it has none.
+        folder: of its checkpoints.
         device_seconds: that its groups held devices, all together.
     """
 
@@ -46,6 +49,7 @@ class Member:
     history: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     kept: KeptBest | None = None
     newest: Path | None = None
+    folder: Path = Path()
     device_seconds: float = 0.0
 
     @property
@@ -57,6 +61,11 @@ class Member:
         epochs = sorted(epoch for epoch, metrics in self.history.items() if metric in metrics)
         found = best_epoch([self.history[epoch] for epoch in epochs], metric)
         return None if found is None else BestValue(self.history[epochs[found]][metric], epochs[found])
+
+    def checkpoint_of(self, epoch: int) -> Path | None:
+        """Return the path of the checkpoint of the end of an epoch, from 1; None: it is not there any more."""
+        kept = best_file(self.folder, epoch)
+        return next((path for path in (kept, self.folder / kept.name) if path.is_file()), None)
 
     def checkpoint(self, which: str = "best") -> Path:
         """Return the path of the best checkpoint that is kept, or of the last one; the best: the last if none is kept.
@@ -107,7 +116,7 @@ class Members:
             names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
             has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
             raise HarvestError(f"no network of {self.directory} has a metric {metric}; {has}")
-        sign = 1.0 if is_better(metric, 0.0, 1.0) else -1.0
+        sign = 1.0 if lower_is_better(metric) else -1.0
         return sorted(found, key=lambda pair: sign * pair[1].value)
 
     def chosen(self, members: str | Iterable[str]) -> list[Member]:
@@ -150,9 +159,10 @@ def _member(
     job: Job, files: RunDirectory, result: JobResult | None, epochs: dict[int, Mapping[str, float]],
     kept: KeptBest | None,
 ) -> Member:  # fmt: skip
-    newest = newest_file(files.checkpoints(job.name))
+    folder = files.checkpoints(job.name)
+    newest = newest_file(folder)
     status, seconds = ("pending", 0.0) if result is None else (result.status, result.device_seconds)
-    return Member(job, status, epochs, kept, newest, seconds)
+    return Member(job, status, epochs, kept, newest, folder, seconds)
 
 
 def _is_usable(member: Member) -> bool:
