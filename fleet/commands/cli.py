@@ -13,6 +13,7 @@ from fleet.commands.compare import compare
 from fleet.commands.convert import convert
 from fleet.commands.doctor import doctor
 from fleet.commands.export import export
+from fleet.commands.extend import extend
 from fleet.commands.plan import plan
 from fleet.commands.profile import profile
 from fleet.commands.replay import replay
@@ -44,7 +45,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, best, export, add, replay, train, compare, trace_tensors, convert, doctor, simulate,
-    submit,
+    run, profile, plan, report, add, best, export, extend, replay, train, compare, trace_tensors, convert, doctor,
+    simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

@@ -64,9 +64,8 @@ def _export(directory: Path, name: str, weights: Path | None, program: Path | No
     is_best = which == "best" and member.kept is not None and network.path == member.kept.path
     values = network.checkpoint.history[-1] if network.checkpoint.history and not network.checkpoint.step else {}
     told = ", ".join(f"{metric} {value:.6g}" for metric, value in values.items())
-    print(
-        f"{name}: the {'best' if is_best else 'last'} checkpoint, epoch {network.checkpoint.epoch}: {told or 'no metrics'}"
-    )
+    what = f"the {'best' if is_best else 'last'} checkpoint, epoch {network.checkpoint.epoch}"
+    print(f"{name}: {what}: {told or 'no metrics'}")
     if weights is not None:
         taken = Weights.of(network.model)
         write_weights(weights, taken, card_of(network, member, members.spec, taken.tied))

@@ -38,6 +38,8 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
+    for name, epochs in books.longer.items():
+        journal.write("extended", job=name, epochs=epochs)
     _settle_bests(rank, books)
     _write_found(books)
     for line in read_journal(ready.directory.journal):
