@@ -90,7 +90,8 @@ def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[s
 def _refusal(job: Job, found: FixedLength, epochs: int, wanted: int) -> str:
     name = job.schedule.name if job.schedule is not None and found.name == "the schedule" else found.name
     return (
-        f"job {job.name}: {name} with {found.key} = {found.steps} has a fixed length, and {epochs} epochs take {wanted} "
-        f"steps: a longer run would have had another schedule from its first step on. Begin a job with {found.key} for "
-        f"{epochs} epochs and stop: {{epochs: {epochs}}}, or use a schedule without an end, such as StepLR"
+        f"job {job.name}: {name} with {found.key} = {found.steps} has a fixed length, and {epochs} epochs take "
+        f"{wanted} steps: a longer run would have had another schedule from its first step on. Begin a job with "
+        f"{found.key} for {epochs} epochs and stop: {{epochs: {epochs}}}, or use a schedule without an end, such as "
+        "StepLR"
     )

@@ -1,4 +1,4 @@
-"""Learning-rate schedules that are made for a number of steps: a longer run would have had another from its start on."""
+"""Learning-rate schedules that are made for a number of steps: a longer run would have had others from its start."""
 
 from __future__ import annotations
 
