@@ -22,10 +22,12 @@ from trainers.best_checkpoint import Best, best_file, drop_others, is_kept, keep
 def record_checkpoint(books: Bookkeeper, event: CheckpointWritten) -> None:
     """Write down that a job was saved; if it is its best checkpoint, the one before goes."""
     keys = asdict(event)
+    best = keys.pop("best")
     if event.best is None:
-        del keys["best"]
-    books.record("checkpoint", **keys)
-    if event.best is not None and event.best.epoch == event.epoch:
+        books.record("checkpoint", **keys)
+        return
+    books.record("checkpoint", **keys, best=best)
+    if event.best.epoch == event.epoch:
         drop_others(Path(event.path).parent, event.best.epoch)
 
 
