@@ -34,7 +34,8 @@ from trainers.best_checkpoint import Best, best_file
 from trainers.convergence.best import best_epoch
 
 METRIC, JOB = "accuracy", "j"
-OPERATIONS = ("replace", "link", "unlink", "fsync")
+CHANGES = [(os, "replace"), (os, "link"), (os, "unlink"), (os, "fsync"), (Journal, "write")]
+"""What changes the run directory, and may be the last thing that a process was about to do."""
 
 
 class Killed(BaseException):
@@ -42,29 +43,28 @@ class Killed(BaseException):
 
 
 @contextmanager
-def killed_after(operations: int | None) -> Iterator[None]:
-    """End at the so many-th change of the file system; None: never."""
-    left, before = [operations], {name: getattr(os, name) for name in OPERATIONS}
+def killed_after(operations: int) -> Iterator[None]:
+    """End the process when it is about to make a change after so many; what it does as it ends changes nothing."""
+    left, before = [operations], [getattr(owner, name) for owner, name in CHANGES]
 
-    def counted(name: str) -> Callable[..., Any]:
-        def operate(*args: Any, **keys: Any) -> Any:
-            if left[0] is not None:
-                left[0] -= 1
-                if left[0] < 0:
-                    raise Killed
-            return before[name](*args, **keys)
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **keys: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise Killed
+            return change(*args, **keys)
 
-        return operate
+        return make
 
-    for name in OPERATIONS:
-        setattr(os, name, counted(name))
+    for (owner, name), change in zip(CHANGES, before):
+        setattr(owner, name, counted(change))
     try:
         yield
     except Killed:
         pass
     finally:
-        for name in OPERATIONS:
-            setattr(os, name, before[name])
+        for (owner, name), change in zip(CHANGES, before):
+            setattr(owner, name, change)
 
 
 class Trained:
@@ -87,6 +87,7 @@ class DrawnRun:
     """
 
     def __init__(self, folder: Path, history: list[float], every: int) -> None:
+        folder.mkdir(exist_ok=True)
         self.history, self.journal = history, folder / "journal.jsonl"
         self.saving = Saving(folder / "checkpoints" / JOB, every, 2, METRIC)
 
@@ -125,9 +126,9 @@ class DrawnRun:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    history=st.lists(st.sampled_from([0.1, 0.5, 0.5, 0.7, 0.9, float("nan")]), min_size=1, max_size=7),
+    history=st.lists(st.sampled_from([0.1, 0.5, 0.5, 0.7, 0.9, float("nan")]), min_size=1, max_size=8),
     every=st.integers(1, 3),
-    kills=st.lists(st.integers(0, 40), max_size=5),
+    kills=st.lists(st.integers(0, 60), min_size=2, max_size=6),
     lag=st.integers(0, 2),
     damaged=st.booleans(),
 )
@@ -149,6 +150,19 @@ def test_in_drawn_histories(history: list[float], every: int, kills: list[int], 
         assert names == ([] if best is None else [best_file(drawn.saving.folder, best + 1).name])
     finally:
         shutil.rmtree(folder)
+
+
+def test_killed_before_each_of_its_changes(tmp_path: Path) -> None:
+    for kill in range(70):
+        drawn = DrawnRun(tmp_path / str(kill), [0.1, 0.5, 0.5, 0.9], every=1)
+        with killed_after(kill):
+            drawn.session(lag=0)
+        drawn.assert_told_is_kept()
+        ended = (told := drawn.told()) is not None and told.epoch == 4
+        drawn.session(lag=0)
+        drawn.assert_told_is_kept()
+        assert drawn.told() == Best(METRIC, 0.9, 4)
+    assert ended, "there are changes after the last of these"
 
 
 def _damage(path: Path) -> None:
