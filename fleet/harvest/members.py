@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,12 +10,13 @@ from pathlib import Path
 from fleet.coordination.kept_best import KeptBest, kept_bests
 from fleet.harvest.errors import HarvestError
 from fleet.harvest.recorded_spec import recorded_job, recorded_spec
+from fleet.harvest.stored import epoch_of
 from fleet.report.history import build_history
-from fleet.report.results import JobResult, job_results
+from fleet.report.records import RunHistory
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
-from trainers import newest_file
+from trainers import CheckpointError, newest_file, read
 from trainers.best_checkpoint import best_file
 from trainers.convergence.best import best_epoch
 from trainers.convergence.convergence import lower_is_better
@@ -145,24 +147,40 @@ def read_members(directory: Path) -> Members:
     """
     spec, files = recorded_spec(directory), RunDirectory(directory)
     lines = list(read_journal(files.journal))
-    results = {result.job.name: result for result in job_results(build_history(lines))}
+    history = build_history(lines)
+    seconds = _device_seconds(history)
     epochs: dict[str, dict[int, Mapping[str, float]]] = {job.name: {} for job in spec.jobs}
     for line in lines:
         if line["event"] == "epoch" and line["job"] in epochs:
             epochs[line["job"]][line["epoch"]] = line["metrics"]
     kept = kept_bests(directory, lines)
-    members = (_member(job, files, results.get(job.name), epochs[job.name], kept.get(job.name)) for job in spec.jobs)
+    members = []
+    for job in spec.jobs:
+        folder, outcome = files.checkpoints(job.name), history.outcomes.get(job.name)
+        newest = newest_file(folder)
+        values = _whole(epochs[job.name], newest)
+        status = "pending" if outcome is None else outcome.status
+        members.append(Member(job, status, values, kept.get(job.name), newest, folder, seconds.get(job.name, 0.0)))
     return Members(directory, spec, tuple(members))
 
 
-def _member(
-    job: Job, files: RunDirectory, result: JobResult | None, epochs: dict[int, Mapping[str, float]],
-    kept: KeptBest | None,
-) -> Member:  # fmt: skip
-    folder = files.checkpoints(job.name)
-    newest = newest_file(folder)
-    status, seconds = ("pending", 0.0) if result is None else (result.status, result.device_seconds)
-    return Member(job, status, epochs, kept, newest, folder, seconds)
+def _device_seconds(history: RunHistory) -> dict[str, float]:
+    """Job -> seconds that its groups held devices, all together."""
+    seconds: dict[str, float] = defaultdict(float)
+    for span in history.spans:
+        seconds[span.job] += span.seconds
+    return seconds
+
+
+def _whole(epochs: Mapping[int, Mapping[str, float]], newest: Path | None) -> Mapping[int, Mapping[str, float]]:
+    """The epochs that the journal has, with those that it had no time to tell, by the newest checkpoint."""
+    finished = (epoch_of(newest) or 0) if newest is not None else 0
+    if newest is None or epochs.keys() >= set(range(1, finished + 1)):
+        return epochs
+    try:
+        return {**dict(enumerate(read(newest).history, 1)), **epochs}
+    except CheckpointError:
+        return epochs
 
 
 def _is_usable(member: Member) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from fleet.commands.best import COLUMNS
 from fleet.commands.cli import app
 from fleet.harvest.errors import HarvestError
 from fleet.harvest.load import Ensemble
+from fleet.harvest.members import read_members
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
 
@@ -87,8 +89,6 @@ def test_loading_leaves_random_numbers_alone(trained: RunFolder) -> None:
 
 
 def test_another_network_than_the_trained_one_is_refused(trained: RunFolder, tmp_path: Path) -> None:
-    import shutil
-
     folder = tmp_path / "run"
     shutil.copytree(trained.path, folder)
     file = folder / "ensemble.json"
@@ -104,3 +104,13 @@ def test_another_network_than_the_trained_one_is_refused(trained: RunFolder, tmp
 def test_importing_fleet_loads_no_torch() -> None:
     code = "import fleet, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_an_epoch_that_the_journal_lost_is_told_by_the_checkpoint(trained: RunFolder, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(trained.path, folder)
+    lines = (folder / "journal.jsonl").read_text().splitlines(keepends=True)
+    is_lost = lambda line: '"event":"epoch"' in line and '"job":"mlp","epoch":2' in line
+    assert sum(map(is_lost, lines)) == 1
+    (folder / "journal.jsonl").write_text("".join(line for line in lines if not is_lost(line)))
+    assert read_members(folder).of("mlp").history == read_members(trained.path).of("mlp").history
