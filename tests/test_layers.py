@@ -17,8 +17,8 @@ Graph = dict[str, set[str]]
 # From the top down: a room knows only rooms that come after it.
 ROOMS = {
     "fleet": (
-        "commands", "run", "simulator", "profiling", "report", "coordination", "machine", "spec", "run_directory",
-        "scheduling",
+        "commands", "run", "harvest", "simulator", "profiling", "report", "coordination", "machine", "spec",
+        "run_directory", "scheduling",
     ),
     "fleet.scheduling": (
         "policies", "flotillas", "sharing", "variable_batch", "elasticflow", "reservations", "easyscale", "queues",

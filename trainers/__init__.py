@@ -4,7 +4,17 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 `Checkpoint` is the job between two steps; `converged` says when it is done; `trainers.zoo` holds networks.
 """
 
-from trainers.checkpoint import Checkpoint, CheckpointError, Saved, file_name, latest_good, prune, read, write
+from trainers.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    Saved,
+    file_name,
+    latest_good,
+    newest_file,
+    prune,
+    read,
+    write,
+)
 from trainers.compute import Compute, ForwardBackward, Training
 from trainers.convergence.convergence import Stop, converged
 from trainers.group import Group, blocks_of
@@ -57,6 +67,7 @@ __all__ = [
     "joining",
     "latest_good",
     "level_of",
+    "newest_file",
     "pin",
     "pins",
     "prune",

@@ -133,7 +133,7 @@ def write(path: Path | str, checkpoint: Checkpoint) -> Saved:
     try:
         structure, arrays = flatten(checkpoint.as_tree())
         digest = _digest(structure, arrays)
-        _make_folder(path.parent)
+        make_folder(path.parent)
         _write_hdf5(partial, structure, arrays, digest)
         size = partial.stat().st_size
         put_in_place(partial, path)
@@ -160,7 +160,7 @@ def read(path: Path | str) -> Checkpoint:
         raise CheckpointError(path, "no such file", "give the path of a checkpoint that was written")
     try:
         sealed = _is_sealed(path)
-        if sealed and not _is_whole(path):
+        if sealed and not is_whole(path):
             raise CheckpointError(path, _DAMAGED, mend)
         with h5py.File(path, "r") as file:
             _refuse_elsewhere(file)
@@ -235,6 +235,11 @@ def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointE
         except CheckpointError as error:
             rejected.append(error)
     return None, rejected
+
+
+def newest_file(folder: Path | str) -> Path | None:
+    """Return the path of a folder's newest checkpoint, whole or not; None: it has none."""
+    return next(reversed(_checkpoints(Path(folder))), None)
 
 
 def prune(folder: Path | str, keep: int) -> list[Path]:
@@ -325,18 +330,18 @@ def _file_digest(file: io.FileIO, size: float = math.inf) -> str:
 def put_in_place(partial: Path, path: Path) -> None:
     """Give a whole file its name, and make that last. OSError if it cannot be."""
     os.replace(partial, path)
-    _sync(path.parent)
+    sync_folder(path.parent)
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make a folder, and those above it; each is on the disk when this returns."""
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in reversed(new):
-        _sync(each.parent)
+        sync_folder(each.parent)
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Let the names in a folder outlast a power cut."""
     opened = os.open(folder, os.O_RDONLY)
     try:
@@ -352,7 +357,7 @@ def _is_sealed(path: Path) -> bool:
         return file.read(len(_SEAL)) == _SEAL
 
 
-def _is_whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
     """Whether a file ends with the seal of all bytes before it."""
     size = path.stat().st_size - _SEALED
     if size < 0:

@@ -8,9 +8,12 @@ import typer
 
 import fleet
 from fleet.commands.add import add
+from fleet.commands.best import best
 from fleet.commands.compare import compare
 from fleet.commands.convert import convert
 from fleet.commands.doctor import doctor
+from fleet.commands.export import export
+from fleet.commands.extend import extend
 from fleet.commands.plan import plan
 from fleet.commands.profile import profile
 from fleet.commands.replay import replay
@@ -42,6 +45,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, add, replay, train, compare, trace_tensors, convert, doctor, simulate, submit,
+    run, profile, plan, report, add, best, export, extend, replay, train, compare, trace_tensors, convert, doctor,
+    simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

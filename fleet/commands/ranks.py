@@ -45,12 +45,13 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     from fleet.machine.devices import local_trainers
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
     from fleet.machine.terminal import terminal_size
+    from fleet.run.opening.extended_spec import check_extension
     from fleet.run.pinning import variables_of
     from fleet.run_directory.directory import RunDirectory
-    from fleet.spec import load
 
     with mendable():
-        spec = load(options.spec, options.overrides)
+        spec = options.load()
+        check_extension(options)
         variables = variables_of(spec)
     resources = spec.resources
     trainers = resources.trainers or local_trainers(resources.device, resources.members_per_device)

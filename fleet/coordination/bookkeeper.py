@@ -122,6 +122,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "done":
             metrics, checkpoint, deadline = line.get("metrics", {}), line.get("checkpoint"), line.get("deadline")
             ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
+        case "extended":
+            ledger.stopped(job, ledger.jobs[job].epoch, ledger.jobs[job].step, line["t"])
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
 from trainers.batch_schedule import BatchChange, from_lists
+from trainers.best_checkpoint import Best, best_of
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Standing:
         metrics: metrics of the last finished epoch.
         batches: how its batch has changed until then.
         ended: why it is done, if it is; empty: it is not.
+        best: its best epoch until then, if best checkpoints are kept.
         rejected: newer checkpoints that are damaged, newest first.
     """
 
@@ -31,13 +33,20 @@ class Standing:
     ended: str = ""
     rejected: tuple[CheckpointError, ...] = ()
     batches: tuple[BatchChange, ...] = ()
+    best: Best | None = None
 
 
-def standing(folder: Path, stop: Stop) -> Standing:
-    """Read a job's checkpoints; a job may be done before anybody could be told."""
+def standing(folder: Path, stop: Stop, metric: str | None = None) -> Standing:
+    """Read a job's checkpoints; a job may be done before anybody could be told.
+
+    Args:
+        metric: by which the best checkpoint is kept; None: it is not.
+    """
     saved, rejected = latest_good(folder)
     if saved is None:
         return Standing(rejected=tuple(rejected))
     metrics = dict(saved.history[-1]) if saved.history else {}
     ended, changes = converged(saved.history, stop) or "", from_lists(saved.batches or ())
-    return Standing(saved.epoch, saved.step, str(folder / file_name(saved)), metrics, ended, tuple(rejected), changes)
+    best = best_of(saved.history, metric) if metric in metrics else None
+    path = str(folder / file_name(saved))
+    return Standing(saved.epoch, saved.step, path, metrics, ended, tuple(rejected), changes, best)

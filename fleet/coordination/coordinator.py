@@ -17,6 +17,7 @@ from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
+from fleet.coordination.kept_best import record_checkpoint
 from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, staying
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
@@ -286,7 +287,7 @@ class Coordinator:
                 if not self._falls_behind(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
         elif isinstance(event, CheckpointWritten):
-            self.books.record("checkpoint", **asdict(event))
+            record_checkpoint(self.books, event)
         elif isinstance(event, Formed):
             self.books.record("formed", job=event.job, seconds=event.seconds)
             for text in event.warnings:

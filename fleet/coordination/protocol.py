@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 
 from preprocess import LaneSpec, SkippedSample
 from preprocess.sharing.message_codec import MessageCodec
+from trainers.best_checkpoint import Best
 
 # One inbox a role, so that the coordinator's rank can be a preprocessor too.
 TO_COORDINATOR, TO_PREPROCESSOR, TO_TRAINER, TO_KEEPER = 1, 2, 3, 4
@@ -284,6 +285,7 @@ class CheckpointWritten:
     bytes: int
     seconds: float
     digest: str
+    best: Best | None = None  # of which epoch the best checkpoint is that is kept now
 
 
 @dataclass(frozen=True)

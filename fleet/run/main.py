@@ -74,7 +74,7 @@ def _begin(options: RunOptions, world: MPI.Intracomm, stop: StopFlag) -> int:
     check_mpi_threads(MPI)
     if world.rank == COORDINATOR:
         leave("pid", os.getpid())
-    folder = options.spec.absolute().parent
+    folder = options.folder
     with time_limit(world, SPEC_SECONDS, f"rank {world.rank}: {SPEC_LATE}"):
         spec = agree(world, lambda: whole_spec(options, world.size), partial(EnsembleSpec.from_mapping, folder=folder))
     with importable([folder, Path.cwd()]):

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.ranks.options import RunOptions
-from fleet.spec import EnsembleSpec, SpecError, load
+from fleet.spec import EnsembleSpec, SpecError
 
 
 def variables_of(spec: EnsembleSpec) -> dict[str, str]:
@@ -39,7 +39,7 @@ def pin_rank(options: RunOptions) -> None:
     if launched_by_us():
         return
     with suppress(SpecError, OSError):
-        spec = load(options.spec, options.overrides)
+        spec = options.load()
         if spec.determinism.pinned_to is not None:
             from trainers.repeatable.instruction_sets import restart
 

@@ -9,6 +9,7 @@ from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.extensions import read_extensions
 from fleet.run_directory.whole_files import write_whole
 from fleet.spec import difference, results_mapping
 
@@ -46,6 +47,9 @@ def _mapping(directory: RunDirectory, runtime: Runtime) -> dict[str, Any]:
     added = {job["name"] for job in AddedJobs(directory.path).taken()}
     own = runtime.spec.with_jobs(tuple(job for job in runtime.spec.jobs if job.name not in added))
     mine = results_mapping(own)
+    for name, extension in read_extensions(directory.path).items():
+        if name in mine["jobs"] and mine["jobs"][name]["stop"] == extension.stop:
+            mine["jobs"][name]["stop"] = dict(extension.before)
     mine["determinism"] = {**mine.get("determinism", {}), **own.determinism.float32}
     mine["rehearsal"] = runtime.rehearsal is not None
     return mine

@@ -24,7 +24,20 @@ class JournalError(ValueError):
 
 # What resume relies on is on the disk before anything follows from it; the rest survives any kill, but not a power cut.
 DURABLE = frozenset(
-    {"session", "admitted", "late", "batch", "checkpoint", "skipped", "stopped", "done", "failed", "ended"}
+    {
+        "session",
+        "admitted",
+        "late",
+        "batch",
+        "checkpoint",
+        "best",
+        "extended",
+        "skipped",
+        "stopped",
+        "done",
+        "failed",
+        "ended",
+    }
 )
 Listener = Callable[[dict[str, Any]], None]
 

@@ -86,6 +86,12 @@ def _course(value: Any) -> bool:
     return seconds[0] == 0 and all(a < b for a, b in zip(seconds, seconds[1:]))
 
 
+def _best(value: Any) -> bool:
+    """Whether it says which epoch of a job was the best, by which metric, and its value."""
+    checks = {"metric": _text, "value": _number, "epoch": _positive}
+    return isinstance(value, dict) and value.keys() == checks.keys() and all(checks[key](value[key]) for key in checks)
+
+
 def _courses(value: Any) -> bool:
     return _named(_course)(value)
 
@@ -122,7 +128,7 @@ _CHECKS: dict[str, Check] = {
     "of_data": _named(_rate),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
-    **dict.fromkeys(("batch", "executors"), _positive),
+    **dict.fromkeys(("batch", "executors", "epochs"), _positive),
     "limit": _text,
     "courses": _courses,
     "fits": _named(_positive),
@@ -141,6 +147,7 @@ _OF_KIND: dict[str, Check] = {
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
+    **dict.fromkeys(("checkpoint.best", "best.best"), _or_null(_best)),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
 }
 
@@ -159,10 +166,12 @@ _NEEDED = {
     "formed": "job seconds",
     "epoch": "t job epoch metrics devices",
     "checkpoint": "job path",
+    "best": "job best",
     "stopped": "t job devices epoch step why",
     "set_back": "t job epoch step",
     "lost": "devices",
     "done": "t job epoch",
+    "extended": "t job epochs",
     "admitted": "job",
     "late": "job deadline end",
     "pardoned": "t job",

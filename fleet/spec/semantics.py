@@ -197,6 +197,9 @@ def _metric_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Probl
     wanted: list[tuple[Path, str]] = [(("stop", "target", name), name) for name in job.stop.target]
     if job.stop.monitor is not None or job.stop.patience is not None:
         wanted.append((("stop", "monitor"), job.stop.monitored))
+    asked = spec.checkpoints.best
+    if asked is not None and asked not in known:
+        yield _unmeasured_best(spec, job, asked, known)
     for path, name in wanted:
         if name not in known:
             mend = (
@@ -205,3 +208,9 @@ def _metric_problems(spec: EnsembleSpec, base: Path, job: Job) -> Iterator[Probl
             rule = f"{name!r} is not measured; this job measures {', '.join(known)}{why}"
             value = job.stop.target[name] if path[1] == "target" else name
             yield spec.origins.problem(base + path, value, rule, nearest(name, known), mend)
+
+
+def _unmeasured_best(spec: EnsembleSpec, job: Job, name: str, known: list[str]) -> Problem:
+    mend = f"add {name} to the job's metrics, or name a metric that all jobs measure"
+    rule = f"{name!r} is not measured by job {job.name}, which measures {', '.join(known)}"
+    return spec.origins.problem(("checkpoints", "best"), name, rule, nearest(name, known), mend)

@@ -61,22 +61,23 @@ def converged(history: Sequence[Mapping[str, float]], stop: Stop) -> str | None:
     return None
 
 
-def _metric(metrics: Mapping[str, float], name: str) -> float:
+def metric_of(metrics: Mapping[str, float], name: str) -> float:
+    """Return a metric of an epoch. KeyError, naming the metrics there are, if it has no such one."""
     if name not in metrics:
         raise KeyError(f"no metric is called {name!r}; this job has {', '.join(sorted(metrics))}")
     return metrics[name]
 
 
 def _reached(metrics: Mapping[str, float], name: str, value: float) -> bool:
-    reached = _metric(metrics, name)
+    reached = metric_of(metrics, name)
     return reached == value or is_better(name, reached, value)
 
 
 def _epochs_without_improvement(history: Sequence[Mapping[str, float]], stop: Stop) -> int:
     margin = -stop.minimum_improvement if lower_is_better(stop.monitor) else stop.minimum_improvement
-    best, best_epoch = _metric(history[0], stop.monitor), 0
+    best, best_epoch = metric_of(history[0], stop.monitor), 0
     for epoch, metrics in enumerate(history):
-        value = _metric(metrics, stop.monitor)
+        value = metric_of(metrics, stop.monitor)
         if is_better(stop.monitor, value, best + margin) or best != best:  # NaN is the only value unlike itself
             best, best_epoch = value, epoch
     return len(history) - 1 - best_epoch

@@ -9,12 +9,13 @@ from fleet.coordination.errors import storage
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
+from fleet.run.opening.extended_spec import extended
 from fleet.run.ranks.options import RunOptions
 from fleet.run.recorded_choices import with_known_batches
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import last_second
-from fleet.spec import Job, load
+from fleet.spec import Job
 
 
 def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
         SpecError, BadInput, SourceError, TransformError: the text names the mistakes.
         StorageError: the run directory cannot be read.
     """
-    asked = load(options.spec, options.overrides)
+    asked = options.load()
     directory = RunDirectory(options.directory(asked))
     trainers = max(1, ranks - asked.resources.preprocessors) if ranks else asked.resources.trainers or 1
     with storage():
@@ -48,7 +49,8 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
                 f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
                 f"{directory.path}; give yours another name"
             )
-    return {**values, "jobs": _part_of([*values["jobs"], *added], options.profile.part if options.profile else None)}
+    jobs = extended([*values["jobs"], *added], directory.path, options)
+    return {**values, "jobs": _part_of(jobs, options.profile.part if options.profile else None)}
 
 
 def _part_of(jobs: list[Any], part: tuple[int, int] | None) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
 from fleet.run.ranks.first_steps import FirstSteps
 from trainers import Batch, Stop, Trainer, checkpoint, converged
+from trainers.best_checkpoint import best_of, keep_best
 from trainers.convergence.stop_agreement import StopAgreement
 
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
@@ -28,11 +29,23 @@ WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks togethe
 
 @dataclass(frozen=True)
 class Saving:
-    """Where and how often a job is checkpointed."""
+    """Where and how often a job is checkpointed.
+
+    Attributes:
+        every: epochs between two checkpoints.
+        keep: how many of the newest are kept.
+        best: the metric by whose best value one more is kept; None: no other is.
+    """
 
     folder: Path
-    every: int  # epochs
+    every: int
     keep: int
+    best: str | None = None
+
+    def is_due(self, history: Sequence[Mapping[str, float]]) -> bool:
+        """Whether a job is saved that has just finished the last of these epochs."""
+        best = best_of(history, self.best)
+        return len(history) % self.every == 0 or (best is not None and best.epoch == len(history))
 
 
 @dataclass(frozen=True)
@@ -139,7 +152,7 @@ class JobRun:
             reason = converged(self._trainer.history, self._course.stop)
             self._report_epoch(metrics, self._clock() - begin)
             leaving = self._agree(at_epoch_end=True) != GO_ON
-            if reason or (leaving and not self._holds) or self._trainer.epoch % self._course.saving.every == 0:
+            if reason or (leaving and not self._holds) or self._course.saving.is_due(self._trainer.history):
                 self._save()
             if reason or leaving:
                 return self._last_word("done" if reason else "stopped", reason or self._why)
@@ -258,9 +271,12 @@ def save(job: str, trainer: Trainer, saving: Saving) -> CheckpointWritten | None
     if snapshot is None:
         return None
     saved = checkpoint.write(saving.folder / checkpoint.file_name(snapshot), snapshot)
+    best = best_of(snapshot.history, saving.best)
+    if best is not None and (best.epoch, 0) == (snapshot.epoch, snapshot.step):
+        keep_best(saving.folder, best.epoch)
     checkpoint.prune(saving.folder, saving.keep)
-    seconds = time.perf_counter() - begin
-    return CheckpointWritten(job, snapshot.epoch, snapshot.step, str(saved.path), saved.bytes, seconds, saved.digest)
+    seconds, place = time.perf_counter() - begin, (snapshot.epoch, snapshot.step)
+    return CheckpointWritten(job, *place, str(saved.path), saved.bytes, seconds, saved.digest, best)
 
 
 def formed(job: str, seconds: float, rejected: list[checkpoint.CheckpointError]) -> Formed:

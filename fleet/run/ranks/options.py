@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.machine.horovod import check_horovod
+from fleet.run_directory.added_jobs import AddedJobs
+from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.profile_parts import part_name
-from fleet.spec import EnsembleSpec
+from fleet.spec import EnsembleSpec, load
 
 REDUCTIONS = ("device", "mpi", "horovod")
 
@@ -36,6 +38,20 @@ class ProfileOrder:
 
 
 @dataclass(frozen=True)
+class ExtendOrder:
+    """Train a job of the run until so many epochs; only_epochs: its target and its patience count no more."""
+
+    job: str
+    epochs: int
+    only_epochs: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """The options that say the same."""
+        return ["--epochs", str(self.epochs), *(["--only-epochs"] if self.only_epochs else [])]
+
+
+@dataclass(frozen=True)
 class RunOptions:
     """What the command line asks for.
 
@@ -48,6 +64,7 @@ class RunOptions:
         profile: train nothing.
         reduce: "device", "mpi" or "horovod", what adds gradients in groups of trainers; None for "device" where devices
             can send to each other, else "mpi".
+        extend: the run in `out` goes on with its own spec, and a job trains longer.
     """
 
     spec: Path
@@ -57,6 +74,38 @@ class RunOptions:
     pretend: tuple[int, ...] | None = None
     profile: ProfileOrder | None = None
     reduce: str | None = None
+    extend: ExtendOrder | None = None
+
+    def load(self) -> EnsembleSpec:
+        """Read the spec: the file's, or, where a job is extended, that of the run, without jobs that were added.
+
+        Raises:
+            SpecError: with everything that is wrong.
+            ValueError: the folder holds no run.
+        """
+        if self.extend is None:
+            return load(self.spec, self.overrides)
+        known = self._known()
+        added = {job["name"] for job in AddedJobs(self._run).taken()}
+        jobs = [job for job in known.spec["jobs"] if job["name"] not in added]
+        return EnsembleSpec.from_mapping({**known.spec, "jobs": jobs}, self.overrides, self.folder)
+
+    @property
+    def folder(self) -> Path:
+        """Where the spec's modules and relative paths are looked for."""
+        return self.spec.absolute().parent if self.extend is None else Path(self._known().folder)
+
+    @property
+    def _run(self) -> Path:
+        assert self.out is not None, "a job is extended of a run that is named"
+        return self.out
+
+    def _known(self) -> EnsembleFile:
+        known = EnsembleFile.read(self._run)
+        if known is None:
+            text = f"{self._run} holds no run that was started: there is no ensemble.json in it"
+            raise ValueError(f"{text}; name the --out of a `fleet run`")
+        return known
 
     def check(self) -> None:
         """Check what needs no spec.
@@ -66,6 +115,8 @@ class RunOptions:
         """
         if self.reduce not in (None, *REDUCTIONS):
             raise ValueError(f"--reduce {self.reduce}: choose one of {', '.join(REDUCTIONS)}")
+        if self.extend is not None:
+            self._known()
         if self.reduce == "horovod":
             check_horovod()
 
@@ -78,9 +129,13 @@ class RunOptions:
     def arguments(self, trainers: int) -> list[str]:
         """The command line that says the same to each rank, with the number of trainers settled."""
         words = ["profile" if self.profile else "run", str(self.spec)]
+        if self.extend is not None:
+            words = ["extend", str(self._run), self.extend.job, *self.extend.words]
         for change in (*self.overrides, f"resources.trainers={trainers}"):
             words += ["--set", change]
-        words += self.profile.words if self.profile else ["--out", str(self.out)] if self.out else []
+        words += (
+            self.profile.words if self.profile else ["--out", str(self.out)] if self.out and not self.extend else []
+        )
         words += ["--reduce", self.reduce] if self.reduce else []
         words += ["--rehearse"] if self.rehearse else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

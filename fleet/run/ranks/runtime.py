@@ -153,6 +153,11 @@ class Runtime:
             return Stop(stop.epochs)
         return Stop(stop.epochs, dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored)
 
+    @property
+    def best_metric(self) -> str | None:
+        """By which metric the best checkpoint of a job is kept; None: it is not. A rehearsal's metrics are made up."""
+        return None if self.rehearsal is not None else self.spec.checkpoints.best
+
     def data_of(self, name: str) -> DataFacts:
         return self.facts[data_key(self.job(name))]
 

@@ -275,8 +275,8 @@ class TrainerRank:
         return trainer, self._restore(order, group, trainer)
 
     def _saving(self, job: str) -> Saving:
-        settings = self._runtime.spec.checkpoints
-        return Saving(self._rank.directory.checkpoints(job), settings.every, settings.keep)
+        settings, folder = self._runtime.spec.checkpoints, self._rank.directory.checkpoints(job)
+        return Saving(folder, settings.every, settings.keep, self._runtime.best_metric)
 
     def _course(self, job: str) -> Course:
         """What the job's training goes by."""

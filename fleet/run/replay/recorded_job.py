@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run.bad_input import BadInput
-from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
-from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from preprocess import HELD_OUT, TRAIN
@@ -43,19 +42,12 @@ class RecordedJob:
             BadInput: the folder holds no run, or the run has no such job.
             SpecError: what is written there is no spec any more.
         """
-        known = EnsembleFile.read(directory)
-        if known is None:
-            text = f"{directory} holds no run that was started: there is no ensemble.json in it"
-            raise BadInput(f"{text}; name the --out of a `fleet run`")
-        own = {job["name"] for job in known.spec["jobs"]}
-        jobs = [*known.spec["jobs"], *(job for job in AddedJobs(directory).taken() if job["name"] not in own)]
-        spec = EnsembleSpec.from_mapping({**known.spec, "jobs": jobs}, folder=Path(known.folder))
-        names = [job.name for job in spec.jobs]
-        if name not in names:
-            meant = get_close_matches(name, names, n=1)
-            ask = f"; did you mean {meant[0]}?" if meant else f"; it has {', '.join(sorted(names)[:10])}"
-            raise BadInput(f"the run in {directory} has no job {name}{ask}")
-        return cls(RunDirectory(directory), spec, name, *_batches(directory, spec.job(name)))
+        try:
+            spec = recorded_spec(directory)
+            job = recorded_job(spec, directory, name)
+        except HarvestError as error:
+            raise BadInput(str(error)) from error
+        return cls(RunDirectory(directory), spec, name, *_batches(directory, job))
 
     @property
     def job(self) -> Job:

@@ -12,6 +12,7 @@ from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.run.chosen_batches import Batches
 from fleet.run.mixed_kinds import mixes_kinds
+from fleet.run.opening.extended_spec import reopen
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run.skipped_samples import SkippedBook
@@ -34,6 +35,7 @@ class Books:
         batches: what the policy chose.
         clock: the wall time of the run's seconds.
         found: where jobs stood by their checkpoints when the session began; those that were done are left out.
+        longer: jobs that train longer from now on, and until which epoch.
     """
 
     keeper: Bookkeeper
@@ -41,6 +43,7 @@ class Books:
     batches: Batches
     clock: WallClock
     found: Mapping[str, Standing]
+    longer: Mapping[str, int]
 
     @property
     def ledger(self) -> Ledger:
@@ -54,6 +57,7 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     clock = WallClock.read(output.directory.journal, output.journal.seconds(), time.time())
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
+    longer = reopen(ledger, output.directory.path, read_journal(output.directory.journal))
     found = {job.name: stands(rank, job.name) for job in ledger.unfinished}
     for name, place in found.items():
         ledger.stands_at(name, place)
@@ -62,12 +66,12 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
         wire.to_preprocessors(order)
-    return Books(Bookkeeper(ledger, output.journal), skipped, batches, clock, found)
+    return Books(Bookkeeper(ledger, output.journal), skipped, batches, clock, found, longer)
 
 
 def stands(rank: Rank, job: str) -> Standing:
     """Where a job stands by its checkpoints."""
-    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
+    return standing(rank.directory.checkpoints(job), rank.runtime.stop(job), rank.runtime.best_metric)
 
 
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:

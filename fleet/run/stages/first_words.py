@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 import fleet
+from fleet.coordination.kept_best import settle_best, told_bests
 from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
@@ -38,6 +39,9 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
+    for name, epochs in books.longer.items():
+        journal.write("extended", job=name, epochs=epochs)
+    _settle_bests(rank, books)
     _write_found(books)
     for line in read_journal(ready.directory.journal):
         if DAMAGED in line:  # whoever reads the journal sees it there
@@ -80,6 +84,15 @@ def _write_session(rank: Rank, policy: Policy, number: int, journal: Journal) ->
         spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
         rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=rank.options.reduce,
     )  # fmt: skip
+
+
+def _settle_bests(rank: Rank, books: Books) -> None:
+    """Let best checkpoints and what the journal says of them agree, of jobs that go on."""
+    if rank.runtime.best_metric is None:
+        return
+    told = told_bests(read_journal(rank.directory.journal))
+    for name, found in books.found.items():
+        settle_best(books.keeper, rank.directory.checkpoints(name), name, found, told)
 
 
 def _write_found(books: Books) -> None:

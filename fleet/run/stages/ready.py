@@ -9,12 +9,14 @@ from fleet.machine.standard_error import tell
 from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
+from fleet.run.opening.extended_spec import extensions
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import forget_stacks
 from fleet.run.same_spec import keep_to_spec
 from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.extensions import write_extensions
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ def make_ready(rank: Rank) -> Ready:
     _see_all_jobs(rank)
     forget_stacks(directory.stacks)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
+    if rank.options.extend is not None:
+        write_extensions(directory.path, extensions(rank.options, directory.path))
     keep_to_spec(directory, rank.runtime)
     cluster, again = rank.cluster, rank.options.profile is not None
     known = {

@@ -8,6 +8,7 @@ from contextlib import suppress
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
+from fleet.coordination.kept_best import settle_best
 from fleet.coordination.lane_mates import LaneMates
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
@@ -85,7 +86,10 @@ class Running(Outside):
         keep_learnt(self._opened, self._guessed)
 
     def stands(self, job: str) -> Standing:
-        return stands(self._opened.rank, job)
+        rank, found = self._opened.rank, stands(self._opened.rank, job)
+        if rank.runtime.best_metric is not None:
+            settle_best(self._opened.books.keeper, rank.directory.checkpoints(job), job, found)
+        return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:
         rank, lost = self._opened.rank, self._opened.wire.lost()

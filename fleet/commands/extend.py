@@ -1,0 +1,36 @@
+"""`fleet extend`: train a network of a run further than its spec says."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fleet.commands.arguments import Preprocessors, RunFolder, Settings, Trainers, changes_of
+from fleet.commands.ranks import run_on_ranks
+from fleet.run.ranks.options import ExtendOrder, RunOptions
+from fleet.run_directory.ensemble_file import NAME
+
+_Job = Annotated[str, typer.Argument(help="one of the run's jobs", metavar="JOB", show_default=False)]
+_Epochs = Annotated[int, typer.Option(min=1, help="after so many epochs, from its first, it ends", show_default=False)]
+_OnlyEpochs = Annotated[bool, typer.Option("--only-epochs", help="its target and its patience count no more")]
+
+
+def extend(
+    directory: RunFolder,
+    job: _Job,
+    epochs: _Epochs,
+    only_epochs: _OnlyEpochs = False,
+    trainers: Trainers = None,
+    preprocessors: Preprocessors = None,
+    settings: Settings = None,
+) -> None:
+    """Go on with a run in which a job trains until more epochs: with the bits of a run that was longer from the start.
+
+    What else of the run is not done goes on, too. Starts local MPI ranks, or joins those that mpirun, srun or jsrun
+    started. A schedule of a fixed length is refused. Exit codes: those of `fleet run`.
+    """
+    changes = changes_of(trainers, preprocessors, None, settings)
+    order = ExtendOrder(job, epochs, only_epochs)
+    sys.exit(run_on_ranks(RunOptions(directory / NAME, changes, directory, extend=order), restarts=3, in_place=True))

@@ -1,0 +1,97 @@
+"""Whether a trained network can be trained further, as if its run had been longer from the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.fixed_length import FixedLength, fixed_length, knows_no_length
+from fleet.harvest.members import Member, read_members
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.extensions import Extension, read_extensions
+from fleet.spec import Job
+from trainers import Checkpoint, Stop, converged, latest_good
+
+
+def extension_of(
+    directory: Path, name: str, epochs: int, only_epochs: bool, tell: Callable[[str], object] = lambda text: None
+) -> Extension:
+    """Return how a job is extended to so many epochs.
+
+    Args:
+        only_epochs: its target and its patience count no more.
+        tell: is told what a person should know.
+
+    Raises:
+        HarvestError: it cannot be; the text says why and the mend.
+        SpecError: the run's spec cannot be read.
+    """
+    member, known = read_members(directory).of(name), _known(directory).get(name)
+    before = known.before if known is not None else member.job.stop.model_dump(mode="json")
+    asked = Extension(epochs, only_epochs, before)
+    if known == asked:
+        return asked  # the same command again: the run goes on
+    _check_rehearsal(directory)
+    if member.status == "failed":
+        raise HarvestError(f"job {name} has failed; mend what it fails at, and give `fleet run` its spec again")
+    saved, _ = latest_good(member.folder)
+    done = max(saved.epoch if saved is not None else 0, member.job.stop.epochs)
+    if saved is not None and not only_epochs:
+        _check_ending(member, saved, epochs)
+    if epochs <= (saved.epoch if saved is not None and only_epochs else done):
+        raise HarvestError(f"job {name} trains {done} epochs already; give --epochs more than that")
+    if saved is not None:
+        _check_schedules(member.job, saved, epochs, tell)
+    return asked
+
+
+def _known(directory: Path) -> dict[str, Extension]:
+    try:
+        return read_extensions(directory)
+    except ValueError as error:
+        raise HarvestError(str(error)) from error
+
+
+def _check_rehearsal(directory: Path) -> None:
+    spec = RunDirectory(directory).spec
+    if spec.is_file() and json.loads(spec.read_text()).get("rehearsal"):
+        raise HarvestError(f"{directory} holds a rehearsal, whose networks are not trained; extend one of a real run")
+
+
+def _check_ending(member: Member, saved: Checkpoint, epochs: int) -> None:
+    """Raise HarvestError if a longer run would have ended where this one did."""
+    stop = member.job.stop
+    longer = Stop(
+        max(epochs, saved.epoch + 1), dict(stop.target), stop.patience, stop.minimum_improvement, stop.monitored
+    )
+    why = converged(saved.history, longer)
+    if why is not None:
+        ends = {"target": "its target was reached", "patience": "its patience was over"}[why]
+        raise HarvestError(
+            f"job {member.name} ended after epoch {saved.epoch}, as {ends}; a longer run ends there, too. "
+            "Add --only-epochs to train on whatever they say"
+        )
+
+
+def _check_schedules(job: Job, saved: Checkpoint, epochs: int, tell: Callable[[str], object]) -> None:
+    """Raise HarvestError if a longer run would have had another learning-rate schedule."""
+    states = [update["schedule"] for update in saved.updates]
+    wanted = saved.steps + (epochs - saved.epoch) * (saved.steps // saved.epoch if saved.epoch else 0)
+    for state in states:
+        found = fixed_length(state, saved.steps, wanted)
+        if found is not None:
+            raise HarvestError(_refusal(job, found, epochs, wanted))
+    if any(map(knows_no_length, states)):
+        tell(f"job {job.name} has a schedule of functions; if it is made for the length of the run, extend it not")
+
+
+def _refusal(job: Job, found: FixedLength, epochs: int, wanted: int) -> str:
+    name = job.schedule.name if job.schedule is not None and found.name == "the schedule" else found.name
+    return (
+        f"job {job.name}: {name} with {found.key} = {found.steps} has a fixed length, and {epochs} epochs take "
+        f"{wanted} steps: a longer run would have had another schedule from its first step on. Begin a job with "
+        f"{found.key} for {epochs} epochs and stop: {{epochs: {epochs}}}, or use a schedule without an end, such as "
+        "StepLR"
+    )

@@ -1,0 +1,196 @@
+"""The networks of a run: how good each was after each of its epochs, and which of its checkpoints are there."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fleet.coordination.kept_best import KeptBest, kept_bests
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.recorded_spec import recorded_job, recorded_spec
+from fleet.harvest.stored import epoch_of
+from fleet.report.history import build_history
+from fleet.report.records import RunHistory
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.journal import read_journal
+from fleet.spec import EnsembleSpec, Job
+from trainers import CheckpointError, newest_file, read
+from trainers.best_checkpoint import best_file
+from trainers.convergence.best import best_epoch
+from trainers.convergence.convergence import lower_is_better
+
+_USUAL = ("accuracy", "test_loss", "loss")
+
+
+@dataclass(frozen=True)
+class BestValue:
+    """The best value of a metric, and after which epoch it was measured, from 1; ties go to the earlier one."""
+
+    value: float
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """A network of a run.
+
+    Attributes:
+        job: its entry in the spec.
+        status: done, failed, running, stopped or pending.
+        history: epoch, from 1 -> its metrics.
+        kept: the best checkpoint, as the journal tells it; None: none is kept.
+        newest: its newest checkpoint; None: it has none.
+        folder: of its checkpoints.
+        device_seconds: that its groups held devices, all together.
+    """
+
+    job: Job
+    status: str
+    history: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    kept: KeptBest | None = None
+    newest: Path | None = None
+    folder: Path = Path()
+    device_seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    def best(self, metric: str) -> BestValue | None:
+        """The best value of a metric over all epochs; None: it was never measured."""
+        epochs = sorted(epoch for epoch, metrics in self.history.items() if metric in metrics)
+        found = best_epoch([self.history[epoch] for epoch in epochs], metric)
+        return None if found is None else BestValue(self.history[epochs[found]][metric], epochs[found])
+
+    def checkpoint_of(self, epoch: int) -> Path | None:
+        """Return the path of the checkpoint of the end of an epoch, from 1; None: it is not there any more."""
+        kept = best_file(self.folder, epoch)
+        return next((path for path in (kept, self.folder / kept.name) if path.is_file()), None)
+
+    def checkpoint(self, which: str = "best") -> Path:
+        """Return the path of the best checkpoint that is kept, or of the last one; the best: the last if none is kept.
+
+        Raises:
+            HarvestError: there is none.
+        """
+        found = self.kept.path if which == "best" and self.kept is not None else self.newest
+        if found is None:
+            raise HarvestError(f"job {self.name} has no checkpoint yet: let the run train it first")
+        return found
+
+
+@dataclass(frozen=True)
+class Members:
+    """The networks of a run directory, in the order of its spec."""
+
+    directory: Path
+    spec: EnsembleSpec
+    all: tuple[Member, ...]
+
+    def of(self, name: str) -> Member:
+        """Return the network of this name. HarvestError if there is none."""
+        job = recorded_job(self.spec, self.directory, name)
+        return next(member for member in self.all if member.name == job.name)
+
+    @property
+    def metric(self) -> str:
+        """By which networks are compared if nobody names a metric.
+
+        The one whose best checkpoint the run keeps, else accuracy, else the loss on held-out samples, else the loss.
+        """
+        measured = {name for member in self.all for metrics in member.history.values() for name in metrics}
+        wanted = [self.spec.checkpoints.best, *_USUAL, *sorted(measured)]
+        return next((name for name in wanted if name in measured), "loss")
+
+    def ranked(self, metric: str | None = None) -> list[tuple[Member, BestValue]]:
+        """Return the networks that have the metric, with its best value: the best first, equal ones as in the spec.
+
+        Networks that failed come with what they had reached.
+
+        Raises:
+            HarvestError: no network has it.
+        """
+        metric = metric or self.metric
+        found = [(member, best) for member in self.all if (best := member.best(metric)) is not None]
+        if not found:
+            names = sorted({name for member in self.all for metrics in member.history.values() for name in metrics})
+            has = f"they have {', '.join(names)}" if names else "none has finished an epoch"
+            raise HarvestError(f"no network of {self.directory} has a metric {metric}; {has}")
+        sign = 1.0 if lower_is_better(metric) else -1.0
+        return sorted(found, key=lambda pair: sign * pair[1].value)
+
+    def chosen(self, members: str | Iterable[str]) -> list[Member]:
+        """Return the networks that are meant: `all` that have a checkpoint, `best:5`, or those with these names.
+
+        Raises:
+            HarvestError: there are none, or the text is another one.
+        """
+        if not isinstance(members, str):
+            return _some([self.of(name) for name in members], self.directory)
+        if members == "all":
+            return _some([member for member in self.all if _is_usable(member)], self.directory)
+        kind, colon, count = members.partition(":")
+        if colon and kind == "best" and count.isdecimal() and int(count) > 0:
+            ranked = [member for member, _ in self.ranked() if _is_usable(member)]
+            return _some(ranked[: int(count)], self.directory)
+        return _some([self.of(name) for name in members.split(",") if name], self.directory)
+
+
+def read_members(directory: Path) -> Members:
+    """Read which networks a run directory has; nothing is written there, and the run may go on meanwhile.
+
+    Raises:
+        HarvestError: the folder holds no run.
+        SpecError: its spec cannot be read.
+    """
+    spec, files = recorded_spec(directory), RunDirectory(directory)
+    lines = list(read_journal(files.journal))
+    history = build_history(lines)
+    seconds = _device_seconds(history)
+    epochs: dict[str, dict[int, Mapping[str, float]]] = {job.name: {} for job in spec.jobs}
+    for line in lines:
+        if line["event"] == "epoch" and line["job"] in epochs:
+            epochs[line["job"]][line["epoch"]] = line["metrics"]
+    kept = kept_bests(directory, lines)
+    members = []
+    for job in spec.jobs:
+        folder, outcome = files.checkpoints(job.name), history.outcomes.get(job.name)
+        newest = newest_file(folder)
+        values = _whole(epochs[job.name], newest)
+        status = "pending" if outcome is None else outcome.status
+        members.append(Member(job, status, values, kept.get(job.name), newest, folder, seconds.get(job.name, 0.0)))
+    return Members(directory, spec, tuple(members))
+
+
+def _device_seconds(history: RunHistory) -> dict[str, float]:
+    """Job -> seconds that its groups held devices, all together."""
+    seconds: dict[str, float] = defaultdict(float)
+    for span in history.spans:
+        seconds[span.job] += span.seconds
+    return seconds
+
+
+def _whole(epochs: Mapping[int, Mapping[str, float]], newest: Path | None) -> Mapping[int, Mapping[str, float]]:
+    """The epochs that the journal has, with those that it had no time to tell, by the newest checkpoint."""
+    finished = (epoch_of(newest) or 0) if newest is not None else 0
+    if newest is None or epochs.keys() >= set(range(1, finished + 1)):
+        return epochs
+    try:
+        return {**dict(enumerate(read(newest).history, 1)), **epochs}
+    except CheckpointError:
+        return epochs
+
+
+def _is_usable(member: Member) -> bool:
+    return member.status != "failed" and member.newest is not None
+
+
+def _some(found: Sequence[Member], directory: Path) -> list[Member]:
+    lacking = [member.name for member in found if member.newest is None]
+    if lacking:
+        raise HarvestError(f"{', '.join(lacking)} of {directory}: no checkpoint yet; let the run train them first")
+    if not found:
+        raise HarvestError(f"{directory}: no network has a checkpoint yet; let the run train first")
+    return list(found)

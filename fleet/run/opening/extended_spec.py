@@ -1,0 +1,70 @@
+"""Jobs that train longer than the run's spec says, as `fleet extend` asks now or has asked before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fleet.coordination.bookkeeper import change
+from fleet.coordination.errors import storage
+from fleet.coordination.ledger import Ledger
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.extension import extension_of
+from fleet.machine.standard_error import tell
+from fleet.run.bad_input import BadInput
+from fleet.run.ranks.options import RunOptions
+from fleet.run_directory.extensions import Extension, read_extensions
+from fleet.run_directory.journal import JournalLine
+
+
+def check_extension(options: RunOptions) -> None:
+    """See whether a job can be extended as the options ask, before ranks are started. BadInput if it cannot."""
+    if options.extend is not None and options.out is not None:
+        extensions(options, options.out, tell)
+
+
+def extensions(options: RunOptions, directory: Path, told: Any = lambda text: None) -> dict[str, Extension]:
+    """Return the extensions of a run's jobs, with the one that is asked for now.
+
+    Raises:
+        BadInput: the job cannot be extended so.
+        StorageError: the run directory cannot be read.
+    """
+    asked = options.extend
+    try:
+        with storage():
+            known = read_extensions(directory)
+            if asked is None:
+                return known
+            return {**known, asked.job: extension_of(directory, asked.job, asked.epochs, asked.only_epochs, told)}
+    except HarvestError as error:
+        raise BadInput(str(error)) from error
+
+
+def extended(jobs: Sequence[Any], directory: Path, options: RunOptions) -> list[Any]:
+    """Return a spec's jobs, as plain values, with the `stop` of those that are extended. Raises as `extensions`."""
+    known, earlier = extensions(options, directory), extensions(RunOptions(options.spec), directory)
+    found = []
+    for job in jobs:
+        extension, before = known.get(job["name"]), earlier.get(job["name"])
+        if extension is not None:
+            own = before is not None and job["stop"] == before.stop  # the run's own spec has the earlier extension
+            job = {**job, "stop": extension.stop if own else extension.of(job["stop"])}
+        found.append(job)
+    return found
+
+
+def reopen(ledger: Ledger, directory: Path, lines: Iterable[JournalLine]) -> dict[str, int]:
+    """Let jobs that are extended since the last session wait for devices again; return until which epoch each trains.
+
+    Args:
+        lines: the journal's.
+    """
+    told = {line["job"]: line["epochs"] for line in lines if line["event"] == "extended"}
+    known = {job: extension.epochs for job, extension in read_extensions(directory).items() if job in ledger.jobs}
+    new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
+    for job in new:
+        if ledger.jobs[job].status == "done":
+            change(ledger, {"event": "extended", "job": job, "t": 0.0})
+    return new

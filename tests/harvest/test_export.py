@@ -1,0 +1,123 @@
+"""Exported weights are plain torch's, and as good as the run says, to the last bit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+from typer.testing import CliRunner, Result
+
+from fleet.commands.cli import app
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.export import Weights
+from fleet.harvest.members import read_members
+from fleet.harvest.network import read_network
+from tests.harvest.support import plain
+from tests.harvest.support.families import FAMILIES
+from tests.run.support import parts
+from tests.run.support.ensembles import RunFolder
+from trainers import read
+
+EVALUATION_BATCH = 8  # both virtual workers' samples of a step
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def evaluated(file: Path, job: dict[str, Any], folder: Path, batch: int) -> dict[str, float]:
+    """Its figures in a process that knows nothing of fleet."""
+    words = [file, job["model"]["name"], json.dumps(job["model"]["arguments"]), batch, folder]
+    command = [sys.executable, plain.__file__, *map(str, words)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return {name: float.fromhex(value) for name, value in json.loads(told).items()}
+
+
+@pytest.mark.parametrize("job", FAMILIES[:3], ids=lambda job: str(job["name"]))
+@pytest.mark.parametrize("which", ["best", "last"])
+def test_in_plain_torch_the_weights_have_the_figures_of_the_run(
+    trained: RunFolder, tmp_path: Path, job: dict[str, Any], which: str
+) -> None:
+    file = tmp_path / "weights.safetensors"
+    done = call("export", trained.path, job["name"], file, "--checkpoint", which)
+    assert done.exit_code == 0, done.output
+    card = json.loads((tmp_path / "weights.safetensors.json").read_text())
+    member = read_members(trained.path).of(job["name"])
+    epoch = (member.best("accuracy") if which == "best" else None) or max(member.history)
+    assert card["epoch"] == (epoch if isinstance(epoch, int) else epoch.epoch)
+    assert card["metrics"] == member.history[card["epoch"]]
+    found = evaluated(file, job, trained.path.parent, EVALUATION_BATCH)
+    assert found == {name: card["metrics"][name] for name in found}
+    with safe_open(file, "pt") as opened:
+        assert json.loads(opened.metadata()["fleet"]) == card
+
+
+def test_tied_tensors_and_buffers_load_too(tmp_path: Path) -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.norm = nn.Embedding(5, 3), nn.BatchNorm1d(3)
+            self.out = nn.Linear(3, 5, bias=False)
+            self.out.weight = self.embed.weight
+
+    model, other = Tied(), Tied()
+    weights = Weights.of(model)
+    assert dict(weights.tied) == {"out.weight": "embed.weight"} and "norm.running_mean" in weights.tensors
+    from fleet.harvest.export import write_weights
+
+    write_weights(tmp_path / "tied.safetensors", weights, {"loss": float("nan")})
+    other.load_state_dict(load_file(tmp_path / "tied.safetensors"))
+    assert torch.equal(other.embed.weight, model.embed.weight)
+    assert other.out.weight is other.embed.weight and json.loads((tmp_path / "tied.safetensors.json").read_text())
+
+
+def test_state_that_is_no_tensor_is_refused() -> None:
+    class Noted(nn.Linear):
+        def get_extra_state(self) -> Any:
+            return {"note": 1}
+
+        def set_extra_state(self, state: Any) -> None:
+            pass
+
+    with pytest.raises(HarvestError, match="_extra_state of the network is of type dict"):
+        Weights.of(Noted(1, 1))
+
+
+def test_a_program_runs_without_the_code(trained: RunFolder, tmp_path: Path) -> None:
+    done = call("export", trained.path, "cnn", tmp_path / "cnn.pt2")
+    assert done.exit_code == 0, done.output
+    members = read_members(trained.path)
+    network = read_network(members.of("cnn"), members.spec)
+    images = torch.rand(7, 1, parts.SIDE, parts.SIDE)
+    program = torch.export.load(tmp_path / "cnn.pt2").module()
+    assert torch.equal(program(images), network.model(images))
+
+
+def test_mistakes_are_told_in_words(trained: RunFolder, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    (tmp_path / "file").touch()
+    for words, text in (
+        ((trained.path, "cnnn", file), "did you mean cnn?"),
+        ((tmp_path, "cnn", file), "holds no run"),
+        ((trained.path, "cnn", file, "--checkpoint", "first"), "choose best or last"),
+        ((trained.path, "cnn", file, "--program", tmp_path / "cnn.pt"), "end in .pt2"),
+        ((trained.path, "cnn", tmp_path / "file" / "weights.safetensors"), "cannot be written"),
+    ):
+        done = call("export", *words)
+        assert done.exit_code == 2 and text in done.output, done.output
+    assert not file.exists()
+
+
+def test_the_kept_checkpoint_is_the_evaluated_one(trained: RunFolder) -> None:
+    for member in read_members(trained.path).all:
+        best = member.best("accuracy")
+        assert best is not None and member.kept is not None and member.kept.best.epoch == best.epoch
+        assert read(member.kept.path).history[-1]["accuracy"] == best.value

@@ -1,0 +1,106 @@
+"""The checkpoint of a job's best epoch, which is kept beside its newest ones.
+
+It lies in the folder `best` of the job's folder under the name that it had there: as a further name of the same file,
+or as a copy where the file system knows no further names. Which epoch was the best follows from the history that each
+checkpoint holds, so nobody has to remember it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.checkpoint import CheckpointError, is_whole, make_folder, put_in_place, sync_folder
+from trainers.convergence.best import best_epoch
+
+_PARTIAL = ".partial"
+
+
+@dataclass(frozen=True)
+class Best:
+    """A job's best epoch so far, counted from 1, and the value that a metric had then."""
+
+    metric: str
+    value: float
+    epoch: int
+
+
+def best_of(history: Sequence[Mapping[str, float]], metric: str | None) -> Best | None:
+    """Return the best of the epochs in `history`; None: there is none, or no metric is asked for.
+
+    KeyError, naming the metrics there are, if the history lacks it.
+    """
+    found = None if metric is None else best_epoch(history, metric)
+    return None if metric is None or found is None else Best(metric, history[found][metric], found + 1)
+
+
+def best_file(folder: Path, epoch: int) -> Path:
+    """Return the path of the checkpoint of an epoch, from 1, that is kept as the best of a job's folder."""
+    return folder / "best" / f"epoch-{epoch:05}-step-000000.h5"
+
+
+def keep_best(folder: Path, epoch: int) -> None:
+    """Keep the checkpoint that a job's folder has of an epoch's end; the one kept before stays, see `drop_others`.
+
+    It is on the disk when this returns. CheckpointError if it cannot be kept.
+    """
+    kept = best_file(folder, epoch)
+    written, partial = folder / kept.name, kept.with_name(f".{kept.name}{_PARTIAL}")
+    try:
+        make_folder(kept.parent)
+        with suppress(FileNotFoundError):
+            partial.unlink()
+        _name_again(written, partial)
+        put_in_place(partial, kept)
+    except OSError as error:
+        wrong = f"cannot be kept as the best: {error.strerror or error}"
+        mend = "make room, or take `best` away from `checkpoints`; checkpoints written before are intact"
+        raise CheckpointError(kept, wrong, mend) from error
+
+
+def drop_others(folder: Path, best: int | None, later: bool = False) -> None:
+    """Remove checkpoints that were kept as the best before. What cannot be removed stays until the next time.
+
+    Args:
+        best: the best epoch; None: there is none, all go.
+        later: those of later epochs go, too; else they stay, as nobody has told of them yet.
+    """
+    kept = best_file(folder, best or 0)
+    for path in kept.parent.glob("epoch-*.h5"):
+        earlier = (len(path.name), path.name) < (len(kept.name), kept.name)
+        if best is None or earlier or (later and path.name != kept.name):
+            with suppress(OSError):
+                path.unlink()
+
+
+def keep_again(folder: Path, epoch: int) -> bool:
+    """Keep the checkpoint of a best epoch that is no longer kept, if it is among the newest; return whether it is."""
+    with suppress(OSError, CheckpointError):
+        if is_whole(folder / best_file(folder, epoch).name):
+            keep_best(folder, epoch)
+            return True
+    return False
+
+
+def is_kept(folder: Path, epoch: int) -> bool:
+    """Whether the best checkpoint of that epoch is there, every byte as it was written."""
+    with suppress(OSError):
+        return is_whole(best_file(folder, epoch))
+    return False
+
+
+def _name_again(path: Path, name: Path) -> None:
+    """Give a file a further name; where that is not possible, copy it."""
+    try:
+        os.link(path, name)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(path, name)
+        with open(name, "rb") as copied:
+            os.fsync(copied.fileno())
+    sync_folder(name.parent)
