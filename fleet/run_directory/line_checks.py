@@ -161,6 +161,8 @@ _NEEDED = {
     "checkpoint": "job path",
     "stopped": "t job devices epoch step why",
     "set_back": "t job epoch step",
+    "halted": "t job epoch step",
+    "taken_up": "t job",
     "lost": "devices",
     "done": "t job epoch",
     "admitted": "job",

@@ -87,6 +87,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("convert-data", marks=pytest.mark.slow),
         "share-a-loader",
         pytest.param("add-jobs", marks=pytest.mark.slow),
+        "see-and-steer",
         "submit",
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
@@ -116,7 +117,7 @@ def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
     followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
-    followed |= {"submit", "horovod"}
+    followed |= {"submit", "horovod", "see-and-steer"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 
@@ -249,7 +250,7 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    sometimes = {"added", "stacks", "at_work"}  # once a job was added, a rank stuck, a rank lost
+    sometimes = {"added", "stacks", "at_work", "stop"}  # a job was added or stopped, a rank stuck or lost
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
