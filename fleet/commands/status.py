@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet.commands.arguments import AsJson, RunFolder
-from fleet.commands.ending import end
-from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.commands.status_answer import answer, looked
+from fleet.report.status.looking import Look
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-
-    from fleet.report.status.looking import Look
-    from fleet.report.status.standing import Standing
+    from rich.console import RenderableType
 
 _AROUND = 14  # lines that are no rows of the table
 
@@ -33,42 +29,20 @@ def status(
     It reads the run directory and changes nothing there, so it works from a login node, and after the run's end. Exit
     codes: 0 told; 2 the directory holds no run.
     """
-    from fleet.report.status.looking import Look
-
-    look = Look(directory)
-    standing = _looked(look, directory, whole)
-    if as_json:
-        from fleet.report.status.as_json import as_json as content
-        from fleet.run_directory.strict_json import strict_json
-
-        print(strict_json(content(standing), indent=1))
-        return
-    from rich.console import Console
-
-    from fleet.report.status.shown import shown
-
-    console = Console()
-    if watch:
-        _watch(look, standing, console, every, whole)
+    if as_json or not watch:
+        answer(directory, as_json, whole)
     else:
-        console.print(shown(standing))
+        _watch(Look(directory), every, whole)
 
 
-def _looked(look: Look, directory: Path, whole: bool) -> Standing:
-    standing = look.standing(whole)
-    if standing is None:
-        from fleet.run_directory.near_runs import no_run
-
-        end(BAD_INPUT, no_run(directory))
-    return standing
-
-
-def _watch(look: Look, standing: Standing, console: Console, every: float, whole: bool) -> None:
+def _watch(look: Look, every: float, whole: bool) -> None:
     """Renew the screen; the last look stays there."""
+    from rich.console import Console
     from rich.live import Live
 
     from fleet.report.status.shown import shown
 
+    console, standing = Console(), looked(look, whole)
     capable = console.is_terminal and not console.is_dumb_terminal
     room = max(3, console.size.height - _AROUND) if capable else None
 
@@ -79,7 +53,7 @@ def _watch(look: Look, standing: Standing, console: Console, every: float, whole
         with Live(picture(), console=console, auto_refresh=False, transient=False) as live:
             while standing.state not in ("done", "failed", "stopped", "killed"):
                 time.sleep(every)
-                standing = _looked(look, look.directory, whole)
+                standing = looked(look, whole)
                 live.update(picture(), refresh=True)
     except KeyboardInterrupt:
         pass
