@@ -2,8 +2,8 @@
 
 The networks of a node read JPEG pictures of 256 px, cut out at random, scaled to 224 px and flipped; they differ in
 their seeds, or in the epoch in which they are. Larger pictures, of 500x375, stand beside them. What is counted, is
-counted at the source. What to keep, when to join a lane, token ids, ragged samples, data in blocks, and other libraries on
-the same work have benchmarks of their own, whose bars and tables are here too.
+counted at the source. What to keep, when to join a lane, token ids, ragged samples, data in blocks and other
+libraries on the same work have benchmarks of their own, whose bars and tables are here too.
 """
 
 from __future__ import annotations

@@ -11,6 +11,6 @@ if __name__ == "__main__":
     from fleet.machine.launch.launched import tell_begun
 
     tell_begun()
-    from fleet.commands.cli import main
+    from fleet.commands.entry import main
 
     main()

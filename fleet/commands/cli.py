@@ -20,6 +20,8 @@ from fleet.commands.replay import replay
 from fleet.commands.report import report
 from fleet.commands.run import run
 from fleet.commands.simulate import simulate
+from fleet.commands.status import status
+from fleet.commands.stop import stop
 from fleet.commands.submit import submit
 from fleet.commands.trace import trace_tensors
 from fleet.commands.train import train
@@ -45,7 +47,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, add, best, export, extend, replay, train, compare, trace_tensors, convert, doctor,
-    simulate, submit,
+    run, profile, plan, report, status, stop, add, best, export, extend, replay, train, compare, trace_tensors, convert,
+    doctor, simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

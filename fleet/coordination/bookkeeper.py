@@ -127,6 +127,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
+        case "halted" | "taken_up":
+            ledger.halted(job, line["event"] == "halted")
         case "rank_cost":
             ledger.cost_ranks(job)
         case _:

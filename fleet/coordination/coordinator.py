@@ -17,6 +17,7 @@ from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
+from fleet.coordination.halting import Halting
 from fleet.coordination.kept_best import record_checkpoint
 from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, staying
 from fleet.coordination.newcomer_rates import NewcomerRates
@@ -59,7 +60,7 @@ class Coordinator:
         self._stopping = False  # altogether, as it was asked to
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
-        self._first = FirstRates(books, outside)
+        self._first, self._halting = FirstRates(books, outside), Halting(executor, books, outside)
         self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
@@ -106,8 +107,9 @@ class Coordinator:
         """Take in who has come, from outside or by the time of arrival that its spec gives."""
         self.outside.take_in()
         now = self._now()
-        arrived = self.ledger.arrived(now)
-        if arrived:
+        if changed := self._halting.look(self._leave, self._newcomers.measured):
+            self._agenda.happened(now, *changed)
+        if arrived := self.ledger.arrived(now):
             urgent = any(self.ledger.jobs[job].state.guaranteed for job in arrived)
             self._agenda.happened(now, *arrived, urgent=urgent)
 
@@ -339,6 +341,7 @@ class Coordinator:
         round_ = self._round if curves else None  # without rates it was measured
         name, keys = end_line(event, round_, self.ledger.jobs[event.job])
         self.books.record(name, **keys)
+        self._halting.ended(event)
         self._tell_verdicts()
         self._agenda.clearing = self._agenda.clearing and bool(self.ledger.running)
         batches = self._batches.due(event)

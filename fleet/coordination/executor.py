@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
 
-StopReason = Literal["policy", "signal", "epoch"]
+StopReason = Literal["policy", "signal", "epoch", "asked"]
 
 
 @dataclass(frozen=True)

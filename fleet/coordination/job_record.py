@@ -17,7 +17,7 @@ from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from trainers.batch_schedule import BatchSchedule
 
-Status = Literal["pending", "running", "done", "failed"]
+Status = Literal["pending", "running", "stopped", "done", "failed"]
 
 UNRATED = RateCurve({1: 1.0}, per_node=1)
 """Stands for the rates of a job that nobody has measured yet; no policy is shown such a job."""

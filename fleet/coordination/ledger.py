@@ -317,11 +317,7 @@ class Ledger:
         self, job: str, epoch: int, metrics: Mapping[str, float], rate: float, now: float,
         computed: Mapping[int, float] | None = None,
     ) -> None:  # fmt: skip
-        """A job has finished an epoch, whose steps made so many samples/s.
-
-        Args:
-            computed: device -> seconds that it computed in that epoch.
-        """
+        """A job has finished an epoch, whose steps made so many samples/s; computed: device -> seconds of computing."""
         record = self.jobs[job].at(epoch, 0, now)
         if "loss" in metrics:
             record = replace(record, state=transitions.evaluated(record.state, metrics["loss"]))
@@ -353,6 +349,10 @@ class Ledger:
         """A job left its devices, and waits to go on."""
         self._released(job, now)
         self.jobs[job] = replace(self.jobs[job].at(epoch, step, now), status="pending")
+
+    def halted(self, job: str, halted: bool = True) -> None:
+        """A job was stopped by name and waits no more, or is taken up again."""
+        self._left(replace(self.jobs[job], status="stopped" if halted else "pending"))
 
     def goes_on_from(self, job: str, epoch: int, step: int, now: float) -> None:
         """A job stands there; what it did beyond that since its last checkpoint is lost."""

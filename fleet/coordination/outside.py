@@ -15,6 +15,10 @@ class Outside:
         """Whether the run should stop, since a signal or the end of its time asks for it."""
         return False
 
+    def halted(self) -> Collection[str]:
+        """Jobs that somebody wants stopped by name."""
+        return ()
+
     def take_in(self) -> None:
         """Add jobs to the books that have come from outside; called now and then."""
 

@@ -94,7 +94,7 @@ class StopGroup:
     """
 
     job: str
-    why: Literal["policy", "signal", "epoch"]
+    why: Literal["policy", "signal", "epoch", "asked"]
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ class Left:
     job: str
     rank: int
     why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
-    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked
     epoch: int = 0
     step: int = 0  # inside the epoch
     error: str = ""

@@ -108,6 +108,7 @@ class _Reader:
             "epoch": self._epoch,
             "checkpoint": self._checkpoint,
             "stopped": self._stopped,
+            **dict.fromkeys(("halted", "taken_up"), self._by_name),
             "done": self._done,
             "failed": self._failed,
             "round_end": self._round_end,
@@ -268,6 +269,9 @@ class _Reader:
 
     def _stopped(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why=str(event.get("why", "")))
+
+    def _by_name(self, event: JournalLine) -> None:
+        self._leave(event, "stopped", why="asked" if event["event"] == "halted" else "")
 
     def _done(self, event: JournalLine) -> None:
         checkpoint = str(event.get("checkpoint") or "")

@@ -71,9 +71,17 @@ def _epoch(event: JournalLine, progress: RunProgress) -> str:
     return f"{network.name} epoch {epochs_text(network)}: {metrics_text(event.get('metrics') or {})}, {rate}"
 
 
-def _stopped(event: JournalLine, progress: RunProgress) -> str:
+def _stopped(event: JournalLine, progress: RunProgress) -> str | None:
     why = str(event.get("why", ""))
-    return f"{event.get('job')} stopped: {wording.WHY.get(why, why)}"
+    return None if why == "asked" else f"{event.get('job')} stopped: {wording.WHY.get(why, why)}"
+
+
+def _halted(event: JournalLine, progress: RunProgress) -> str:
+    return f"{event.get('job')} stopped by name; fleet stop --undo takes it up again"
+
+
+def _taken_up(event: JournalLine, progress: RunProgress) -> str:
+    return f"{event.get('job')} is taken up again"
 
 
 def _batch(event: JournalLine, progress: RunProgress) -> str:
@@ -134,6 +142,8 @@ _WRITERS = {
     "batch": _batch,
     "epoch": _epoch,
     "stopped": _stopped,
+    "halted": _halted,
+    "taken_up": _taken_up,
     "stopping": _stopping,
     "done": _done,
     "failed": _failed,

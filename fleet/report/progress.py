@@ -44,6 +44,8 @@ class RunProgress:
             "started": self._started,
             "epoch": self._epoch,
             "stopped": self._left,
+            "halted": self._left,
+            "taken_up": self._left,
             "done": self._left,
             "failed": self._left,
             "ended": self._ended,
@@ -99,7 +101,8 @@ class RunProgress:
     def _left(self, event: JournalLine) -> None:
         network = self.network(event)
         self._release(network)
-        network.status, network.rate = str(event["event"]), None
+        kind = str(event["event"])
+        network.status, network.rate = {"halted": "stopped", "taken_up": "pending"}.get(kind, kind), None
         network.metrics.update(event.get("metrics") or {})
 
     def _ended(self, event: JournalLine) -> None:

@@ -15,6 +15,7 @@ WHY = {
     "patience": "no more improvement",
     "policy": "moved by the policy",
     "signal": "stopped by a signal",
+    "asked": "stopped by name",
     "epoch": "left at its epoch's end, for another batch",
     "lost": "its rank was lost, it goes on from its last checkpoint",
 }

@@ -22,6 +22,7 @@ class Walltime:
         stop: raised by signals; raised here once time is up.
         allocation: None outside of all.
         margin: seconds to be left at the end.
+        asked: tells who wants the run to stop; "": nobody.
     """
 
     stop: StopFlag
@@ -30,12 +31,16 @@ class Walltime:
     ledger: Ledger
     journal: Journal
     clock: Callable[[], float] = time.time
+    asked: Callable[[], str] = str
     #: Seconds kept for stopping: a run that stopped when it begins would begin for ever.
     _most: float = field(default=math.inf, init=False)
 
     def __call__(self, measuring: float = 0.0) -> bool:
         """Whether to stop now; `measuring`: seconds that a measurement takes, while rates are measured."""
         left = self.left
+        if not self.stop.raised and (who := self.asked()):
+            self.stop.raised = True
+            self.journal.write("warning", text=f"{who} wants it to stop; the same command goes on", job=None)
         if not self.stop.raised and left is not None and left <= min(self.needed + measuring, self._most):
             self.stop.raised = True
             what = "no further measurement" if measuring else "stopping for checkpoints"

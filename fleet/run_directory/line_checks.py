@@ -169,6 +169,8 @@ _NEEDED = {
     "best": "job best",
     "stopped": "t job devices epoch step why",
     "set_back": "t job epoch step",
+    "halted": "t job epoch step",
+    "taken_up": "t job",
     "lost": "devices",
     "done": "t job epoch",
     "extended": "t job epochs",

@@ -87,6 +87,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("convert-data", marks=pytest.mark.slow),
         "share-a-loader",
         pytest.param("add-jobs", marks=pytest.mark.slow),
+        "see-and-steer",
         "submit",
         pytest.param("harvest", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
@@ -117,7 +118,7 @@ def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
     followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
-    followed |= {"submit", "horovod", "harvest"}
+    followed |= {"submit", "horovod", "harvest", "see-and-steer"}
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 
@@ -250,7 +251,8 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    sometimes = {"added", "extended.json", "stacks", "at_work"}  # a job was added or extended, a rank stuck or lost
+    # a job was added, extended or stopped, a rank stuck or lost
+    sometimes = {"added", "extended.json", "stacks", "at_work", "stop"}
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
@@ -16,6 +17,7 @@ from fleet.run.stages.ready import Ready
 from fleet.run.walltime import Walltime
 from fleet.run.wire import Wire
 from fleet.run_directory.ensemble_file import EnsembleFile
+from fleet.run_directory.stop_wishes import StopWishes
 from fleet.scheduling.policies import Policy, policy
 
 
@@ -73,7 +75,11 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     books = open_books(rank, wire, output, chosen)
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
-    walltime = Walltime(rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal)
+    wishes = StopWishes(output.directory.path)
+    heed(wishes, books.keeper)
+    walltime = Walltime(
+        rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
+    )
     opened = Opened(ready, wire, output, chosen, books, walltime)
     opened.write_ensemble()
     return opened

@@ -24,6 +24,7 @@ from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
 from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
+from fleet.run_directory.stop_wishes import StopWishes
 from fleet.run_directory.work_note import Death, take_deaths
 
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
@@ -43,6 +44,7 @@ class Running(Outside):
         self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers, guessed: Collection[str] = ()
     ) -> None:
         self._opened, self._executor, self._newcomers = opened, executor, newcomers
+        self._wishes = StopWishes(opened.output.directory.path)
         self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
         self._save = Seldom(self._write)  # it grows with jobs and rounds
 
@@ -60,6 +62,9 @@ class Running(Outside):
 
     def stop_requested(self) -> bool:
         return self._opened.walltime()
+
+    def halted(self) -> Collection[str]:
+        return self._wishes.jobs()
 
     def take_in(self) -> None:
         self._newcomers.take_in()

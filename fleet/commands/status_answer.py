@@ -1,0 +1,39 @@
+"""What `fleet status` answers; the parser of command lines, which takes longer, is not loaded for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fleet.commands.ending import end
+from fleet.machine.launch.exit_codes import BAD_INPUT
+from fleet.report.status.looking import Look
+
+if TYPE_CHECKING:
+    from fleet.report.status.standing import Standing
+
+
+def looked(look: Look, whole: bool) -> Standing:
+    """How the run stands; the program ends where the directory holds none."""
+    standing = look.standing(whole)
+    if standing is None:
+        from fleet.run_directory.near_runs import no_run
+
+        end(BAD_INPUT, no_run(look.directory))
+    return standing
+
+
+def answer(directory: Path, as_json: bool, whole: bool) -> None:
+    """Print once how the run stands; whole: jobs that do not train, too."""
+    standing = looked(Look(directory), whole)
+    if as_json:
+        from fleet.report.status.as_json import as_json as content
+        from fleet.run_directory.strict_json import strict_json
+
+        print(strict_json(content(standing), indent=1))
+        return
+    from rich.console import Console
+
+    from fleet.report.status.shown import shown
+
+    Console().print(shown(standing))

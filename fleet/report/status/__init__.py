@@ -1,0 +1,1 @@
+"""How a run stands, read from its directory alone: quick on long journals too."""

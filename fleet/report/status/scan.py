@@ -1,0 +1,231 @@
+"""Folds a journal's lines into where the run stands, and takes apart only those that tell it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fleet.run_directory.journal_lines import devices_of, event_of, job_of, name_of, new_lines, second_of
+
+Event = Mapping[str, Any]
+_HEAD_BYTES = 80  # in which a line tells its kind
+_TOLD = re.compile(
+    rb'"event":"(?!checkpoint"|planned"|formed"|round_end"|preprocessing")(\w+)"'
+    rb'(?:(?:,"round":(?:\d+|null))?,"job":"([^"\\]*)")?'
+)
+"""A line that is taken in: its kind, and its job where that stands next, as it does where the writer puts it."""
+
+
+@dataclass
+class ScannedJob:
+    """One job. `spec`, `rates`, `epoch`, `timed`, `word`: its last lines of these kinds, not taken apart; empty: none.
+
+    Attributes:
+        status: pending, running, stopped (goes on), halted (as `fleet stop` asked), done or failed.
+        since: second of the run at which that began.
+        devices: on which it runs.
+        seconds: device-seconds of the groups that have ended.
+        word: the line that gave it its status.
+    """
+
+    name: str
+    status: str = "pending"
+    since: float = 0.0
+    devices: tuple[int, ...] = ()
+    seconds: float = 0.0
+    word: bytes = b""
+    spec: bytes = b""
+    rates: bytes = b""
+    epoch: bytes = b""
+    timed: bytes = b""
+
+
+@dataclass
+class Scan:
+    """A journal so far; lines are taken in as they come.
+
+    Attributes:
+        jobs: by name as it stands in the lines.
+        session, cluster, allocation, ended: the last line of that kind in the last session; None: there is none.
+        plan: the same, not taken apart.
+        measuring: the job that was measured last, in a session that trains nothing yet.
+        reserved: device-seconds of the sessions that are over.
+        damaged: lines that are not as they were written, of those that were taken apart.
+        begin, now: seconds of the run at which the session began, and the last line was written; unix: the latter.
+        offset: bytes that have been read; last: the kind of the last event.
+    """
+
+    jobs: dict[bytes, ScannedJob] = field(default_factory=dict)
+    sessions: int = 0
+    session: Event | None = None
+    cluster: Event | None = None
+    allocation: Event | None = None
+    plan: bytes = b""
+    ended: Event | None = None
+    warnings: int = 0
+    stopping: bool = False
+    measuring: str = ""
+    begin: float = 0.0
+    now: float = 0.0
+    unix: float = 0.0
+    reserved: float = 0.0
+    damaged: int = 0
+    offset: int = 0
+    last: str = ""
+    _running: set[bytes] = field(default_factory=set)
+    _session_at: int = -1  # where the session began, of the new lines
+
+    def read(self, journal: Path) -> None:
+        """Take in what the journal has beyond what was read before.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        for lines, begin in new_lines(journal, self.offset):
+            if begin < self.offset:  # another file by now
+                vars(self).update(vars(Scan()))
+            self.take(lines)
+            self.offset = begin + len(lines)
+
+    def take(self, lines: bytes) -> None:
+        """Take in whole lines."""
+        epochs: dict[bytes, int] = {}
+        for found in _TOLD.finditer(lines):
+            kind, name = found.groups()
+            at = found.start()
+            start = lines.rfind(b"\n", 0, at) + 1
+            if at - start > _HEAD_BYTES:  # it stands in a text
+                continue
+            if kind == b"epoch" and name:
+                epochs[name] = start
+            else:
+                line = lines[start : lines.find(b"\n", at)]
+                if kind == b"session":
+                    self._see_last(lines[:start])
+                self._take_line(kind, job_of(line) if name is None else name, line, start)
+        for name, start in epochs.items():
+            self._job(name).epoch = lines[start : lines.find(b"\n", start)]
+        self._see_last(lines)
+
+    def _take_line(self, kind: bytes, name: bytes, line: bytes, start: int) -> None:
+        if kind in _KEPT:
+            setattr(self._job(name), _KEPT[kind], line)
+        elif kind in _LEFT or kind == b"started":
+            self._moved(line, kind, name)
+        elif kind in _FOLDED:
+            self._fold(line, start)
+
+    def _see_last(self, lines: bytes) -> None:
+        at = lines.rfind(b'"event":"planned"')
+        if at > self._session_at:
+            self.plan = lines[lines.rfind(b"\n", 0, at) + 1 : lines.find(b"\n", at)]
+        self._session_at = -1
+        last = lines[lines.rfind(b"\n", 0, len(lines) - 1) + 1 : -1]
+        event = event_of(last) if last else None
+        if event is not None:
+            self.last = str(event["event"])
+            self._clock(event)
+            self.unix = _number(event.get("unix"), self.unix)
+
+    def seconds_of(self, job: ScannedJob, now: float) -> float:
+        """Device-seconds that a job has held until `now`."""
+        return job.seconds + len(job.devices) * max(0.0, now - job.since)
+
+    @property
+    def size(self) -> int:
+        """Devices of the last session; 0: not known."""
+        return sum((self.cluster or {}).get("devices_per_node") or ())
+
+    def _job(self, name: bytes) -> ScannedJob:
+        known = self.jobs.get(name)
+        if known is None:
+            known = self.jobs[name] = ScannedJob(name_of(name))
+        return known
+
+    def _clock(self, event: Event) -> None:
+        self.now = max(self.now, _number(event.get("t"), self.now))
+
+    def _moved(self, line: bytes, kind: bytes, name: bytes) -> None:
+        """A job was given devices, or left them, or its state is another."""
+        try:
+            second = second_of(line)
+            devices = devices_of(line) if kind == b"started" else ()
+        except ValueError:
+            self.damaged += 1
+            return
+        self.now = max(self.now, second)
+        job = self._job(name)
+        self._release(job)
+        job.status, job.devices, job.word = _STATUS.get(kind) or kind.decode(), devices, line
+        if kind == b"started":
+            job.timed = b""
+            self._running.add(name)
+        else:
+            self._running.discard(name)
+
+    def _fold(self, line: bytes, start: int) -> None:
+        event = event_of(line)
+        if event is None:
+            self.damaged += 1
+            return
+        try:
+            self._change(event, start)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self.damaged += 1
+
+    def _change(self, event: Event, start: int) -> None:
+        kind, before = event["event"], self.now
+        self._clock(event)
+        if kind == "session":
+            self._begin(event, before, start)
+        elif kind == "cluster":
+            self.cluster = event
+        elif kind == "profile":
+            self.measuring = str(event["job"])
+        elif kind == "warning":
+            self.warnings += 1
+        elif kind == "stopping":
+            self.stopping = True
+        elif kind == "ended":
+            self.ended = event
+            self._release_all()
+        elif kind == "allocation":
+            self.allocation = event
+
+    def _begin(self, event: Event, before: float, start: int) -> None:
+        """A session begins; the one before was over when it wrote its last line."""
+        begin, self.now = self.now, before
+        self._release_all()
+        self.reserved += self.size * max(0.0, before - self.begin)
+        self.sessions += 1
+        self.session, self.begin, self.now = event, begin, begin
+        self.cluster = self.ended = self.allocation = None
+        self.plan, self.stopping, self.measuring, self._session_at = b"", False, "", start
+
+    def _release_all(self) -> None:
+        for name in self._running:
+            job = self.jobs[name]
+            self._release(job)
+            job.status, job.word = "stopped", b""
+        self._running = set()
+
+    def _release(self, job: ScannedJob) -> None:
+        job.seconds = self.seconds_of(job, self.now)
+        job.devices, job.since = (), self.now
+
+
+_KEPT = {b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed"}
+_LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up"})
+_STATUS = {b"started": "running", b"taken_up": "pending"}
+_FOLDED = frozenset(
+    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended"}
+)  # fmt: skip
+
+
+def _number(value: Any, other: float) -> float:
+    good = type(value) in (int, float) and math.isfinite(value)
+    return float(value) if good else other

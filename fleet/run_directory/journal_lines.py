@@ -1,0 +1,86 @@
+"""Lines of a journal as they stand in the file, for readers who need few of them, and those at once.
+
+`read_journal` checks and takes apart every line. Most lines of a long journal are epochs and checkpoints that are
+over: these functions tell kind, job and time of a line as the writer lays it out without taking the rest apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+_MANY_BYTES = 1 << 22
+_SEAL = b',"crc":"'
+_SEAL_BYTES = len(b',"crc":"01234567"}')
+_JOB = re.compile(rb'"job":"((?:[^"\\]|\\.)*)"')
+
+
+def new_lines(path: Path, offset: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Yield the whole lines of a file from `offset` on, many at once, and where these begin; half a line is left out.
+
+    A file that is shorter than `offset` by now is none that was read before: all its lines are new.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    with open(path, "rb", buffering=0) as file:
+        if file.seek(0, 2) < offset:
+            offset = 0
+        size = _MANY_BYTES
+        while True:
+            file.seek(offset)
+            content = file.read(size)
+            whole = content.rfind(b"\n") + 1
+            if whole:
+                yield content[:whole], offset
+            elif len(content) < size:
+                return
+            offset, size = offset + whole, _MANY_BYTES if whole else 2 * size
+
+
+def event_of(line: bytes) -> Mapping[str, Any] | None:
+    """A line taken apart; None if it is not as it was written."""
+    if line[-_SEAL_BYTES:].startswith(_SEAL):
+        content = line[:-_SEAL_BYTES] + b"}"
+        if b"%08x" % zlib.crc32(content) != line[-10:-2]:
+            return None
+    else:
+        content = line
+    try:
+        event = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
+
+
+def job_of(line: bytes) -> bytes:
+    """The job of a line as it stands there, between its quotes: equal for lines of one job; empty if it has none."""
+    start = line.find(b'"job":"') + 7
+    name = line[start : line.find(b'"', start)] if start > 6 else b""
+    if b"\\" in name:
+        found = _JOB.search(line)
+        return b"" if found is None else found[1]
+    return name
+
+
+def second_of(line: bytes) -> float:
+    """The second of the run at which a line was written. ValueError: it does not say."""
+    if not line.startswith(b'{"t":'):
+        return float((event_of(line) or {}).get("t", ""))
+    return float(line[5 : line.index(b",", 5)])
+
+
+def devices_of(line: bytes) -> tuple[int, ...]:
+    """The devices that a line names. ValueError: it names none, or what it names are no numbers."""
+    start = line.index(b'"devices":[') + 11
+    numbers = line[start : line.index(b"]", start)]
+    return tuple(map(int, numbers.split(b","))) if numbers else ()
+
+
+def name_of(job: bytes) -> str:
+    """The name of a job that `job_of` told."""
+    return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))
