@@ -12,7 +12,7 @@ from preprocess.making.nodes import NodeMap
 from preprocess.making.preprocessor import Preprocessor, PreprocessorStatistics
 from preprocess.making.slot_receiver import SlotReceiver
 from preprocess.making.stores import is_divided, open_stores
-from preprocess.making.throughput import throughput
+from preprocess.making.throughput import MadeRates, made_rates, throughput
 from preprocess.making.traffic import Traffic
 from preprocess.making.worth import SampleCosts, is_worth_keeping, sample_costs
 from preprocess.ring.control import RingShape, bytes_needed, lane_bytes
@@ -113,6 +113,8 @@ __all__ = [
     "open_stores",
     "sample_costs",
     "shared_memory_available",
+    "made_rates",
+    "MadeRates",
     "throughput",
     "window_bytes",
 ]

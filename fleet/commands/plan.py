@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fleet.run.dry_run import DryRun
+    from fleet.scheduling.model.data_path import Feed
 
 
 def plan(
@@ -84,6 +85,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
             "a run learns better ones as it trains, `fleet profile` measures"
         )
     parts += plan.orders
+    parts += [_fed(feed) for feed in plan.feeds.values()]
     parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]
 
@@ -98,6 +100,12 @@ def _bound(plan: DryRun) -> Iterator[str]:
         f"bound: {since}no schedule ends before {planned.bound:.0f} s; the policy expects to end at "
         f"{planned.expected:.0f} s, {planned.gap:.1%} later"
     )
+
+
+def _fed(feed: Feed) -> str:
+    """What preprocessors make of a data set."""
+    first = f", {feed.first:,.0f} until an epoch of it was read" if feed.first < feed.later else ""
+    return f"data {feed.data}: preprocessors make {feed.later:,.0f} samples/s{first}; the prediction counts with that"
 
 
 def _jobs_table(plan: DryRun) -> Table:

@@ -184,7 +184,7 @@ class Ledger:
     def preprocessors_measured(self, counts: Mapping[Any, float], of_data: Mapping[str, float]) -> None:
         """So many preprocessors make so many samples/s together, and all of them of each data set alone."""
         if counts:
-            self.data_path = DataPath({int(count): rate for count, rate in counts.items()}, dict(of_data))
+            self.data_path = DataPath.of({"counts": counts, "of_data": of_data})
 
     def promised(self, promises: Mapping[str, Any]) -> None:
         """The policy wants to see these again, by job."""

@@ -208,8 +208,11 @@ class StopRequested:
 
 @dataclass(frozen=True)
 class SampleRate:
+    """From a preprocessor: samples/s that it makes of a data set once what there is room for is kept, and before."""
+
     rank: int
     samples_per_second: float
+    while_new: float
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from fleet.coordination.protocol import (
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.profiling.plan import Measurement
+from preprocess import MadeRates
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class Profiler:
                 yield result
         self._accompany()
 
-    def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, float]:
-        """Samples/s that 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""
+    def throughput(self, data: Sequence[str], counts: Iterable[int], seconds: float) -> dict[int, MadeRates]:
+        """What 1, 2, ... preprocessors make at the same time, the data sets taken in turn."""
         ranks = [place.rank for place in self._cluster.preprocessors]
         made = {}
         for count in counts:
@@ -143,13 +144,13 @@ class Profiler:
             made[count] = self._throughput_of(set(ranks[:count]))
         return made
 
-    def _throughput_of(self, ranks: set[int]) -> float:
+    def _throughput_of(self, ranks: set[int]) -> MadeRates:
         """What these preprocessors make together.
 
         Raises:
             RunError: one of them does not answer.
         """
-        total, silence = 0.0, self._waiting.silence
+        first, later, silence = 0.0, 0.0, self._waiting.silence
         while ranks:
             message = self._receive()
             if not isinstance(message, SampleRate):
@@ -159,8 +160,8 @@ class Profiler:
                     f"long, raise resources.timeout (now {silence:g} s)"
                 )
             ranks = ranks - {message.rank}
-            total += message.samples_per_second
-        return total
+            first, later = first + message.while_new, later + message.samples_per_second
+        return MadeRates(first, later)
 
     def _fill(self, waiting: list[Measurement]) -> None:
         """Start every measurement that fits the free devices; one of a job at a time."""

@@ -12,6 +12,7 @@ from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_
 from fleet.profiling.profiler import Profiler, Result
 from fleet.profiling.store import RateProfile
 from fleet.scheduling.model.rates import RateCurve
+from preprocess import MadeRates
 
 THROUGHPUT_SECONDS = 0.5
 
@@ -141,12 +142,14 @@ class Rating:
         if self.profiler is None or not known or self.is_stopped:
             return available
         counts = sorted({1, available, *(2**k for k in range(1, 12) if 2**k < available)})
-        self.throughput = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
+        made = self.profiler.throughput(data, counts, THROUGHPUT_SECONDS)
+        self.throughput = {count: each.later for count, each in made.items()}
+        of_data = self._of_data(data, available, made[available])
         wanted = None if self.guessed else demand(single, streams, self.books.ledger.cluster.size, share)
         chosen = available if wanted is None else preprocessors_needed(self.throughput, wanted)
         self.books.record(
-            "preprocessors", counts=self.throughput, of_data=self._of_data(data, available), demand=wanted,
-            chosen=chosen or available,
+            "preprocessors", counts=self.throughput, of_data={name: each.later for name, each in of_data.items()},
+            of_new={name: each.first for name, each in of_data.items()}, demand=wanted, chosen=chosen or available,
         )  # fmt: skip
         if chosen is None and wanted is not None:
             best = max(self.throughput.values())
@@ -157,11 +160,11 @@ class Rating:
             )  # fmt: skip
         return chosen or available
 
-    def _of_data(self, data: list[str], available: int) -> dict[str, float]:
-        """Samples/s that all preprocessors make of each data set, if they make nothing else."""
+    def _of_data(self, data: list[str], available: int, of_all: MadeRates) -> dict[str, MadeRates]:
+        """What all preprocessors make of each data set, if they make nothing else."""
         assert self.profiler is not None
         if len(data) == 1:
-            return {data[0]: self.throughput[available]}
+            return {data[0]: of_all}
         return {name: self.profiler.throughput([name], [available], THROUGHPUT_SECONDS)[available] for name in data}
 
     def profile(self, fingerprints: Mapping[str, Mapping[str, str]]) -> RateProfile:

@@ -19,6 +19,7 @@ from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import Prepared, device_of, prepare
 from fleet.run.recorded_choices import with_known_batches
+from fleet.scheduling.model.data_path import Feed
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
@@ -36,6 +37,7 @@ class PlannedJob:
         source: "profile", "table" or "assumed".
         begin, end: seconds since the run began when it first trains and is done; NaN: never.
         deadline: in the same seconds; infinite where it has none.
+        fed: how fast preprocessors make what it reads; None: nobody knows.
     """
 
     spec: Job
@@ -48,6 +50,7 @@ class PlannedJob:
     begin: float
     end: float
     deadline: float
+    fed: Feed | None
 
     @property
     def name(self) -> str:
@@ -78,6 +81,7 @@ class PlannedJob:
             "deadline": _told(self.deadline),
             "begin": _told(self.begin),
             "end": _told(self.end),
+            "fed": None if self.fed is None else {"first": self.fed.first, "later": self.fed.later},
         }
 
 
@@ -118,6 +122,12 @@ class DryRun:
     def late(self) -> tuple[PlannedJob, ...]:
         """The jobs that miss their deadlines."""
         return tuple(job for job in self.jobs if job.late)
+
+    @property
+    def feeds(self) -> dict[str, Feed]:
+        """How fast preprocessors make each data set that jobs read, where that is known."""
+        fed = sorted((job.fed for job in self.jobs if job.fed is not None), key=lambda feed: feed.later)
+        return {feed.data: feed for feed in fed}  # the fastest: that of a job which reads all of it, if there is one
 
     @property
     def bounded(self) -> PlannedRound | None:
@@ -194,6 +204,7 @@ def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Outcome) -
     return PlannedJob(
         job, size, memory, host, expected.known.samples, rates, expected.source,
         float(outcome.begin[row]), float(outcome.end[row]), float(outcome.deadline[row]),
+        expected.fed,
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import takewhile
@@ -12,13 +11,14 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
-from fleet.run.foretold_data_path import foretold_data_path
+from fleet.run.foretold_data_path import known_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.ranks.runtime import Runtime, data_key
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
+from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
@@ -35,7 +35,7 @@ class ExpectedJob:
         by_kind: None where all devices are alike.
         source: "profile", "table" or "assumed".
         executor_rates: samples/s of 1, 2, ... of its trainers on one accelerator, where the policy chooses how many.
-        fed: samples/s that all preprocessors make for it; infinite: nobody knows.
+        fed: how fast all preprocessors make what it reads; None: nobody knows.
     """
 
     known: KnownJob
@@ -43,7 +43,7 @@ class ExpectedJob:
     by_kind: KindCurves | None
     source: str
     executor_rates: tuple[float, ...] = ()
-    fed: float = math.inf
+    fed: Feed | None = None
 
 
 def expected_jobs(
@@ -58,17 +58,17 @@ def expected_jobs(
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
-    path = foretold_data_path(spec, sorted(runtime.facts), len(cluster.preprocessors))
+    path = known_data_path(spec, directory, sorted(runtime.facts), len(cluster.preprocessors))
     single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
     others = [(sizes[name], rate) for name, rate in single if rate is not None]
     found = {}
     for job in spec.jobs:
         guess = guessed_rate(sizes[job.name], others, device)
         curves, source = _curves(runtime, known, job, guess, cluster.cluster)
-        fed = math.inf
-        if path is not None:
-            fed = path.feeds(data_key(job)) * runtime.samples_of(job.name) / runtime.data_of(job.name).samples
-            curves = {kind: curve.capped(fed, job.virtual_workers) for kind, curve in curves.items()}
+        passing = runtime.data_of(job.name).samples / runtime.samples_of(job.name)
+        fed = None if path is None else path.feed_of(data_key(job), passing)
+        if fed is not None:
+            curves = {kind: curve.capped(fed.later, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)

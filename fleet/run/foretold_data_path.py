@@ -1,9 +1,11 @@
-"""How fast preprocessors are, where a spec says so instead of measurements: in rehearsals and plans."""
+"""How fast preprocessors are, where nobody measures it now: in rehearsals and plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.journal import read_journal
 from fleet.scheduling.model.data_path import DataPath
 from fleet.spec import EnsembleSpec
 
@@ -17,3 +19,16 @@ def foretold_data_path(spec: EnsembleSpec, data: Iterable[str], preprocessors: i
     if spec.rehearse is None or not spec.rehearse.preprocessors:
         return None
     return DataPath(spec.rehearse.preprocessors).limited_to(preprocessors, data)
+
+
+def known_data_path(
+    spec: EnsembleSpec, directory: RunDirectory, data: Iterable[str], preprocessors: int
+) -> DataPath | None:
+    """What `rehearse.preprocessors` says, else what the run's last session measured; None: nobody knows."""
+    foretold = foretold_data_path(spec, data, preprocessors)
+    if foretold is not None:
+        return foretold
+    measured = None
+    for event in read_journal(directory.journal):
+        measured = DataPath.of(event) if event["event"] == "preprocessors" else measured
+    return None if measured is None else measured.on(preprocessors)

@@ -57,7 +57,7 @@ class Prediction:
     def of(self, expected: Mapping[str, ExpectedJob]) -> PredictedRun:
         """The run of these jobs, by name."""
         trace = spec_trace({name: one.known for name, one in expected.items()}, self.start)
-        trace = trace.with_feeds({name: one.fed for name, one in expected.items()})
+        trace = trace.with_feeds({name: one.fed for name, one in expected.items() if one.fed is not None})
         jobs = [one.known.job for one in expected.values()]
         rates = SpecRates(
             trace.curves,

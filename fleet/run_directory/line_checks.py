@@ -126,6 +126,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
     "of_data": _named(_rate),
+    "of_new": _named(_rate),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),
     "rehearsal": _or_null(_mapping),
     **dict.fromkeys(("batch", "executors", "epochs"), _positive),

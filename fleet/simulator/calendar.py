@@ -14,6 +14,7 @@ class Kind(IntEnum):
     REPAIR = 1
     FAILURE = 2
     STAGE = 3
+    PREPARED = 4
 
 
 class Calendar:

@@ -78,6 +78,16 @@ class SimulatedLane:
         self._waits = self._until_near()
         return gone
 
+    def goes_at(self, rates: Mapping[str, float]) -> bool:
+        """Whether all its jobs read at these rates already."""
+        return all(math.isclose(rate, rates.get(job, rate)) for job, rate in zip(self.jobs, self._rates.tolist()))
+
+    def repace(self, rates: Mapping[str, float], now: float) -> None:
+        """These jobs read at other rates from now on, samples/s."""
+        self._read, self.since = self._read_by(now), max(now, self.since)
+        self._rates = np.array([rates.get(job, rate) for job, rate in zip(self.jobs, self._rates.tolist())])
+        self._waits = self._until_near()
+
     def _read_by(self, now: float) -> Floats:
         """Where each job is in the lane."""
         alone: Floats = self._read + self._rates * np.maximum(0.0, now - self.since - self._waits)
@@ -137,6 +147,18 @@ class Lanes:
         if len(lane) > 1:
             self._of |= dict.fromkeys(readers, lane)
         return lane.readings()
+
+    def repace(self, rates: Mapping[str, float], now: float) -> dict[str, ReaderPosition]:
+        """Jobs read at other rates from now on; return where those stand that are in a lane whose rates change."""
+        standing: dict[str, ReaderPosition] = {}
+        for lane in {id(self._of[job]): self._of[job] for job in rates if job in self._of}.values():
+            if not lane.goes_at(rates):
+                lane.repace(rates, now)
+                standing |= lane.readings()
+        return standing
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._of
 
     def leave(self, jobs: Iterable[str], now: float) -> tuple[dict[str, float], dict[str, ReaderPosition]]:
         """These jobs read no more.

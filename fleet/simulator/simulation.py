@@ -21,6 +21,7 @@ from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
 from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machines.machine import Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
+from fleet.simulator.shared_preprocessors import Demand, SharedPreprocessors
 from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
 
@@ -28,6 +29,7 @@ STALLS = 1000
 """Times in a row that a policy may ask to be woken while nothing happens."""
 AT_ONCE = 1e-6
 """Events closer than so many seconds happen together: a lane's may differ by their rounding."""
+_ALIKE = 1e-9  # paces whose ratio is so near 1
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Simulation:
         self._calendar = Calendar()
         self._timeline = Timeline()
         self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
+        self._preprocessors, self._feedings = SharedPreprocessors(trace.feeds), 0
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
         self._arrivals = trace.jobs.arrival.tolist()
@@ -130,6 +133,8 @@ class Simulation:
                 self._done(what, version, now)
             elif kind == Kind.STAGE:
                 self._advance(what, version, now)
+            elif kind == Kind.PREPARED:
+                self._prepared(what, version)
             elif kind == Kind.FAILURE:
                 self._fail(what, now)
             elif kind == Kind.REPAIR:
@@ -138,6 +143,7 @@ class Simulation:
         while self._next_arrival < len(self._arrivals) and self._arrivals[self._next_arrival] <= now:
             self._arrive(self._next_arrival)
             self._next_arrival += 1
+        self._feed(now)
 
     def _ask(self, now: float) -> Plan:
         """What the policy wants; the wall time that it takes is measured, and costs the simulated jobs nothing."""
@@ -185,6 +191,7 @@ class Simulation:
             self._start(job, devices, now)
         if self._policy.shares_streams and new:
             self._share(new, plan.lanes)
+        self._feed(now)
         if new and not plan.others_go_on:
             self._formed = dict(books.running)
         self._timeline.drawn(now, books.used, len(books.unfinished) - len(books.running), books.speedup)
@@ -229,7 +236,8 @@ class Simulation:
                 together.setdefault((job.stream, lanes.get(name, 0)), []).append(job)
         for jobs in together.values():
             readers = [reader_of(job, self._classes.place(job), job.held, job.pace) for job in jobs]
-            for members in divided(readers, self._trace.feeds.get(jobs[0].name, math.inf)):
+            feed = self._trace.feeds.get(jobs[0].name)
+            for members in divided(readers, math.inf if feed is None else feed.later):
                 self._open_lane([jobs[index] for index in members])
 
     def _open_lane(self, jobs: Sequence[JobState]) -> None:
@@ -251,6 +259,36 @@ class Simulation:
                 pace = samples / (end - since) if samples > 0 and end > since else state.pace
                 version = books.repaced(job, samples, since, pace)
                 self._calendar.enter(end if end > now + AT_ONCE else now, Kind.DONE, books.row[job], version)
+
+    def _feed(self, now: float) -> None:
+        """Preprocessors are shared anew among those who train now: each goes as fast as it is fed."""
+        if not self._preprocessors:
+            return
+        jobs = [self._books.unfinished[name] for name in self._books.running]
+        paces = {job.name: self._machine.pace(job, self._books.running[job.name]) for job in jobs}
+        shares = self._policy.shares_streams
+        most = self._preprocessors.most(Demand(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs)
+        fed = {name: min(pace, most[name]) for name, pace in paces.items()}
+        self._feedings += 1
+        for name, reading in self._lanes.repace(fed, now).items():
+            self._repace({name: reading}, max(now, self._books.unfinished[name].ready), now)
+        for job in jobs:
+            if job.name not in self._lanes and not math.isclose(job.pace, fed[job.name], rel_tol=_ALIKE):
+                samples, since = job.remaining_at(now), max(now, job.ready)
+                self._books.repaced(job.name, samples, since, fed[job.name])
+                self._enter_end(job.name)
+            self._enter_prepared(self._books.unfinished[job.name])
+
+    def _enter_prepared(self, job: JobState) -> None:
+        """When the job will have read an epoch, if what is kept of its data then makes preprocessors faster."""
+        if self._preprocessors.is_new(job.name) and job.epoch:
+            left = max(0.0, job.epoch - job.trained)
+            self._calendar.enter(job.ready + left / job.pace, Kind.PREPARED, self._books.row[job.name], self._feedings)
+
+    def _prepared(self, row: int, feeding: int) -> None:
+        """A job has read an epoch, unless it has been fed otherwise since that was foretold."""
+        if feeding == self._feedings:
+            self._preprocessors.prepared(self._trace.jobs.name[row])
 
     def _take(self, jobs: Sequence[str], now: float) -> None:
         """These jobs lose their devices; those with which they shared samples go on without them."""

@@ -20,9 +20,9 @@ from preprocess import SampleLayout
 ROOT = Path(__file__).parents[2]
 
 
-def fleet(*arguments: str) -> subprocess.CompletedProcess[str]:
+def fleet(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fleet", *arguments], capture_output=True, text=True, timeout=120, cwd=ROOT
+        [sys.executable, "-m", "fleet", *arguments], capture_output=True, text=True, timeout=120, cwd=cwd
     )
 
 
@@ -66,6 +66,26 @@ def test_a_plan_gives_no_device_that_preprocessors_cannot_feed() -> None:
         plans[preprocessors] = json.loads(done.stdout)["jobs"]["mlp-128"]["rates"]
     assert (plans[1][0], max(plans[1]), max(plans[2])) == (100.0, 150.0, min(290.0, max(plans[2])))
     assert plans[2][1] > 150.0
+
+
+def test_a_plan_counts_with_what_an_earlier_start_measured(tmp_path: Path) -> None:
+    """Two seeds of one data set: preprocessors are slow until its samples are kept."""
+    rates = {"mlp-128": {1: 100.0}, "mlp-256-128": {1: 100.0}}
+    spec = {"rehearse": json.dumps({"rates": rates}), "name": "fed"}
+    settings = [part for key, value in spec.items() for part in ("--set", f"{key}={value}")]
+    folder = tmp_path / "runs" / "fed"
+    folder.mkdir(parents=True)
+    plans = []
+    for counts, of_new in (({"1": 5000.0}, 40.0), ({}, 0.0)):
+        made = {"t": 0.0, "event": "preprocessors", "counts": counts, "of_data": {"digits": 5000.0}}
+        (folder / "journal.jsonl").write_text(json.dumps(made | {"of_new": {"digits": of_new}}) + "\n")
+        done = fleet("plan", str(ROOT / "examples/digits.yaml"), "--json", *settings, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        plans.append(json.loads(done.stdout))
+    slow, unknown = plans
+    assert slow["jobs"]["mlp-128"]["fed"] == {"first": 40.0, "later": 5000.0}
+    assert unknown["jobs"]["mlp-128"]["fed"] is None
+    assert slow["predicted_seconds"] > unknown["predicted_seconds"]
 
 
 class _Task:

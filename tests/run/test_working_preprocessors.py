@@ -32,7 +32,8 @@ def fed(ensemble: Ensemble) -> RunFolder:
 
 def test_as_many_work_as_each_round_demands(fed: RunFolder) -> None:
     (measured,) = fed.events("preprocessors")
-    assert set(measured["counts"]) == {"1", "2", "3"} and measured["of_data"].keys() == {"pictures"}
+    assert set(measured["counts"]) == {"1", "2", "3"}
+    assert measured["of_data"].keys() == measured["of_new"].keys() == {"pictures"}
     chosen = {tuple(round_["allocation"]): round_ for round_ in fed.events("planned")}
     working = {line["round"]: line for line in fed.events("preprocessing")}
     assert working.keys() == {round_["round"] for round_ in fed.events("planned")}

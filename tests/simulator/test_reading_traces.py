@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleet.scheduling.model.data_path import Feed
 from fleet.simulator.traces import JobColumns, Trace, TraceError, TraceJob, read_trace, write_trace
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written
@@ -214,11 +215,13 @@ def test_a_run_s_rates_are_those_that_its_data_path_fed(tmp_path: Path) -> None:
         job_event("a"),
         job_event("b", data="other"),
         *({"t": 0.2, "event": "rates", "job": job, "measured": {"1": 10.0, "2": 18.0}} for job in "ab"),
-        {"t": 0.3, "event": "preprocessors", "counts": {"1": 8.0, "2": 15.0}, "of_data": {"digits": 15.0}},
-    )
+        {"t": 0.3, "event": "preprocessors", "counts": {"1": 8.0, "2": 15.0}, "of_data": {"digits": 15.0},
+         "of_new": {"digits": 5.0}},
+    )  # fmt: skip
     trace = read_trace(journal(tmp_path, *events))
     assert [trace.curves["a"](count) for count in (1, 2, 3)] == [10.0, 15.0, 15.0]
     assert trace.curves["b"](2) == 18.0, "nobody measured its data"
+    assert trace.feeds == {"a": Feed("digits", 5.0, 15.0)}
 
 
 def test_a_run_s_deadlines_are_those_of_its_first_session(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.run.ranks.kept_samples import kept_part, stores_of
 from fleet.run.ranks.rank import Rank
-from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, throughput
+from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, made_rates
 from preprocess.ring.process import use_one_thread
 
 _NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
@@ -100,8 +100,8 @@ class PreprocessorRank:
             self._making.append(self._made(message.writer))
         elif isinstance(message, MeasureThroughput):
             kept = kept_part(self._rank, message.data)
-            made = throughput(self._rank.datasets[message.data], message.seconds, kept=kept)
-            self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made))
+            made = made_rates(self._rank.datasets[message.data], message.seconds, kept=kept)
+            self._mailbox.send(0, TO_COORDINATOR, SampleRate(self._rank.number, made.later, made.first))
         elif isinstance(message, OpenLane):
             for each in self._making:
                 if message.lane.is_made_by(each.index):

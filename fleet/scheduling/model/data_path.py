@@ -5,6 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Feed:
+    """How fast preprocessors make what a job reads, if they make nothing else: its own samples/s.
+
+    Attributes:
+        data: its data set; what is kept of it serves all jobs with the same.
+        first: as long as nothing of it is kept.
+        later: once all is kept that there is room for.
+    """
+
+    data: str
+    first: float
+    later: float
 
 
 @dataclass(frozen=True)
@@ -14,7 +30,8 @@ class DataPath:
     Attributes:
         together: number of preprocessors -> samples/s that so many make at the same time, the data sets in turn; the
             largest number is that of all there are.
-        of_data: data set -> samples/s that all of them make of it alone.
+        of_data: data set -> samples/s that all of them make of it alone, once what there is room for is kept.
+        of_new: the same while nothing is kept; as `of_data` where it is not told.
 
     Raises:
         ValueError: nothing was measured, or a number of preprocessors below 1.
@@ -22,10 +39,17 @@ class DataPath:
 
     together: Mapping[int, float]
     of_data: Mapping[str, float] = field(default_factory=dict)
+    of_new: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.together or min(self.together) < 1:
             raise ValueError(f"preprocessors were measured as {dict(self.together)}; their numbers begin at 1")
+
+    @classmethod
+    def of(cls, event: Mapping[str, Any]) -> DataPath | None:
+        """What an event `preprocessors` of a journal tells; None: nothing was measured."""
+        counts, of_data, of_new = (_rates(event.get(key)) for key in ("counts", "of_data", "of_new"))
+        return cls({int(count): rate for count, rate in counts.items()}, of_data, of_new) if counts else None
 
     @property
     def most(self) -> int:
@@ -50,6 +74,13 @@ class DataPath:
         made = self.made_by(count)
         return DataPath({**together, count: made}, dict.fromkeys(data, made))
 
+    def on(self, count: int) -> DataPath:
+        """What so many preprocessors would make; more of them than were measured, as much each as these."""
+        part = self.made_by(count) / self.made_by(self.most) if count < self.most else count / self.most
+        together = {known: rate for known, rate in self.together.items() if known < count}
+        of_data, of_new = ({data: rate * part for data, rate in told.items()} for told in (self.of_data, self.of_new))
+        return DataPath({**together, count: self.made_by(self.most) * part}, of_data, of_new)
+
     def needed(self, demand: float) -> int:
         """The fewest preprocessors that make so many samples/s; all of them where none do."""
         enough = (count for count in range(1, self.most + 1) if self.made_by(count) >= demand)
@@ -58,6 +89,18 @@ class DataPath:
     def feeds(self, data: str) -> float:
         """Samples/s that a job with that data gets at most; infinite: nobody knows."""
         return self.of_data.get(data, math.inf)
+
+    def feed_of(self, data: str, passing: float = 1.0) -> Feed | None:
+        """What a job with that data gets, which takes one of `passing` samples of its stream; None: nobody knows."""
+        if data not in self.of_data:
+            return None
+        later = self.of_data[data]
+        return Feed(data, min(self.of_new.get(data, later), later) / passing, later / passing)
+
+
+def _rates(values: Mapping[Any, float] | None) -> dict[str, float]:
+    """Those that were measured, by name."""
+    return {str(name): float(rate) for name, rate in (values or {}).items() if rate > 0}
 
 
 def demand_of(streams: Iterable[tuple[object, float]]) -> float:

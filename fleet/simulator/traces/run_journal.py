@@ -9,6 +9,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.scheduling.model.data_path import DataPath, Feed
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
@@ -45,7 +46,7 @@ def read_run(path: Path) -> Trace:
         there = "there is no job in it" if journal.is_file() else "there is no such file"
         raise TraceError.of(journal, there, f"name the directory of a run: it holds {JOURNAL}")
     curves = {
-        name: job.curve(run.per_node).capped(run.feeds.get(job.data, math.inf), job.workers)
+        name: job.curve(run.per_node).capped(run.feeds(job.data), job.workers)
         for name, job in run.jobs.items()
         if job.measured
     }
@@ -54,7 +55,7 @@ def read_run(path: Path) -> Trace:
         raise TraceError.of(journal, "no job in it has rates and epochs", "let the run finish an epoch, or profile it")
     notes = tuple(f"{name}: no rates or no epochs are known; it was left out" for name in _left_out(run, jobs))
     losses = {name: found for name, job in run.jobs.items() if (found := job.loss_curve())}
-    feeds = {name: run.feeds[job.data] for name, job in run.jobs.items() if job.data in run.feeds}
+    feeds = {name: feed for name, job in run.jobs.items() if (feed := run.feed_of(job.data)) is not None}
     trace = Trace.of(JobColumns.from_jobs(jobs), str(path), FORMAT, notes).with_curves(curves)
     return trace.with_losses(losses).with_feeds(feeds)
 
@@ -124,7 +125,15 @@ class _Run:
     jobs: dict[str, _Job] = field(default_factory=dict)
     per_node: int = 1
     planned: bool = False
-    feeds: dict[str, float] = field(default_factory=dict)  # data set -> samples/s that preprocessors make of it
+    data_path: DataPath | None = None  # None: nobody measured it
+
+    def feed_of(self, data: str) -> Feed | None:
+        """How fast preprocessors make a data set; None: nobody knows."""
+        return None if self.data_path is None else self.data_path.feed_of(data)
+
+    def feeds(self, data: str) -> float:
+        """Samples/s that preprocessors make of a data set; infinite: nobody knows."""
+        return math.inf if self.data_path is None else self.data_path.feeds(data)
 
     def read(self, event: JournalLine) -> None:
         """Take one event."""
@@ -134,7 +143,7 @@ class _Run:
         elif kind == "planned":
             self.planned = True
         elif kind == "preprocessors":
-            self.feeds = {str(data): float(rate) for data, rate in (event.get("of_data") or {}).items() if rate > 0}
+            self.data_path = DataPath.of(event)
         elif kind == "job":
             self._announce(event)
         elif kind in ("batch", "rates", "epoch", "done", "failed") and event["job"] in self.jobs:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.job import TraceJob
@@ -25,7 +26,7 @@ class Trace:
         notes: what of the file was left out or changed, and why; for people.
         curves: job -> its rate curve, samples/s, where a run measured it.
         losses: job -> the loss of each of its epochs, from the first; policies see them once the epochs are over.
-        feeds: job -> samples/s that all preprocessors make of what it reads, where that is known.
+        feeds: job -> how fast all preprocessors make what it reads, where that is known.
         any_epoch: whether jobs of a stream share it at whatever epochs they are, as in FLEET's paper. In a run of fleet
             each epoch has an order of its own: jobs share at the same epoch alone.
     """
@@ -37,7 +38,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     curves: Mapping[str, RateCurve] = field(default_factory=dict)
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    feeds: Mapping[str, float] = field(default_factory=dict)
+    feeds: Mapping[str, Feed] = field(default_factory=dict)
     any_epoch: bool = False
 
     @classmethod
@@ -56,7 +57,7 @@ class Trace:
         """The same, with how the jobs' losses fall."""
         return replace(self, losses=dict(losses))
 
-    def with_feeds(self, feeds: Mapping[str, float]) -> Trace:
+    def with_feeds(self, feeds: Mapping[str, Feed]) -> Trace:
         """The same, with how fast the jobs' samples are made."""
         return replace(self, feeds=dict(feeds))
 
