@@ -126,8 +126,7 @@ class DryRun:
     @property
     def feeds(self) -> dict[str, Feed]:
         """How fast preprocessors make each data set that jobs read, where that is known."""
-        fed = sorted((job.fed for job in self.jobs if job.fed is not None), key=lambda feed: feed.later)
-        return {feed.data: feed for feed in fed}  # the fastest: that of a job which reads all of it, if there is one
+        return {job.fed.data: job.fed for job in self.jobs if job.fed is not None}
 
     @property
     def bounded(self) -> PlannedRound | None:

@@ -68,7 +68,7 @@ def expected_jobs(
         passing = runtime.data_of(job.name).samples / runtime.samples_of(job.name)
         fed = None if path is None else path.feed_of(data_key(job), passing)
         if fed is not None:
-            curves = {kind: curve.capped(fed.later, job.virtual_workers) for kind, curve in curves.items()}
+            curves = {kind: curve.capped(fed.own, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, cluster.cluster, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)

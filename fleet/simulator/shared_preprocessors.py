@@ -1,6 +1,4 @@
-"""Preprocessors that several streams share: each is filled in its turn, so all get as much of their time as they need,
-or as much as any other.
-"""
+"""Preprocessors that several lanes share: they fill them in turns, slot by slot, and pass by those that are full."""
 
 from __future__ import annotations
 
@@ -29,11 +27,11 @@ class Demand:
 class SharedPreprocessors:
     """Says how fast each job is fed while others read, too, and what is kept of their data by then.
 
-    A lane whose readers go at paces p_j, and for which all preprocessors alone would make f_j own samples/s of each,
-    needs the part u = min_j p_j / f_j of their time, as its readers pace each other. The parts that are given, x, are
-    fair: the smallest is as large as can be, then the next one (max-min fairness),
+    A lane's readers pace each other: it wants d = min_j p_j g_j samples/s, where p_j is the pace of a reader and g_j
+    the samples that go by for each of its own. Of the lane alone all preprocessors would make f samples/s. Since they
+    take turns, lanes get what they want, or as many samples/s as any other lane,
 
-        x_l = min(u_l, level),    sum_l x_l <= 1.
+        x_l = min(d_l, level),    sum_l x_l / f_l <= 1.
 
     Args:
         feeds: by job; one that has none is fed as fast as it trains, and takes no time of theirs.
@@ -57,29 +55,28 @@ class SharedPreprocessors:
 
     def most(self, demands: Iterable[Demand]) -> dict[str, float]:
         """Own samples/s that each of these jobs is fed at most; infinite where preprocessors have time for its lane."""
-        known = [(demand, self._made(demand.job)) for demand in demands]
-        needs: dict[Hashable, float] = {}
-        for demand, made in known:
-            need = demand.pace / made
-            needs[demand.lane] = min(need, needs.get(demand.lane, math.inf))
-        level = fair_level(needs.values())
-        return {demand.job: math.inf if needs[demand.lane] <= level else level * made for demand, made in known}
-
-    def _made(self, job: str) -> float:
-        """Own samples/s that all preprocessors make of what the job reads, if they make nothing else."""
-        feed = self._feeds.get(job)
-        if feed is None:
-            return math.inf
-        return feed.first if self.is_new(job) else feed.later
+        demands = list(demands)
+        fed = [(demand, self._feeds[demand.job]) for demand in demands if demand.job in self._feeds]
+        wanted: dict[Hashable, float] = {}
+        seconds: dict[Hashable, float] = {}
+        for demand, feed in fed:
+            wanted[demand.lane] = min(demand.pace * feed.passing, wanted.get(demand.lane, math.inf))
+            seconds[demand.lane] = 1 / (feed.first if self.is_new(demand.job) else feed.later)
+        level = fair_level([(wanted[lane], seconds[lane]) for lane in wanted])
+        most = {d.job: level / feed.passing if wanted[d.lane] > level else math.inf for d, feed in fed}
+        return {demand.job: most.get(demand.job, math.inf) for demand in demands}
 
 
-def fair_level(needs: Iterable[float]) -> float:
-    """Return the most that anybody is given of 1, so that all get their needs up to it; infinite: all get theirs."""
-    ascending = sorted(needs)
-    left = 1.0
-    for index, need in enumerate(ascending):
-        share = left / (len(ascending) - index)
-        if need > share:
-            return share
-        left -= need
+def fair_level(lanes: Iterable[tuple[float, float]]) -> float:
+    """Return the most samples/s that a lane gets, so that all get what they want up to it; infinite: all get all.
+
+    Args:
+        lanes: samples/s that each wants, and seconds that preprocessors need for one of its samples.
+    """
+    ascending = sorted(lanes)
+    left, seconds = 1.0, math.fsum(each for _, each in ascending)
+    for wanted, each in ascending:
+        if wanted * seconds > left:
+            return left / seconds
+        left, seconds = left - wanted * each, seconds - each
     return math.inf

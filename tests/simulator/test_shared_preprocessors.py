@@ -18,7 +18,7 @@ from fleet.simulator.shared_preprocessors import Demand, SharedPreprocessors, fa
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
-needs = st.lists(st.floats(0.01, 2.0), min_size=1, max_size=8)
+lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)
 
 
 def simulated(feeds: dict[str, Feed], streams: dict[str, str], name: str = "local", epochs: float = 2) -> Outcome:
@@ -31,14 +31,14 @@ def simulated(feeds: dict[str, Feed], streams: dict[str, str], name: str = "loca
     return Simulation(trace, MeasuredMachine(Cluster((len(jobs),)), None), policy(name)).run()
 
 
-@given(needs)
-def test_shares_are_fair_and_use_all_time_that_is_wanted(wanted: list[float]) -> None:
+@given(lanes)
+def test_shares_are_fair_and_use_all_time_that_is_wanted(wanted: list[tuple[float, float]]) -> None:
     level = fair_level(wanted)
-    given_ = [min(need, level) for need in wanted]
+    taken = sum(min(rate, level) * seconds for rate, seconds in wanted)
     if level == math.inf:
-        assert sum(wanted) <= 1 + 1e-9
+        assert taken <= 1 + 1e-9
     else:
-        assert sum(given_) == pytest.approx(1.0) and max(given_) == pytest.approx(level)
+        assert taken == pytest.approx(1.0) and max(rate for rate, _ in wanted) > level
 
 
 def test_those_that_read_together_take_as_much_as_the_slowest_of_them() -> None:
@@ -46,6 +46,20 @@ def test_those_that_read_together_take_as_much_as_the_slowest_of_them() -> None:
     demands = [Demand("a", 0, 4.0), Demand("b", 0, 20.0), Demand("c", 1, 9.0)]
     most = SharedPreprocessors(feeds).most(demands)
     assert most == pytest.approx({"a": math.inf, "b": math.inf, "c": 6.0})  # c has what a and b, at 4 of 10, leave
+
+
+def test_a_fold_s_samples_are_fewer_than_those_that_go_by() -> None:
+    """Of ten samples/s, two lanes get five each; in a's lane every second one is its own."""
+    feeds = {"a": Feed("d", 10.0, 10.0, passing=2.0), "b": Feed("d", 10.0, 10.0)}
+    most = SharedPreprocessors(feeds).most([Demand("a", 0, 9.0), Demand("b", 1, 9.0)])
+    assert most == pytest.approx({"a": 2.5, "b": 5.0})
+
+
+def test_costly_samples_slow_the_lanes_of_cheap_ones() -> None:
+    """They take turns: 1 s for a sample of each, of which the cheap one takes a tenth."""
+    feeds = {"cheap": Feed("d", 10.0, 10.0), "costly": Feed("e", 10 / 9, 10 / 9)}
+    most = SharedPreprocessors(feeds).most([Demand("cheap", 0, 9.0), Demand("costly", 1, 9.0)])
+    assert most == pytest.approx({"cheap": 1.0, "costly": 1.0})
 
 
 def test_who_reads_nothing_that_was_measured_is_never_late() -> None:
@@ -106,5 +120,6 @@ def test_preprocessors_never_make_more_than_they_can(drawn: list[tuple[float, fl
 
 def test_a_data_path_tells_what_is_made_while_nothing_is_kept() -> None:
     path = DataPath({1: 50.0}, {"d": 50.0, "e": 20.0}, {"d": 10.0})
-    assert path.feed_of("d", passing=2.0) == Feed("d", 5.0, 25.0)
+    assert Feed("d", 10.0, 50.0, 2.0).own == 25.0
+    assert path.feed_of("d", passing=2.0) == Feed("d", 10.0, 50.0, 2.0)
     assert path.feed_of("e") == Feed("e", 20.0, 20.0) and path.feed_of("f") is None

@@ -10,17 +10,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Feed:
-    """How fast preprocessors make what a job reads, if they make nothing else: its own samples/s.
+    """How fast preprocessors make what a job reads, if they make nothing else: samples/s of its stream.
 
     Attributes:
         data: its data set; what is kept of it serves all jobs with the same.
         first: as long as nothing of it is kept.
         later: once all is kept that there is room for.
+        passing: samples of the stream that go by for each of its own.
     """
 
     data: str
     first: float
     later: float
+    passing: float = 1.0
+
+    @property
+    def own(self) -> float:
+        """Its own samples/s, once all is kept that there is room for."""
+        return self.later / self.passing
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class DataPath:
         if data not in self.of_data:
             return None
         later = self.of_data[data]
-        return Feed(data, min(self.of_new.get(data, later), later) / passing, later / passing)
+        return Feed(data, min(self.of_new.get(data, later), later), later, passing)
 
 
 def _rates(values: Mapping[Any, float] | None) -> dict[str, float]:
