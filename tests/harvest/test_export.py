@@ -37,7 +37,9 @@ def evaluated(file: Path, job: dict[str, Any], folder: Path, batch: int) -> dict
     """Its figures in a process that knows nothing of fleet."""
     words = [file, job["model"]["name"], json.dumps(job["model"]["arguments"]), batch, folder]
     command = [sys.executable, plain.__file__, *map(str, words)]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
     return {name: float.fromhex(value) for name, value in json.loads(told).items()}
 
 
