@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,7 +38,8 @@ def evaluated(file: Path, job: dict[str, Any], folder: Path, batch: int) -> dict
     """Its figures in a process that knows nothing of fleet."""
     words = [file, job["model"]["name"], json.dumps(job["model"]["arguments"]), batch, folder]
     command = [sys.executable, plain.__file__, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    cold = {name: value for name, value in os.environ.items() if name != "FLEET_WARM"}  # not forked: it has no fleet
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=cold)
     assert done.returncode == 0, done.stderr
     told = done.stdout
     return {name: float.fromhex(value) for name, value in json.loads(told).items()}
