@@ -97,14 +97,24 @@ def load(
 
 
 def load_members(
-    found: Members, chosen: Sequence[Member], checkpoint: str = "best", device: str | torch.device = "cpu"
+    found: Members,
+    chosen: Sequence[Member],
+    checkpoint: str = "best",
+    device: str | torch.device = "cpu",
+    each: Callable[[], object] = lambda: None,
 ) -> Ensemble:
     """Return chosen networks of a run as one module; see `load`.
+
+    Args:
+        each: is called before each network is read; what it raises passes.
 
     Raises:
         HarvestError: a network has no checkpoint, or the device is not there.
     """
-    networks = [read_network(member, found.spec, checkpoint) for member in chosen]
+    networks = []
+    for member in chosen:
+        each()
+        networks.append(read_network(member, found.spec, checkpoint))
     ensemble = Ensemble(networks, [member.job for member in chosen])
     try:
         return ensemble.to(device)

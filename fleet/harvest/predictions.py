@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,9 +73,15 @@ def check_classes(jobs: Iterable[Job]) -> None:
 
 @torch.no_grad()
 def predict(
-    ensemble: Ensemble, batches: Iterable[tuple[Tensor, Tensor]], device: str | torch.device = "cpu"
+    ensemble: Ensemble,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: str | torch.device = "cpu",
+    each: Callable[[], object] = lambda: None,
 ) -> Predictions:
     """Give each batch of (inputs, targets) to all networks.
+
+    Args:
+        each: is called before each network's answer to a batch; what it raises passes.
 
     Raises:
         HarvestError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
@@ -88,14 +94,15 @@ def predict(
         samples += len(targets)
         moved = inputs.to(device)
         for index, name in enumerate(ensemble.names):
+            each()
             found[index].append(_answers(ensemble, index, moved, classes, f"job {name}"))
     if not samples:
         raise HarvestError("there are no held-out samples to predict; give the data set some, or choose another --data")
-    each = [torch.cat(own) for own in found]
-    if len({own.shape for own in each}) > 1:
-        told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, each))
+    joined = [torch.cat(own) for own in found]
+    if len({own.shape for own in joined}) > 1:
+        told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, joined))
         raise HarvestError(f"the networks know different numbers of classes: {told}; name --members that agree")
-    return Predictions(ensemble.names, torch.stack(each), torch.cat(wanted), samples)
+    return Predictions(ensemble.names, torch.stack(joined), torch.cat(wanted), samples)
 
 
 def _classes(targets: Tensor) -> Tensor:

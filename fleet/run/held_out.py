@@ -35,11 +35,11 @@ class HeldOut:
     seed: int
     samples: Sequence[int]
 
-    def batches(self, size: int, go_on: Callable[[], bool] = lambda: True) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, size: int, each: Callable[[], object] = lambda: None) -> Iterator[tuple[Tensor, Tensor]]:
         """Make each sample once, and yield (inputs, targets) of so many samples, of fewer at the end.
 
         Args:
-            go_on: is asked before each sample; no more is made after it says no.
+            each: is called before each sample; what it raises passes.
 
         Raises:
             SampleError, CorruptLimitError: a sample cannot be made.
@@ -49,8 +49,7 @@ class HeldOut:
             inputs, targets = self.data.layout.empty(len(numbers))
             place = places_in(inputs)
             for row, sample in enumerate(numbers):
-                if not go_on():
-                    return
+                each()
                 self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1])
             yield torch.from_numpy(inputs), torch.from_numpy(targets)
 

@@ -199,6 +199,14 @@ def test_networks_that_share_no_classes_or_samples_are_refused(trained: RunFolde
 
 def test_samples_end_where_they_are_told_to(trained: RunFolder) -> None:
     members = read_members(trained.path)
-    asked = iter([True] * 5 + [False])
-    held_out = held_out_of(members.spec, [members.all[0].job])
-    assert [len(targets) for _, targets in held_out.batches(2, lambda: next(asked))] == [2, 2]
+    asked: list[int] = []
+
+    def each() -> None:
+        asked.append(1)
+        if len(asked) == 6:
+            raise TimeoutError
+
+    batches = held_out_of(members.spec, [members.all[0].job]).batches(2, each)
+    assert [len(next(batches)[1]), len(next(batches)[1])] == [2, 2]
+    with pytest.raises(TimeoutError):
+        next(batches)
