@@ -15,6 +15,7 @@ from fleet.commands.doctor import doctor
 from fleet.commands.export import export
 from fleet.commands.extend import extend
 from fleet.commands.plan import plan
+from fleet.commands.predict import predict
 from fleet.commands.profile import profile
 from fleet.commands.replay import replay
 from fleet.commands.report import report
@@ -47,7 +48,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, status, stop, add, best, export, extend, replay, train, compare, trace_tensors, convert,
-    doctor, simulate, submit,
+    run, profile, plan, report, status, stop, add, best, predict, export, extend, replay, train, compare, trace_tensors,
+    convert, doctor, simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fleet.harvest.errors import HarvestError
-from fleet.harvest.members import read_members
+from fleet.harvest.members import Member, Members, read_members
 from fleet.harvest.network import Network, read_network
 from fleet.spec import Job
 
@@ -64,6 +64,11 @@ def probabilities_of(job: Job) -> Callable[[Tensor], Tensor]:
     return _OF_OUTPUTS.get(job.loss.name, _unchanged) if job.loss else _OF_OUTPUTS["cross_entropy"]
 
 
+def gives_classes(job: Job) -> bool:
+    """Whether a job's outputs are probabilities of classes along axis 1, as far as its loss tells."""
+    return job.loss is None or job.loss.name in (*_SOFTMAX, "nll_loss")
+
+
 def _unchanged(outputs: Tensor) -> Tensor:
     return outputs
 
@@ -88,6 +93,33 @@ def load(
     if checkpoint not in ("best", "last"):
         raise HarvestError(f"checkpoint is {checkpoint!r}; choose 'best' or 'last'")
     found = read_members(Path(directory))
-    chosen = found.chosen(members)
-    networks = [read_network(member, found.spec, checkpoint) for member in chosen]
-    return Ensemble(networks, [member.job for member in chosen]).to(device)
+    return load_members(found, found.chosen(members), checkpoint, device)
+
+
+def load_members(
+    found: Members,
+    chosen: Sequence[Member],
+    checkpoint: str = "best",
+    device: str | torch.device = "cpu",
+    each: Callable[[], object] = lambda: None,
+) -> Ensemble:
+    """Return chosen networks of a run as one module; see `load`.
+
+    Args:
+        each: is called before each network is read; what it raises passes.
+
+    Raises:
+        HarvestError: a network has no checkpoint, or the device is not there.
+    """
+    networks = []
+    for member in chosen:
+        each()
+        networks.append(read_network(member, found.spec, checkpoint))
+    ensemble = Ensemble(networks, [member.job for member in chosen])
+    try:
+        return ensemble.to(device)
+    except (RuntimeError, AssertionError) as error:  # torch raises either where a device is missing
+        why = (str(error).strip().splitlines() or [""])[0]
+        raise HarvestError(
+            f"the networks cannot be moved to device {device}: {why}; choose cpu, or mend that"
+        ) from error

@@ -94,6 +94,7 @@ class _Reader:
         self._warnings: list[Warned] = []
         self._skipped_samples: list[RecordedSkip] = []
         self._sample_counts = SampleCounts()
+        self._ensemble: dict[str, float] = {}
         self._kinds = {
             "cluster": self._cluster,
             "prices": self._prices,
@@ -151,6 +152,7 @@ class _Reader:
             warnings=tuple(self._warnings),
             skipped=tuple(self._skipped_samples),
             samples=self._sample_counts,
+            ensemble=self._ensemble,
         )
 
     def _open_session(self, event: JournalLine, start: float) -> None:
@@ -319,6 +321,7 @@ class _Reader:
         end = max(self._now, _number(event.get("wall_seconds")) or 0.0)
         status = str(event.get("status", "done"))
         self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
+        self._ensemble = dict(event.get("ensemble") or {})
         self._stop_running()
 
     def _named(self, event: JournalLine) -> str:

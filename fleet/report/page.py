@@ -21,7 +21,7 @@ from fleet.report.records import RunHistory
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.waiting import device_times, mean_waiting
-from fleet.report.wording import per_read
+from fleet.report.wording import per_read, together
 from fleet.run_directory.whole_files import write_whole
 
 JOURNAL, REPORT = "journal.jsonl", "report.html"
@@ -82,6 +82,7 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
         "reasons": REASONS,
         "rates": job_rates(history),
         "overheads": overheads(history),
+        "together": together(history.ensemble),
         "per_read": per_read(history.samples),
         "samples": history.samples.to_json(),
     }

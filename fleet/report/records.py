@@ -248,7 +248,8 @@ class RunHistory:
 
     `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again;
     `measurements` those of the profiler, `timings` those of first steps in training; `samples` are counted over all
-    sessions that ended in good order.
+    sessions that ended in good order; `ensemble` has the figures of all networks together, if
+    the last session told any.
     """
 
     sessions: tuple[RecordedSession, ...] = ()
@@ -267,6 +268,7 @@ class RunHistory:
     warnings: tuple[Warned, ...] = ()
     skipped: tuple[RecordedSkip, ...] = ()
     samples: SampleCounts = SampleCounts()
+    ensemble: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def wall(self) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.table import Table
 from rich.text import Text
 
@@ -32,7 +34,16 @@ def result_table(history: RunHistory) -> Table:
     for result in results:
         is_best = best is not None and best.job == result.job.name
         table.add_row(*_cells(result, metrics, costs), style="bold" if is_best else "")
+    if history.ensemble:
+        table.add_section()
+        table.add_row(*_together(history.ensemble, metrics, costs), style="bold")
     return table
+
+
+def _together(figures: Mapping[str, float], metrics: tuple[str, ...], costs: RunCosts | None) -> tuple[str, ...]:
+    """The row of all networks together."""
+    own = (wording.metric(name, figures[name]) if name in figures else "" for name in metrics)
+    return ("all together", "", "", *own, "", *([""] if costs else []), wording.together(figures, metrics))
 
 
 def _cells(result: JobResult, metrics: tuple[str, ...], costs: RunCosts | None) -> tuple[Text, ...]:

@@ -124,7 +124,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream", "part"), _or_null(_text)),
     **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
-    **dict.fromkeys(("metrics", "paces", "overhead_seconds"), _named(_number)),
+    **dict.fromkeys(("metrics", "paces", "overhead_seconds", "ensemble"), _named(_number)),
     "of_data": _named(_rate),
     "of_new": _named(_rate),
     **dict.fromkeys(("versions", "policy_parameters"), _mapping),

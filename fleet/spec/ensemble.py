@@ -64,6 +64,12 @@ class EnsembleSpec(Section):
         description="Rates for a rehearsal, which waits instead of computing; null: none given.",
         examples=[{"time_scale": 0.1}],
     )
+    ensemble: bool = Field(
+        default=True,
+        description="At the end of the run its networks predict the held-out samples together, and their figures stand "
+        "beside those of each, if that takes 2 % of the run's time at most (at least 2 s, at most 60 s).",
+        examples=[False],
+    )
     _origins: Origins = PrivateAttr(default_factory=Origins)
 
     @classmethod

@@ -257,6 +257,7 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
     assert told.keys() == summary.keys() | {"costs"}  # where devices have prices
+    assert told["ensemble"] == summary["ensemble"].keys()
     assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
     assert told["rounds"] == summary["rounds"][0].keys()
     assert summary["jobs"]["mlp"].keys() <= told["jobs"]

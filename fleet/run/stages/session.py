@@ -19,6 +19,7 @@ from fleet.run.stages.output import output_to
 from fleet.run.stages.rated import rate
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.running import start
+from fleet.run.stages.voted import voted
 from fleet.run.wire import Wire
 
 
@@ -58,9 +59,12 @@ def _end(opened: Opened) -> int:
     """Write how it ended, make the report, print the result."""
     output, ledger = opened.output, opened.books.ledger
     status = _status(opened)
+    together = voted(opened, output.journal.seconds())
     seconds = output.journal.seconds()
-    output.journal.write("ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds)
-    opened.save(status, **_costs(opened))
+    output.journal.write(
+        "ended", status=status, overhead_seconds=ledger.overhead, wall_seconds=seconds, ensemble=together
+    )
+    opened.save(status, **_costs(opened), **({"ensemble": together} if together else {}))
     output.view.close()
     if opened.rank.options.profile is None:
         show_result(output.directory.path, sum(opened.books.skipped.counts.values()))

@@ -1,0 +1,135 @@
+"""What networks say of the same samples, each of which is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from torch import Tensor
+
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.export import write_file
+from fleet.harvest.load import Ensemble, gives_classes
+from fleet.spec import Job
+from fleet.spec.inputs import prepared_targets
+
+BATCH = 64
+"""Samples that the networks get at once: always as many, since sums of floats are rounded by the shape of a batch."""
+_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Class probabilities of several networks.
+
+    Attributes:
+        names: of the networks.
+        probabilities: (networks, answers, classes) float32. A sample has one answer, or one for each of its places.
+        targets: (answers,) int64.
+        samples: how many.
+    """
+
+    names: tuple[str, ...]
+    probabilities: Tensor
+    targets: Tensor
+    samples: int
+
+    def of_samples(self, samples: Tensor) -> Predictions:
+        """Only these samples, (any,) int64."""
+        each = len(self.targets) // self.samples
+        rows = (samples[:, None] * each + torch.arange(each)).flatten()
+        return Predictions(self.names, self.probabilities[:, rows], self.targets[rows], len(samples))
+
+    def of_members(self, members: Sequence[int]) -> Predictions:
+        """Only these networks."""
+        names = tuple(self.names[each] for each in members)
+        return Predictions(names, self.probabilities[list(members)], self.targets, self.samples)
+
+    def write(self, path: Path, ensemble: Tensor, weights: Tensor) -> None:
+        """Write an HDF5 file: `names`, `weights`, `targets`, `ensemble` and `members`. HarvestError if it cannot be."""
+        write_file(path, lambda partial: self._write(partial, ensemble, weights))
+
+    def _write(self, path: Path, ensemble: Tensor, weights: Tensor) -> None:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("names", data=np.array(self.names, object), dtype=h5py.string_dtype())
+            for name, tensor in (
+                ("weights", weights), ("targets", self.targets), ("ensemble", ensemble.float()),
+                ("members", self.probabilities),
+            ):  # fmt: skip
+                file.create_dataset(name, data=tensor.numpy())
+
+
+def check_classes(jobs: Iterable[Job]) -> None:
+    """Raise HarvestError unless all jobs' networks give class probabilities, as far as their losses tell."""
+    others = [job for job in jobs if not gives_classes(job)]
+    if others:
+        named = ", ".join(f"{job.name} ({job.loss.name})" for job in others if job.loss)
+        raise HarvestError(f"the outputs of {named} are no class probabilities, by their loss; name other --members")
+
+
+@torch.no_grad()
+def predict(
+    ensemble: Ensemble,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    device: str | torch.device = "cpu",
+    each: Callable[[], object] = lambda: None,
+) -> Predictions:
+    """Give each batch of (inputs, targets) to all networks.
+
+    Args:
+        each: is called before each network's answer to a batch; what it raises passes.
+
+    Raises:
+        HarvestError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
+    """
+    found: list[list[Tensor]] = [[] for _ in ensemble.names]
+    wanted, samples = [], 0
+    for inputs, targets in batches:
+        classes = _classes(targets)
+        wanted.append(classes.flatten())
+        samples += len(targets)
+        moved = inputs.to(device)
+        for index, name in enumerate(ensemble.names):
+            each()
+            found[index].append(_answers(ensemble, index, moved, classes, f"job {name}"))
+    if not samples:
+        raise HarvestError("there are no held-out samples to predict; give the data set some, or choose another --data")
+    joined = [torch.cat(own) for own in found]
+    if len({own.shape for own in joined}) > 1:
+        told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, joined))
+        raise HarvestError(f"the networks know different numbers of classes: {told}; name --members that agree")
+    return Predictions(ensemble.names, torch.stack(joined), torch.cat(wanted), samples)
+
+
+def _classes(targets: Tensor) -> Tensor:
+    classes = prepared_targets(targets)
+    if classes.is_floating_point() or classes.is_complex():
+        kind = str(classes.dtype).removeprefix("torch.")
+        raise HarvestError(f"targets are {kind}, and classes are whole numbers; choose --data with classes")
+    return classes.long()
+
+
+def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor, what: str) -> Tensor:
+    """One network's probabilities, (answers, classes) float32, on the CPU."""
+    try:
+        given = ensemble.member(index, inputs)
+    except Exception as error:  # the user's code may raise anything
+        why = (str(error).strip().splitlines() or [""])[0]
+        text = f"{what} does not take samples of shape {tuple(inputs.shape[1:])}: {type(error).__name__}: {why}"
+        raise HarvestError(f"{text}; choose --data or --members that fit") from error
+    if not isinstance(given, Tensor) or given.dim() < 2 or (len(given), *given.shape[2:]) != tuple(targets.shape):
+        shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        text = f"{what} gives {shape} for targets {tuple(targets.shape)}, and classes lie along axis 1"
+        raise HarvestError(f"{text}; name other --members")
+    rows = given.cpu().movedim(1, -1).flatten(0, -2)
+    if not bool(((rows.sum(dim=1) - 1).abs() < _ROUNDING).all()):
+        text = f"{what}: its outputs are no probabilities, or not finite"
+        raise HarvestError(f"{text}; name other --members, or an earlier checkpoint with --checkpoint")
+    most = int(targets.max())
+    if int(targets.min()) < 0 or most >= rows.shape[1]:
+        raise HarvestError(f"{what} knows {rows.shape[1]} classes, and a target is {most}; choose --data that fits")
+    return rows
