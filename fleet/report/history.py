@@ -297,12 +297,12 @@ class _Reader:
             self._round(event).bounds = (start, end)
 
     def _warning(self, event: JournalLine) -> None:
-        job = event.get("job")
-        self._warnings.append(Warned(str(event.get("text", "")), None if job is None else str(job), self._now))
+        job = None if event.get("job") is None else str(event["job"])
+        self._warnings.append(Warned(str(event.get("text", "")), job, self._now))
 
     def _late(self, event: JournalLine) -> None:
-        text = lateness(_number(event.get("deadline")), _number(event.get("end")))
-        self._warnings.append(Warned(text, self._named(event), self._now))
+        deadline, end = (_number(event.get(key)) for key in ("deadline", "end"))
+        self._warnings.append(Warned(lateness(deadline, end), self._named(event), self._now))
 
     def _lost(self, event: JournalLine) -> None:
         ranks, hosts = (", ".join(map(str, event.get(key) or ())) for key in ("ranks", "hosts"))
@@ -318,8 +318,7 @@ class _Reader:
 
     def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
-        end = max(self._now, _number(event.get("wall_seconds")) or 0.0)
-        status = str(event.get("status", "done"))
+        end, status = max(self._now, _number(event.get("wall_seconds")) or 0.0), str(event.get("status", "done"))
         self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
         self._ensemble = dict(event.get("ensemble") or {})
         self._stop_running()

@@ -11,11 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.building import build, document_of
+from fleet.spec.checkpoints import Checkpoints
 from fleet.spec.document import Document
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.resources import Resources
-from fleet.spec.sections import Checkpoints, Data, Determinism, Policy, Profile, Rehearse
+from fleet.spec.sections import Data, Determinism, Policy, Profile, Rehearse
 from fleet.spec.values import Name, Section, Seed
 
 
@@ -67,7 +68,7 @@ class EnsembleSpec(Section):
     ensemble: bool = Field(
         default=True,
         description="At the end of the run its networks predict the held-out samples together, and their figures stand "
-        "beside those of each, if that takes 2 % of the run's time at most (at least 2 s, at most 60 s).",
+        "beside those of each, if that takes 2 % of the run's time at most (at least 2 s, at most 20 s).",
         examples=[False],
     )
     _origins: Origins = PrivateAttr(default_factory=Origins)

@@ -275,26 +275,6 @@ class Policy(Section):
     _name_alone = model_validator(mode="before")(alone("name"))
 
 
-class Checkpoints(Section):
-    """How often a job is saved."""
-
-    every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
-    keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
-    best: Text | None = Field(
-        default=None,
-        description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the lowest "
-        "value of a loss or an error, the highest of any other metric, the earlier epoch of equal ones. null: only the "
-        "newest checkpoints are kept.",
-        examples=["accuracy"],
-    )
-    margin: NotNegative = Field(
-        default=30.0,
-        description="Seconds that remain after the last checkpoint until a scheduler ends the allocation; the measured "
-        "time of checkpoints comes on top.",
-        examples=[60.0],
-    )
-
-
 class Profile(Section):
     """How training rates are measured (FLEET, MLSys'20, 6.1)."""
 

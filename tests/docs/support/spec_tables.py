@@ -16,13 +16,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from fleet.spec.changing_batch import ChangingBatch
+from fleet.spec.checkpoints import Checkpoints
 from fleet.spec.distributions import Blocks, Distribution
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
 from fleet.spec.order import Order
 from fleet.spec.resources import Resources, Store
-from fleet.spec.sections import Checkpoints, Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
+from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.stop import Stop
 from fleet.spec.values import Named, Seeds
 

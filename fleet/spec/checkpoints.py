@@ -1,0 +1,27 @@
+"""The section of a spec on checkpoints."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from fleet.spec.values import Count, NotNegative, Section, Text
+
+
+class Checkpoints(Section):
+    """How often a job is saved."""
+
+    every: Count = Field(default=1, description="Epochs between two checkpoints of a job.", examples=[1])
+    keep: Count = Field(default=2, description="How many of a job's newest checkpoints are kept.", examples=[2])
+    best: Text | None = Field(
+        default=None,
+        description="A metric of every job; the checkpoint of the epoch with its best value is kept, too: the lowest "
+        "value of a loss or an error, the highest of any other metric, the earlier epoch of equal ones. null: only the "
+        "newest checkpoints are kept.",
+        examples=["accuracy"],
+    )
+    margin: NotNegative = Field(
+        default=30.0,
+        description="Seconds that remain after the last checkpoint until a scheduler ends the allocation; the measured "
+        "time of checkpoints comes on top.",
+        examples=[60.0],
+    )
