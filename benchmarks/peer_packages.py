@@ -25,6 +25,7 @@ NEEDED = (
     "braceexpand",
     "Brotli",
     "python-snappy",
+    "cramjam",
     "xxhash",
     "zstd",
     "catalogue",
