@@ -23,6 +23,7 @@ from fleet.run.wall_clock import WallClock
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
+from preprocess import MadeRates
 
 PER_NODE = 2
 
@@ -51,8 +52,8 @@ class Measured:
             else:
                 yield Result(each, devices, 0.0, 0, 0.0, Left(each.job, 0, "failed", error="ValueError: it is broken"))
 
-    def throughput(self, data: object, counts: Iterable[int], seconds: float) -> dict[int, float]:
-        return {count: self.makes * count for count in counts}
+    def throughput(self, data: object, counts: Iterable[int], seconds: float) -> dict[int, MadeRates]:
+        return {count: MadeRates(self.makes * count / 2, self.makes * count) for count in counts}
 
 
 @pytest.fixture
