@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -139,11 +138,13 @@ def _read(scan: Scan, directory: Path) -> None:
 
 def _check(jobs: Sequence[str], scan: Scan, directory: Path) -> None:
     """End with all names that the run does not have."""
+    from fleet.spec.problem import nearest  # only a mistake waits for the reading of specs
+
     known = list(_statuses(scan))
     wrong = [job for job in jobs if job not in known]
     said = []
     for job in wrong:
-        near = difflib.get_close_matches(job, known, 1, 0.5)
-        said.append(f"{directory} has no job {job}" + (f"; did you mean {near[0]}?" if near else ""))
+        near = nearest(job, known)
+        said.append(f"{directory} has no job {job}" + (f"; did you mean {near}?" if near else ""))
     if said:
         end(BAD_INPUT, "\n".join(said))

@@ -77,7 +77,7 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
         case "round_end":
             ledger.round_ended(line["t"])
         case "preprocessors":
-            ledger.preprocessors_measured(line.get("counts") or {}, line.get("of_data") or {})
+            ledger.preprocessors_measured(line)
         case "lost":
             ledger.devices_lost(line["devices"])
         case "samples":

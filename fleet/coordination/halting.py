@@ -38,7 +38,7 @@ class Halting:
             measured: the job that is measured now; it is stopped after that.
         """
         wishes, jobs, running = self._outside.halted(), self._books.ledger.jobs, self._books.ledger.running
-        over = [name for name in self._wishes if name not in wishes and name in jobs]
+        over = [n for n in self._wishes if n not in wishes and n in jobs and _is_stopped(self._books, n)]
         self._wishes = wishes
         waiting = [name for name in wishes if name in jobs and jobs[name].waits and name != measured]
         for name in waiting:
@@ -47,7 +47,11 @@ class Halting:
         idle = [name for name in waiting if name not in running]
         if idle and self._executor.save_held():
             idle = []  # until what they did is on the disk
-        return [*(name for name in idle if _halt(self._books, name)), *(n for n in over if _take_up(self._books, n))]
+        for name in idle:
+            _halt(self._books, name)
+        for name in over:
+            _take_up(self._books, name)
+        return [*idle, *over]
 
     def ended(self, event: GroupEnded) -> None:
         """A group has ended; a job that was asked to leave has written its checkpoint."""
@@ -61,18 +65,18 @@ def heed(wishes: Wishes, books: Bookkeeper) -> None:
     for name, job in list(books.ledger.jobs.items()):
         if name in wanted and job.waits:
             _halt(books, name)
-        elif name not in wanted:
+        elif name not in wanted and _is_stopped(books, name):
             _take_up(books, name)
 
 
-def _halt(books: Bookkeeper, name: str) -> bool:
+def _halt(books: Bookkeeper, name: str) -> None:
     job = books.ledger.jobs[name]
     books.record("halted", job=name, epoch=job.epoch, step=job.step)
-    return True
 
 
-def _take_up(books: Bookkeeper, name: str) -> bool:
-    stopped = books.ledger.jobs[name].status == "stopped"
-    if stopped:
-        books.record("taken_up", job=name)
-    return stopped
+def _take_up(books: Bookkeeper, name: str) -> None:
+    books.record("taken_up", job=name)
+
+
+def _is_stopped(books: Bookkeeper, name: str) -> bool:
+    return books.ledger.jobs[name].status == "stopped"

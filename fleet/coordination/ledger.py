@@ -181,10 +181,9 @@ class Ledger:
         if self.round is not None:
             self.round.end = now
 
-    def preprocessors_measured(self, counts: Mapping[Any, float], of_data: Mapping[str, float]) -> None:
-        """So many preprocessors make so many samples/s together, and all of them of each data set alone."""
-        if counts:
-            self.data_path = DataPath.of({"counts": counts, "of_data": of_data})
+    def preprocessors_measured(self, told: Mapping[str, Any]) -> None:
+        """It is known how fast preprocessors are; an event that tells nothing of it changes nothing."""
+        self.data_path = DataPath.of(told) or self.data_path
 
     def promised(self, promises: Mapping[str, Any]) -> None:
         """The policy wants to see these again, by job."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 from fleet.harvest.errors import HarvestError
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, Job
+from fleet.spec.problem import nearest
 
 _MOST_NAMES = 10
 
@@ -38,6 +38,6 @@ def recorded_job(spec: EnsembleSpec, directory: Path, name: str) -> Job:
     names = [job.name for job in spec.jobs]
     if name in names:
         return spec.job(name)
-    meant = get_close_matches(name, names, n=1)
-    ask = f"; did you mean {meant[0]}?" if meant else f"; it has {', '.join(sorted(names)[:_MOST_NAMES])}"
+    meant = nearest(name, names)
+    ask = f"; did you mean {meant}?" if meant else f"; it has {', '.join(sorted(names)[:_MOST_NAMES])}"
     raise HarvestError(f"the run in {directory} has no job {name}{ask}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import torch
@@ -14,6 +13,7 @@ from fleet.harvest.errors import HarvestError
 from fleet.run.ranks.runtime import data_key, dataset_specs, has_folds
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.own_part import part_of
+from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset
 from preprocess.samples.part import Part
 from preprocess.samples.ragged import places_in
@@ -99,8 +99,8 @@ def held_out_of(
 def _with_data(spec: EnsembleSpec, jobs: Sequence[Job], name: str) -> list[Job]:
     """The jobs with another data set of the spec, where it is not theirs."""
     if name not in spec.data:
-        meant = get_close_matches(name, spec.data, n=1)
-        known = f"did you mean {meant[0]}?" if meant else f"it has {', '.join(spec.data) or 'none'}"
+        meant = nearest(name, spec.data)
+        known = f"did you mean {meant}?" if meant else f"it has {', '.join(spec.data) or 'none'}"
         raise HarvestError(f"--data {name}: the run's spec has no such data set; {known}")
     own = [job.name for job in jobs if job.data is None]
     if own:

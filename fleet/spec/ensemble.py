@@ -68,7 +68,7 @@ class EnsembleSpec(Section):
     ensemble: bool = Field(
         default=True,
         description="At the end of the run its networks predict the held-out samples together, and their figures stand "
-        "beside those of each, if that takes 2 % of the run's time at most (at least 2 s, at most 20 s).",
+        "beside those of each, if that takes 2 % of the run's time at most (at least 10 s, at most 20 s).",
         examples=[False],
     )
     _origins: Origins = PrivateAttr(default_factory=Origins)

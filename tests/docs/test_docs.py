@@ -60,7 +60,7 @@ def test_tutorial_runs_as_told(tutorial: Path) -> None:
 
 def test_tutorial_shows_the_table_that_comes_out(tutorial: Path) -> None:
     shown = [line.split("│") for line in page("tutorial.md").text.splitlines() if line.startswith("│")]
-    epochs = {cells[1].strip(): cells[3].split("/")[0].strip() for cells in shown}
+    epochs = {cells[1].strip(): cells[3].split("/")[0].strip() for cells in shown if "/" in cells[3]}
     jobs = json.loads((tutorial / "runs" / "first" / "run.json").read_text())["jobs"]
     assert epochs == {name: str(job["epochs"]) for name, job in jobs.items()}
 

@@ -47,7 +47,7 @@ def ledger(places: Sequence[int], made: float | None, epochs: float) -> Ledger:
     ]
     books = Ledger(Cluster((4,)), [JobRecord.of(state, "data/0") for state in states], seed=0)
     if made is not None:
-        books.preprocessors_measured({1: made}, {"data": made})
+        books.preprocessors_measured({"counts": {1: made}, "of_data": {"data": made}})
     return books
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleet.harvest.members import Member, Members
     from fleet.run.held_out import HeldOut
 
-LEAST_SECONDS, MOST_SECONDS, SHARE = 2.0, 20.0, 0.02
+LEAST_SECONDS, MOST_SECONDS, SHARE = 10.0, 20.0, 0.02
 """It takes this share of the run's seconds, but no less than the first and no more than the second."""
 _MOST_BYTES = 1 << 31
 _METRIC = "accuracy"
