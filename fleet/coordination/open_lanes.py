@@ -90,8 +90,10 @@ class OpenLanes:
         readers = tuple(rank for start in starts for rank in self._crew.ranks_of(start.devices))
         first = replace(places[0], place=min(place.place for place in places))
         jobs = self._jobs[number] = {start.job for start in starts}
-        makers = self._crew.makers(max(start.makers for start in starts))
-        lane = replace(self._maker.lane(number, first, jobs, readers), makers=makers)
+        lane = self._maker.lane(number, first, jobs, readers)
+        # Where each preprocessor has samples of its own all of them work: nobody else keeps these.
+        wanted = 0 if lane.divided else max(start.makers for start in starts)
+        lane = replace(lane, makers=self._crew.makers(wanted))
         self._data[number] = lane.stream.data
         self._crew.tell_of_lane(OpenLane(lane))
         return lane

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -33,6 +34,9 @@ class SharedPreprocessors:
 
         x_l = min(d_l, level),    sum_l x_l / f_l <= 1.
 
+    Of data that are new, each sample is prepared for the first of K lanes that needs it, and kept for the others:
+    1 / f = (1 / first + (K - 1) / later) / K.
+
     Args:
         feeds: by job; one that has none is fed as fast as it trains, and takes no time of theirs.
     """
@@ -58,10 +62,14 @@ class SharedPreprocessors:
         demands = list(demands)
         fed = [(demand, self._feeds[demand.job]) for demand in demands if demand.job in self._feeds]
         wanted: dict[Hashable, float] = {}
+        of_data: dict[str, set[Hashable]] = defaultdict(set)
         seconds: dict[Hashable, float] = {}
         for demand, feed in fed:
             wanted[demand.lane] = min(demand.pace * feed.passing, wanted.get(demand.lane, math.inf))
-            seconds[demand.lane] = 1 / (feed.first if self.is_new(demand.job) else feed.later)
+            of_data[feed.data].add(demand.lane)
+        for demand, feed in fed:
+            first = 1 / len(of_data[feed.data]) if self.is_new(demand.job) else 0.0
+            seconds[demand.lane] = first / feed.first + (1 - first) / feed.later
         level = fair_level([(wanted[lane], seconds[lane]) for lane in wanted])
         most = {d.job: level / feed.passing if wanted[d.lane] > level else math.inf for d, feed in fed}
         return {demand.job: most.get(demand.job, math.inf) for demand in demands}

@@ -26,14 +26,19 @@ KEY = StreamKey("data", 0, 0)
 
 
 class Book:
-    """Jobs' places are their steps."""
+    """Jobs' places are their steps; `divided`: whether each preprocessor has samples of its own."""
+
+    def __init__(self, divided: bool = False) -> None:
+        self._divided = divided
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:
         return StreamPlace(KEY, step)
 
     def lane(self, number: int, first: StreamPlace, jobs: set[str], readers: tuple[int, ...]) -> LaneSpec:
         layout = SampleLayout((1,), "float32", (), "int64")
-        return LaneSpec(number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, (readers,), 8)
+        return LaneSpec(
+            number, 1, KEY, Itinerary(100, 0, 0, 0, first.place), layout, (readers,), 8, divided=self._divided
+        )
 
     def samples_between(self, job: str, begin: tuple[int, int], end: tuple[int, int]) -> int:
         return 0
@@ -97,3 +102,13 @@ def test_neighbours_share_where_the_rings_have_no_lane_more() -> None:
 
 def test_each_has_a_lane_under_a_policy_that_shares_none() -> None:
     assert len(opened([0, 0], None, share=False)) == 2
+
+
+@pytest.mark.parametrize(("divided", "makers"), [(False, (0,)), (True, (0, 1, 2))])
+def test_all_preprocessors_work_where_each_keeps_samples_of_its_own(divided: bool, makers: tuple[int, ...]) -> None:
+    """One alone would be fast enough; but it has a third of what is kept."""
+    ranks = [Place(rank, 0, "n", "preprocessor", None, "cpu", (), 1, 1, 1) for rank in range(3)]
+    ranks.append(Place(3, 0, "n", "trainer", 0, "cpu", (), 1, 1, 1))
+    crew = Crew(Post(), ClusterMap(tuple(ranks)), lambda: None, frozenset)  # type: ignore[arg-type]
+    ((_, lane),) = OpenLanes(crew, Book(divided), 4).open_for([Start("a", (0,), 0, 0, False, (), makers=1)], False)
+    assert lane.makers == makers
