@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import faulthandler
 import gc
 import importlib
 import io
@@ -148,6 +149,7 @@ def take_over(order: Order) -> list[str]:
     for number, file in enumerate(order.files):
         os.dup2(file, number)
         os.close(file)
+    faulthandler.register(signal.SIGTRAP, file=2, all_threads=True)  # a test asks where it hangs
     for number in told["ignored"]:
         signal.signal(number, signal.SIG_IGN)
     for limit, soft, hard in told["limits"]:

@@ -38,6 +38,7 @@ from trainers.tree import decode, encode
 
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0
+_KILLED_SECONDS = 60.0
 _LOOPBACK = ("lo", "lo0")
 
 
@@ -84,13 +85,16 @@ def train_with_ddp(
 ) -> Checkpoint:
     """Train a task under stock DDP in processes of its own; return the job's state after its last step.
 
-    trace: takes the events if the job is traced. ProcessFailed, with all processes ended; Stopped.
+    The job is done as soon as every rank has left its state: a process that then hangs while it ends, as gloo's
+    connections may, is killed. trace: takes the events if the job is traced. ProcessFailed, with all processes ended;
+    Stopped.
     """
     with tempfile.TemporaryDirectory(prefix="fleet-ddp-") as name:
         folder = Path(name)
         processes = _Processes(job, folder)
         try:
             processes.watch(_NewsReader(folder / "news", tell), is_asked_to_stop)
+            processes.let_end()
         finally:
             processes.end()
         if job.traced:
@@ -111,15 +115,21 @@ class _Processes:
         ]
 
     def watch(self, look_for_news: Callable[[], None], is_asked_to_stop: Callable[[], bool]) -> None:
-        """Return once all have ended well. ProcessFailed as soon as one did not; Stopped."""
-        while any(process.poll() is None for process in self._processes):
+        """Return once all have left their states. ProcessFailed as soon as one ended without; Stopped."""
+        while not all(self._has_state(rank) for rank in range(len(self._processes))):
             self._check()
             look_for_news()
             if is_asked_to_stop():
                 raise Stopped
             time.sleep(_POLL_SECONDS)
-        self._check()
         look_for_news()
+
+    def let_end(self) -> None:
+        """Give those that still run a while to end by themselves."""
+        deadline = time.monotonic() + _END_SECONDS
+        for process in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
 
     def end(self) -> None:
         """End those that still run."""
@@ -128,13 +138,14 @@ class _Processes:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
         for process in self._processes:
-            process.wait(_END_SECONDS)
+            process.wait(_KILLED_SECONDS)
             if process.stdin is not None:
                 process.stdin.close()
 
     def _check(self) -> None:
         """Raise ProcessFailed for the rank that failed first: the others only lost their connection to it."""
-        failed = [rank for rank, process in enumerate(self._processes) if process.poll() not in (None, 0)]
+        ended = [rank for rank, process in enumerate(self._processes) if process.poll() is not None]
+        failed = [rank for rank in ended if not self._has_state(rank)]
         killed = [rank for rank in failed if (self._processes[rank].returncode or 0) < 0]
         if killed:
             number = -(self._processes[killed[0]].returncode or 0)
@@ -146,6 +157,9 @@ class _Processes:
                 raise ProcessFailed(failed[0], f"it ended with exit code {code} without a word")
             first = min(told, key=lambda rank: _file(self._folder, rank, "error").stat().st_mtime_ns)
             raise ProcessFailed(first, _file(self._folder, first, "error").read_text())
+
+    def _has_state(self, rank: int) -> bool:
+        return _file(self._folder, rank, "state").exists()
 
 
 class _NewsReader:

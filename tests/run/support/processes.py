@@ -9,7 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ MARK = "FLEET_TEST_RUN"
 LIMIT_SECONDS = 150.0
 ROOT = Path(__file__).resolve().parents[3]
 POLL_SECONDS = 0.05
+STACKS_SECONDS = 2.0
 LOOPBACK = "--pmixmca ptl_base_if_include lo"
 MPI_OPTIONS = "--oversubscribe --bind-to none --mca osc ^ucx --mca pml ob1 --mca btl self,sm,tcp"
 MPIEXEC = [str(Path(sys.executable).with_name("mpiexec")), *LOOPBACK.split(), *MPI_OPTIONS.split()]
@@ -67,6 +68,7 @@ class Running:
         try:
             code = self.process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:
+            self._tell_where_it_is()
             self.kill()
             pytest.fail(f"the run did not end within {seconds:.0f} s; it wrote:\n{self.output}")
         self.wait_for(lambda: not list(self._processes()), "its processes to go")
@@ -101,6 +103,14 @@ class Running:
                     continue
             psutil.wait_procs(found, timeout=10)
         self.process.wait()
+
+    def _tell_where_it_is(self) -> None:
+        """Have each warm process write its threads' stacks; cold ones are ended by the signal."""
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                if process.cmdline()[:1] == [sys.executable]:
+                    process.send_signal(signal.SIGTRAP)
+        time.sleep(STACKS_SECONDS)
 
     def _processes(self) -> Iterator[psutil.Process]:
         for process in psutil.process_iter():

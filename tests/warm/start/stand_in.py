@@ -19,7 +19,7 @@ READ_AT_START = (
 )  # fmt: skip
 MODULES = ("fleet", "trainers", "benchmarks", "mpi4py", "torch")
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
-HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTRAP)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_DATA)
 
 
