@@ -19,6 +19,7 @@ import zarr
 
 from benchmarks.bars import bar
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, OrderSpec, SourceSpec, StreamKey
+from preprocess.samples.order import HELD_OUT, TRAIN
 from preprocess.samples.owners import LanePortions
 
 CHUNKS, CHUNK, SIDE = 96, 64, 24  # a sample is a field of SIDE squared numbers
@@ -54,6 +55,9 @@ def main(repetitions: int = 0) -> dict[str, Any]:
             rows += [_row(f"{name}, all samples", apart), _row(f"{name}, blocks", together)]
             told = f"{name}: reads of a chunk in an epoch, by {PREPROCESSORS} preprocessors together"
             result["bars"].append(bar(told, together.reads, "<= 1", together.reads <= 1))
+            again = measure(source, by_blocks, 2 * chunks, held_out=True).reads
+            told = f"{name}: the same, with held-out samples in as many chunks"
+            result["bars"].append(bar(told, again, "<= 1", again <= 1))
             told = f"{name}: times fewer CPU seconds than with all samples shuffled"
             times = apart.seconds / together.seconds
             result["bars"].append(bar(told, times, "> 1", times > 1))
@@ -67,28 +71,36 @@ def main(repetitions: int = 0) -> dict[str, Any]:
 
 
 def measure(
-    source: SourceSpec, order: OrderSpec | None, chunks: int, epochs: int = EPOCHS, cache: float = CACHE
+    source: SourceSpec,
+    order: OrderSpec | None,
+    chunks: int,
+    epochs: int = EPOCHS,
+    cache: float = CACHE,
+    held_out: bool = False,
 ) -> Measured:
     """Make epochs of a stream.
 
     Args:
         order: None: each sample is shuffled with all others, and preprocessors take slots in turn.
-        chunks: that there are, of all variables.
+        chunks: that there are, of all variables and for all kinds of samples.
         cache: MiB that each preprocessor keeps.
+        held_out: whether the same samples are evaluated after each epoch.
     """
     given = SourceSpec(source.source, {**source.arguments, "cache": cache})
-    makers = [Dataset(DatasetSpec("chunks", given, order=order)) for _ in range(PREPROCESSORS)]
-    counted: list[Any] = [maker.train_source for maker in makers]
+    evaluated = given if held_out else None
+    makers = [Dataset(DatasetSpec("chunks", given, held_out=evaluated, order=order)) for _ in range(PREPROCESSORS)]
+    kinds = (TRAIN, HELD_OUT) if held_out else (TRAIN,)
+    counted: list[Any] = [maker.preparation(kind).source for maker in makers for kind in kinds]
     before, begin = sum(one.chunks_read for one in counted), time.process_time()
-    itinerary = Itinerary(makers[0].length, last_epoch=epochs - 1)
+    itinerary = Itinerary(makers[0].length, held_out=makers[0].held_out, last_epoch=epochs - 1)
     spec = LaneSpec(
         0, 1, StreamKey("chunks", 7, 0), itinerary, makers[0].layout, ((0,),), blocks=makers[0].orders.blocks
     )
     portions = [LanePortions(spec, SLOT, PREPROCESSORS, maker.orders) for maker in makers]
-    for number in range(-(-epochs * itinerary.length // SLOT)):
+    for number in range(-(-epochs * itinerary.epoch_samples // SLOT)):
         _make_slot(makers, portions, spec, number)
     seconds, reads = time.process_time() - begin, sum(one.chunks_read for one in counted) - before
-    return Measured(reads / chunks / epochs, seconds / itinerary.length / epochs)
+    return Measured(reads / chunks / epochs, seconds / itinerary.epoch_samples / epochs)
 
 
 def _make_slot(makers: list[Dataset], portions: list[LanePortions], spec: LaneSpec, number: int) -> None:

@@ -61,7 +61,9 @@ class Dataset:
             rule = f"training samples are {self.layout}, the held-out ones {self._preparations[HELD_OUT].layout}"
             raise TransformError(spec.name, rule, "let both transforms give the same shape and dtype")
         self._generator = SampleGenerator()
-        self.orders = EpochOrders(self.length, blocks=block_order(self.train_source, spec.order, spec.name))
+        held_out = self._preparations[HELD_OUT].source if HELD_OUT in self._preparations else None
+        blocks = block_order(self.train_source, spec.order, spec.name, held_out)
+        self.orders = EpochOrders(self.length, blocks=blocks)
 
     @property
     def train_source(self) -> Source:

@@ -77,17 +77,19 @@ class BlockOrder:
     over the data, W at most, and a sample comes at most a window's length before or after the others of its block.
 
     Each stratum belongs to one preprocessor in all epochs: it alone reads these blocks, and has as many of each window
-    as the others, give or take one.
+    as the others, give or take one. Held-out samples keep their own order; their blocks go to preprocessors by turns.
 
     Attributes:
         length: n, samples of all blocks.
         starts: the first sample of each block, ascending from 0.
         window: W, blocks of a window.
+        held_out: the first sample of each block of held-out samples, ascending from 0; none where they have no blocks.
     """
 
     length: int
     starts: tuple[int, ...]
     window: int = WINDOW
+    held_out: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         starts = np.array(self.starts, np.int64)
@@ -129,6 +131,10 @@ class BlockOrder:
         """The block of each sample, (count,)."""
         return np.searchsorted(self._starts, samples, "right") - 1
 
+    def held_out_blocks_of(self, samples: Indices) -> Indices:
+        """The block of each held-out sample, (count,); the sample itself where these have no blocks."""
+        return np.searchsorted(self._held_out, samples, "right") - 1 if self.held_out else samples
+
     def _windows(self, seed: int, epoch: int) -> Indices:
         """The window of each block."""
         order = np.lexsort((_words(self.blocks, seed, epoch, _BLOCKS), self._strata))
@@ -139,6 +145,10 @@ class BlockOrder:
     @cached_property
     def _starts(self) -> Indices:
         return np.array(self.starts, np.int64)
+
+    @cached_property
+    def _held_out(self) -> Indices:
+        return np.array(self.held_out, np.int64)
 
     @cached_property
     def _sizes(self) -> Indices:

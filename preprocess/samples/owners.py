@@ -41,7 +41,7 @@ class SampleOwners:
     """Who owns which sample: sample x is preprocessor x mod W's, where that one is a maker, else another's.
 
     So a maker that is lost, or rests, changes nothing for the samples of the others. Where the order goes by blocks,
-    the training samples of a block have one owner, which goes by their stratum instead of x.
+    all samples of a block have one owner: that of its stratum, or of a block of held-out samples.
 
     Args:
         writers: W, preprocessors of the run.
@@ -57,7 +57,7 @@ class SampleOwners:
 
     def of(self, keys: Indices) -> Indices:
         """The owner of each sample, by its key, (count,)."""
-        keys = keys if self._blocks is None else _by_stratum(keys, self._blocks)
+        keys = keys if self._blocks is None else _by_blocks(keys, self._blocks)
         homes = keys % self._writers
         others = self._makers[keys // self._writers % len(self._makers)]
         return np.where(self._at_home[homes], homes, others)
@@ -67,9 +67,10 @@ class SampleOwners:
         return maker in self._makers.tolist() and not bool(self._at_home.all())
 
 
-def _by_stratum(keys: Indices, blocks: BlockOrder) -> Indices:
-    """What ownership goes by: the stratum of training samples, the held-out ones' own keys."""
-    return np.where(keys < blocks.length, blocks.strata_of(keys), keys)
+def _by_blocks(keys: Indices, blocks: BlockOrder) -> Indices:
+    """What ownership goes by: the stratum of training samples, the block of held-out ones."""
+    held_out = np.maximum(keys - blocks.length, 0)
+    return np.where(keys < blocks.length, blocks.strata_of(keys), blocks.held_out_blocks_of(held_out))
 
 
 class LanePortions:

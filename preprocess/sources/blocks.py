@@ -12,10 +12,13 @@ from preprocess.sources.map_style import MapStyleSource
 from preprocess.sources.source import Source, Subset
 
 
-def block_order(source: Source, order: OrderSpec | None, what: str) -> BlockOrder | None:
+def block_order(
+    source: Source, order: OrderSpec | None, what: str, held_out: Source | None = None
+) -> BlockOrder | None:
     """Return the order of a source's samples by blocks; None where all samples are shuffled with all.
 
     Args:
+        held_out: where held-out samples come from; they may have no blocks.
         what: the name of the data set, for errors.
 
     Raises:
@@ -23,16 +26,22 @@ def block_order(source: Source, order: OrderSpec | None, what: str) -> BlockOrde
     """
     if order is None or order.shuffle == "samples":
         return None
-    starts = block_starts(source)
-    if starts is not None:
-        starts = _joined(starts, order.block)
-    elif order.block is not None:
-        starts = np.arange(0, len(source), order.block)
-    else:
+    starts = _starts(source, order)
+    if starts is None:
         rule = "its samples lie in no blocks: each is read alone"
         mend = "say how many samples one is to have, such as block: 256; or shuffle samples, which costs nothing here"
         raise SourceError(what, rule, mend)
-    return BlockOrder(len(source), tuple(starts.tolist()), order.window)
+    others = None if held_out is None else _starts(held_out, order)
+    evaluated = () if others is None else tuple(others.tolist())
+    return BlockOrder(len(source), tuple(starts.tolist()), order.window, evaluated)
+
+
+def _starts(source: Source, order: OrderSpec) -> Indices | None:
+    """The first sample of each block as the order asks for them; None where nothing says where blocks begin."""
+    starts = block_starts(source)
+    if starts is not None:
+        return _joined(starts, order.block)
+    return None if order.block is None else np.arange(0, len(source), order.block)
 
 
 def block_starts(source: Source) -> Indices | None:

@@ -59,18 +59,24 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, SourceSpec]:
     }
 
 
-def opened(source: SourceSpec, cache: float, order: OrderSpec | None) -> Dataset:
+def opened(source: SourceSpec, cache: float, order: OrderSpec | None, held_out: bool = False) -> Dataset:
     given = SourceSpec(source.source, {**source.arguments, "cache": cache}, source.subset)
-    return Dataset(DatasetSpec("chunks", given, order=order, store=True))
+    return Dataset(DatasetSpec("chunks", given, held_out=given if held_out else None, order=order, store=True))
 
 
 class Team:
     """The preprocessors of a ring, each with a data set of its own, and perhaps a store."""
 
     def __init__(
-        self, source: SourceSpec, order: OrderSpec | None, cache: float = 64, store: int = 0, divided: bool = True
+        self,
+        source: SourceSpec,
+        order: OrderSpec | None,
+        cache: float = 64,
+        store: int = 0,
+        divided: bool = True,
+        held_out: bool = False,
     ) -> None:
-        self.datasets = [opened(source, cache, order) for _ in range(WRITERS)]
+        self.datasets = [opened(source, cache, order, held_out) for _ in range(WRITERS)]
         self.divided, self.generation = divided, 0
         first = self.datasets[0]
         shape = RingShape(LANES, lane_bytes(first.layout, 96, SLOT, WRITERS), SLOT, LANES, WRITERS)
@@ -89,7 +95,10 @@ class Team:
     def open(self, lane: int, seed: int, epoch: int = 0, makers: tuple[int, ...] = ()) -> LaneReader:
         self.generation += 1
         dataset = self.datasets[0]
-        key, itinerary = StreamKey("chunks", seed, epoch), Itinerary(SAMPLES, first_epoch=epoch)
+        key, itinerary = (
+            StreamKey("chunks", seed, epoch),
+            Itinerary(SAMPLES, held_out=dataset.held_out, first_epoch=epoch),
+        )
         spec = LaneSpec(
             lane, self.generation, key, itinerary, dataset.layout, ((lane,),), None, makers, self.divided,
             dataset.orders.blocks,
@@ -132,6 +141,20 @@ def test_each_chunk_is_read_once_in_an_epoch(sources: dict[str, SourceSpec], kin
         ahead = WINDOW * variables
         assert abs(team.chunks_read - before - CHUNKS * variables) <= ahead
     assert CHUNKS * variables * 3 <= team.chunks_read - team.before <= CHUNKS * variables * 3 + ahead
+
+
+@pytest.mark.parametrize("block", [None, 2 * CHUNK])
+def test_held_out_chunks_are_read_once_in_an_evaluation_too(sources: dict[str, SourceSpec], block: int | None) -> None:
+    order = OrderSpec("blocks", WINDOW, block)
+    team = Team(sources["parquet"], order, cache=2 * CACHE, held_out=True)
+    evaluated: list[Any] = [dataset.preparation("held_out").source for dataset in team.datasets]
+    reader, read = team.open(0, seed=5), []
+    for epoch in range(3):
+        assert team.read(reader, 2 * SAMPLES) == [*expected(team.datasets[0], 5, [epoch]), *range(SAMPLES)]
+        read.append([source.chunks_read for source in evaluated])
+    for before, after in zip(read, read[1:]):
+        each = np.subtract(after, before)
+        assert each.sum() == CHUNKS and each.max() - each.min() <= 2, "each preprocessor reads as many"
 
 
 def test_samples_that_are_shuffled_with_all_others_read_them_again_and_again(sources: dict[str, SourceSpec]) -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trainers
+from benchmarks.virtual_hosts import virtual_hosts, why_not
 from tests.run.support import blocked, stock_blocks
 from tests.run.support.bits import assert_same_bits, final_states
 from tests.run.support.ensembles import HUNGRY, Ensemble, RunFolder, mlp, write_ensemble, write_rates
@@ -25,6 +26,7 @@ from tests.warm.starting import RIG_FOLDER
 
 WINDOW, SEED, EPOCHS, WORKERS, STOPPED = 4, 3, 6, 2, 75
 PREPROCESSORS = 2
+REASON = why_not()
 FOLDS = ("cv-fold-0", "cv-fold-1")
 JOBS = ("whole", "other", *FOLDS, "noted")
 SGD = {"lr": stock_blocks.LEARNING_RATE, "momentum": stock_blocks.MOMENTUM}
@@ -115,18 +117,41 @@ def test_a_run_with_other_preprocessors_and_trainers_has_the_same_bits(ensemble:
     assert_same_bits(final_states(ensemble.left("again"), JOBS), final_states(trained, JOBS))
 
 
-def test_each_block_is_read_by_one_preprocessor(tmp_path: Path, ensemble: Ensemble, trained: RunFolder) -> None:
-    spec = ensemble.spec.read_text().replace("notes: notes", f"notes: {tmp_path}")
-    alone = ensemble.folder / "alone.yaml"
-    alone.write_text(spec)
-    jobs = [*FLEET, "run", str(alone), "--out", str(tmp_path / "run"), "--preprocessors", str(PREPROCESSORS)]
-    ended = run(jobs, ensemble.folder)
-    assert ended.code == 0, ended.output
-    lines = [file.read_text().split() for file in tmp_path.iterdir() if file.is_file()]
-    last = blocked.SAMPLES * EPOCHS // 2 // PREPROCESSORS  # before, all read alike, to see how fast they are
+def noting(ensemble: Ensemble, folder: Path) -> list[str]:
+    """The words of a run whose preprocessors note in a folder what they read."""
+    spec = ensemble.folder / f"{folder.name}.yaml"
+    spec.write_text(ensemble.spec.read_text().replace("notes: notes", f"notes: {folder}"))
+    return [*FLEET, "run", str(spec), "--out", str(folder / "run")]
+
+
+def assert_blocks_have_one_reader(folder: Path, preprocessors: int) -> None:
+    lines = [file.read_text().split() for file in folder.iterdir() if file.is_file()]
+    last = blocked.SAMPLES * EPOCHS // 2 // preprocessors  # before, all read alike, to see how fast they are
     blocks = [{int(line) // blocked.BLOCK for line in read[-last:]} for read in lines if len(read) > last]
-    assert len(blocks) == PREPROCESSORS and not set.intersection(*blocks)
+    assert len(blocks) == preprocessors and sum(map(len, blocks)) == len(set.union(*blocks))
     assert len(set.union(*blocks)) == -(-blocked.SAMPLES // blocked.BLOCK)
+
+
+def test_each_block_is_read_by_one_preprocessor(tmp_path: Path, ensemble: Ensemble, trained: RunFolder) -> None:
+    ended = run([*noting(ensemble, tmp_path), "--preprocessors", str(PREPROCESSORS)], ensemble.folder)
+    assert ended.code == 0, ended.output
+    assert_blocks_have_one_reader(tmp_path, PREPROCESSORS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_over_three_hosts_it_has_them_and_each_block_is_read_on_one(
+    tmp_path: Path, ensemble: Ensemble, trained: RunFolder
+) -> None:
+    with virtual_hosts(3) as cluster:
+        words = [*noting(ensemble, tmp_path), "--trainers", "3", "--preprocessors", "3"]
+        ended = run([*cluster.mpiexec(2), *words], ensemble.folder)
+    assert ended.code == 0, ended.output
+    folder = RunFolder(tmp_path / "run")
+    ranks = folder.events("cluster")[0]["ranks"]
+    assert {rank["host"] for rank in ranks if "preprocessor" in rank["role"]} == {"h1", "h2", "h3"}
+    assert_same_bits(final_states(folder, JOBS), final_states(trained, JOBS))
+    assert_blocks_have_one_reader(tmp_path, 3)
 
 
 def test_another_order_is_another_spec(ensemble: Ensemble, trained: RunFolder) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,6 @@ class Noted:
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, int]:
-        with (self._notes / str(os.getpid())).open("a") as file:
+        with (self._notes / f"{socket.gethostname()}-{os.getpid()}").open("a") as file:
             file.write(f"{index}\n")
         return self._inputs[index], int(self._targets[index])
