@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import status
+from benchmarks import predicting, status
 
 Figures = dict[str, Any]
-PARTS: dict[str, Callable[[int], Figures]] = {"status": status.measure}
+PARTS: dict[str, Callable[[int], Figures]] = {"status": status.measure, "predict": predicting.measure}
 """Name -> what measures it, given how often (0: its own number); returns {"bars": [...], "tables": [...]}."""
 
 

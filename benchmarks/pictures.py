@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import simplejpeg
 from preprocess import DatasetSpec, SourceSpec
 from preprocess.conversion.convert import convert
 
-__all__ = ["FILE_SIDE", "SIDE", "pictures", "write_pictures"]
+__all__ = ["FILE_SIDE", "SIDE", "pictures", "write_encoded", "write_pictures"]
 
 SIDE = 224
 _FIXED: tuple[Any, ...] = ({"resize": {"shortest": 256}}, {"center_crop": {"size": SIDE}})
@@ -23,14 +24,20 @@ def write_pictures(folder: Path, count: int, quality: int = 90, size: tuple[int,
 
     Each is a smooth landscape of random waves with grain, so that a JPEG takes about as many bytes as a photograph.
     """
-    classes = folder / "pictures" / "all"
-    classes.mkdir(parents=True)
-    for number in range(count):
-        image = _landscape(np.random.default_rng(number), *size)
-        (classes / f"{number:06d}.jpg").write_bytes(simplejpeg.encode_jpeg(image, quality=quality))
+    write_encoded(folder / "pictures" / "all", range(count), quality, size)
     path = folder / "pictures.h5"
     convert(folder / "pictures", path, workers=1)
     return path
+
+
+def write_encoded(
+    folder: Path, numbers: Iterable[int], quality: int = 90, size: tuple[int, int] = (FILE_SIDE, FILE_SIDE)
+) -> None:
+    """Write the pictures of these numbers as JPEG files into a folder of their own."""
+    folder.mkdir(parents=True)
+    for number in numbers:
+        image = _landscape(np.random.default_rng(number), *size)
+        (folder / f"{number:06d}.jpg").write_bytes(simplejpeg.encode_jpeg(image, quality=quality))
 
 
 def pictures(path: Path, name: str = "pictures") -> DatasetSpec:

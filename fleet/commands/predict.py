@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.ending import mendable
 from fleet.machine.terminal import plain_table
-
-if TYPE_CHECKING:
-    from fleet.harvest.vote import Verdict
 
 COLUMNS = ("accuracy", "nll", "brier", "ece")
 
@@ -46,6 +42,8 @@ def predict(
     input.
     """
     from fleet.harvest.errors import HarvestError
+    from fleet.run.predict.answer import told_of
+    from fleet.run.predict.asked import Asked
     from fleet.spec import ReferenceProblem, SpecError
     from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
     from trainers import CheckpointError
@@ -55,41 +53,8 @@ def predict(
         CorruptLimitError,
     )  # fmt: skip
     with mendable(*kinds):
-        begin = time.perf_counter()
-        verdict = _verdict(directory, members, data, checkpoint, device)
-        if out is not None:
-            verdict.predictions.write(out, verdict.together(vote), verdict.weights)
-        told = {
-            "members": {name: figures.to_json() for name, figures in verdict.members().items()},
-            "ensemble": verdict.ensemble(vote),
-            "weights": dict(zip(verdict.predictions.names, verdict.weights.tolist())),
-            "vote": vote,
-            **verdict.samples_told(),
-            "seconds": time.perf_counter() - begin,
-        }
+        told = told_of(directory, Asked(members, data, vote, out, checkpoint, device))
     _print(told, as_json)
-
-
-def _verdict(directory: Path, members: str, data: str | None, checkpoint: str, device: str) -> Verdict:
-    """Read the networks, let them predict, and choose among them where that is asked."""
-    from fleet.harvest.load import load_members
-    from fleet.harvest.members import read_members
-    from fleet.harvest.predictions import BATCH, check_classes
-    from fleet.harvest.predictions import predict as predicted
-    from fleet.harvest.vote import Verdict, greedy_picks
-    from fleet.run.held_out import held_out_of
-    from fleet.spec import importable
-
-    picks = greedy_picks(members)
-    found = read_members(directory)
-    chosen = found.chosen("all" if picks is not None else members)
-    jobs = [member.job for member in chosen]
-    check_classes(jobs)
-    samples = held_out_of(found.spec, jobs, data)
-    ensemble = load_members(found, chosen, checkpoint, device)
-    with importable([found.spec.folder, Path.cwd()]):
-        predictions = predicted(ensemble, samples.batches(BATCH), device)
-    return Verdict.of_all(predictions) if picks is None else Verdict.greedy(predictions, picks)
 
 
 def _print(told: dict[str, Any], as_json: bool) -> None:

@@ -1,0 +1,71 @@
+"""Eight trained networks predict in one pass against a pass for each, and their figures against torchmetrics.
+
+A pass is what `fleet predict` does after it has started: it reads the run and the networks, reads and decodes the
+pictures, lets the networks predict, and tells the figures. Both ways take turns in one process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.bars import at_most, median_bar
+from benchmarks.torchmetrics_figures import figures_of_loops
+from benchmarks.trained_pictures import MEMBERS, train_networks
+from fleet.harvest.members import read_members
+from fleet.run.predict.answer import told_of
+from fleet.run.predict.asked import Asked
+
+HELD_OUT = 1024
+REPETITIONS = 3
+TIMES = 4.0
+CLOSE = 1e-6
+
+
+def measure(repetitions: int = 0, held_out: int = HELD_OUT) -> dict[str, Any]:
+    """Returns {"bars": [...], "tables": [...]}; `held_out`: pictures that are predicted."""
+    with tempfile.TemporaryDirectory(prefix="predicting-") as name:
+        folder = Path(name)
+        run = train_networks(folder, held_out)
+        together, apart = _seconds(run, repetitions or REPETITIONS)
+        difference = _largest_difference(run)
+    ratios = [own / shared for own, shared in zip(apart, together)]
+    what = f"fleet predict of {MEMBERS} networks over {MEMBERS} passes: times the samples a second"
+    bars = [
+        median_bar(what, ratios, f">= {TIMES:g}", statistics.median(ratios) >= TIMES),
+        at_most("figures of fleet predict: largest difference from torchmetrics on plain loops", difference, CLOSE),
+    ]
+    rows = [
+        [way, statistics.median(seconds), min(seconds), max(seconds), held_out / statistics.median(seconds)]
+        for way, seconds in (("one pass for all", together), ("a pass for each", apart))
+    ]
+    columns = ["way", "median, s", "least", "most", "pictures a second with all networks"]
+    title = f"{held_out} JPEG pictures of 256 px, {MEMBERS} small networks, one processor"
+    return {"bars": bars, "tables": [{"title": title, "columns": columns, "rows": rows}]}
+
+
+def _seconds(run: Path, repetitions: int) -> tuple[list[float], list[float]]:
+    """Seconds of one pass for all, and of all passes of one network each; they take turns after a first, uncounted."""
+    names = [member.name for member in read_members(run).all]
+    _pass(run, "all")
+    together, apart = [], []
+    for _ in range(repetitions):
+        together.append(_pass(run, "all"))
+        apart.append(sum(_pass(run, name) for name in names))
+    return together, apart
+
+
+def _pass(run: Path, members: str) -> float:
+    begin = perf_counter()
+    told_of(run, Asked(members))
+    return perf_counter() - begin
+
+
+def _largest_difference(run: Path) -> float:
+    """Of any figure of any network, and of all together."""
+    told, loops = told_of(run, Asked()), figures_of_loops(run)
+    given = {**told["members"], "all together": told["ensemble"]}
+    return max(abs(value - given[name][figure]) for name, figures in loops.items() for figure, value in figures.items())
