@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.ending import mendable
-from fleet.machine.terminal import plain_table
+from fleet.machine.launch.launched import inside_launcher, ranks_started
+from fleet.machine.terminal import plain_table, terminal_size
+
+if TYPE_CHECKING:
+    from fleet.run.predict.asked import Asked
 
 COLUMNS = ("accuracy", "nll", "brier", "ece")
 
@@ -29,43 +35,70 @@ _Out = Annotated[
 _Which = Annotated[
     Literal["best", "last"], typer.Option("--checkpoint", help="best: the best that is kept, else the last; or last")
 ]
-_Device = Annotated[str, typer.Option(help="where the networks are, as torch names it")]
+_Device = Annotated[
+    str, typer.Option(help="where the networks are, as torch names it; on several ranks without number")
+]
+_Ranks = Annotated[
+    int | None,
+    typer.Option(min=1, help="start so many local MPI ranks, which share the samples out", show_default=False),
+]
 
 
 def predict(
     directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", out: _Out = None,
-    checkpoint: _Which = "best", device: _Device = "cpu", as_json: AsJson = False,
+    checkpoint: _Which = "best", device: _Device = "cpu", ranks: _Ranks = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
-    Each sample is read and decoded once, whatever the number of networks. Reads the run only. Exit codes: 0, or 2 bad
-    input.
+    Each sample is read and decoded once, whatever the number of networks. Reads the run only. Takes this process,
+    starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
+    input, or 70 ranks were lost.
     """
-    from fleet.harvest.errors import HarvestError
-    from fleet.run.predict.answer import told_of
     from fleet.run.predict.asked import Asked
-    from fleet.spec import ReferenceProblem, SpecError
-    from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
-    from trainers import CheckpointError
 
-    kinds = (
-        HarvestError, SpecError, ReferenceProblem, CheckpointError, SourceError, TransformError, SampleError,
-        CorruptLimitError,
-    )  # fmt: skip
-    with mendable(*kinds):
-        told = told_of(directory, Asked(members, data, vote, out, checkpoint, device))
+    asked = Asked(members, data, vote, out, checkpoint, device)
+    if inside_launcher():
+        sys.exit(_join(directory, asked, ranks, as_json))
+    if ranks is not None and ranks > 1:
+        sys.exit(_start(directory, asked, ranks, as_json))
+    from fleet.run.predict.answer import told_of
+    from fleet.run.predict.crew import MENDABLE
+
+    with mendable(*MENDABLE):
+        told = told_of(directory, asked)
     _print(told, as_json)
+
+
+def _join(directory: Path, asked: Asked, ranks: int | None, as_json: bool) -> int:
+    """Take part as one of the ranks that a launcher started."""
+    started = ranks_started()
+    with mendable():
+        if ranks is not None and started not in (None, ranks):
+            raise ValueError(f"--ranks {ranks}: the launcher has started {started}; leave --ranks out")
+    from fleet.run.predict.main import run_rank
+
+    return run_rank(directory, asked, partial(_print, as_json=as_json))
+
+
+def _start(directory: Path, asked: Asked, ranks: int, as_json: bool) -> int:
+    from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
+
+    arguments = asked.arguments(directory) + (["--json"] if as_json else [])
+    with mendable(LaunchError):
+        launch = LocalLaunch(ranks, arguments, terminal_size())
+    return launch.run()
 
 
 def _print(told: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
+    from fleet.run.console import rank_console
     from fleet.run_directory.strict_json import strict_json
 
     if as_json:
         print(strict_json(told, indent=1))
         return
-    console = Console()
+    console = rank_console() if inside_launcher() else Console()
     console.print(_table(told))
     figures = told["ensemble"]
     half = f"; the networks were chosen on the other {told['chosen_on']:,}" if "chosen_on" in told else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
@@ -79,6 +79,10 @@ class Member:
         if found is None:
             raise HarvestError(f"job {self.name} has no checkpoint yet: let the run train it first")
         return found
+
+    def at(self, path: Path) -> Member:
+        """The same with this checkpoint alone."""
+        return replace(self, kept=None, newest=path)
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,6 @@ def check_classes(jobs: Iterable[Job]) -> None:
         raise HarvestError(f"the outputs of {named} are no class probabilities, by their loss; name other --members")
 
 
-@torch.no_grad()
 def predict(
     ensemble: Ensemble,
     batches: Iterable[tuple[Tensor, Tensor]],
@@ -86,23 +85,37 @@ def predict(
     Raises:
         HarvestError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
     """
-    found: list[list[Tensor]] = [[] for _ in ensemble.names]
-    wanted, samples = [], 0
-    for inputs, targets in batches:
-        classes = _classes(targets)
-        wanted.append(classes.flatten())
-        samples += len(targets)
-        moved = inputs.to(device)
-        for index, name in enumerate(ensemble.names):
-            each()
-            found[index].append(_answers(ensemble, index, moved, classes, f"job {name}"))
-    if not samples:
-        raise HarvestError("there are no held-out samples to predict; give the data set some, or choose another --data")
-    joined = [torch.cat(own) for own in found]
-    if len({own.shape for own in joined}) > 1:
-        told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, joined))
+    return joined(predict_batch(ensemble, *batch, device, each) for batch in batches)
+
+
+@torch.no_grad()
+def predict_batch(
+    ensemble: Ensemble,
+    inputs: Tensor,
+    targets: Tensor,
+    device: str | torch.device = "cpu",
+    each: Callable[[], object] = lambda: None,
+) -> Predictions:
+    """Give one batch to all networks; see `predict`."""
+    classes = _classes(targets)
+    moved, found = inputs.to(device), []
+    for index, name in enumerate(ensemble.names):
+        each()
+        found.append(_answers(ensemble, index, moved, classes, f"job {name}"))
+    if len({own.shape for own in found}) > 1:
+        told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, found))
         raise HarvestError(f"the networks know different numbers of classes: {told}; name --members that agree")
-    return Predictions(ensemble.names, torch.stack(joined), torch.cat(wanted), samples)
+    return Predictions(ensemble.names, torch.stack(found), classes.flatten(), len(targets))
+
+
+def joined(parts: Iterable[Predictions]) -> Predictions:
+    """The answers of the same networks to one batch after the other. HarvestError if there is none."""
+    found = list(parts)
+    if not found:
+        raise HarvestError("there are no held-out samples to predict; give the data set some, or choose another --data")
+    probabilities = torch.cat([part.probabilities for part in found], dim=1)
+    targets = torch.cat([part.targets for part in found])
+    return Predictions(found[0].names, probabilities, targets, sum(part.samples for part in found))
 
 
 def _classes(targets: Tensor) -> Tensor:

@@ -44,14 +44,22 @@ class HeldOut:
         Raises:
             SampleError, CorruptLimitError: a sample cannot be made.
         """
-        for begin in range(0, len(self.samples), size):
-            numbers = self.samples[begin : begin + size]
-            inputs, targets = self.data.layout.empty(len(numbers))
-            place = places_in(inputs)
-            for row, sample in enumerate(numbers):
-                each()
-                self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1])
-            yield torch.from_numpy(inputs), torch.from_numpy(targets)
+        for number in range(self.count_batches(size)):
+            yield self.batch(number, size, each)
+
+    def count_batches(self, size: int) -> int:
+        """How many batches of so many samples there are, with a smaller one at the end."""
+        return -(-len(self.samples) // size)
+
+    def batch(self, number: int, size: int, each: Callable[[], object] = lambda: None) -> tuple[Tensor, Tensor]:
+        """Make one of the batches, from 0: it is the same whoever makes it; see `batches`."""
+        numbers = self.samples[number * size : (number + 1) * size]
+        inputs, targets = self.data.layout.empty(len(numbers))
+        place = places_in(inputs)
+        for row, sample in enumerate(numbers):
+            each()
+            self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1])
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
 def held_out_of(

@@ -11,23 +11,32 @@ from typing import Any
 import torch
 
 from fleet.harvest.load import load_members
-from fleet.harvest.members import read_members
-from fleet.harvest.predictions import BATCH, check_classes, predict
+from fleet.harvest.members import Members, read_members
+from fleet.harvest.predictions import Predictions, check_classes
 from fleet.harvest.vote import Verdict, greedy_picks
 from fleet.run.held_out import held_out_of
 from fleet.run.predict.asked import Asked
+from fleet.run.predict.crew import Alone, Crew
 from fleet.spec import importable
 
 
-def told_of(directory: Path, asked: Asked) -> dict[str, Any]:
+def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str, Any]:
     """Let networks of a run directory predict, write what is to be written, and return the figures as plain values.
+
+    Args:
+        crew: the ranks that take part; None: this process alone. Only rank 0 is given figures, and writes.
 
     Raises:
         HarvestError, SpecError, ReferenceProblem, CheckpointError: the run cannot give what is asked.
         SourceError, TransformError, SampleError, CorruptLimitError: the samples cannot be made.
+        BadInput: another rank has met such an error.
     """
     begin = time.perf_counter()
-    verdict = _verdict(directory, asked)
+    predictions = _predictions(directory, asked, crew or Alone())
+    if predictions is None:
+        return {}
+    picks = greedy_picks(asked.members)
+    verdict = Verdict.of_all(predictions) if picks is None else Verdict.greedy(predictions, picks)
     if asked.out is not None:
         verdict.predictions.write(asked.out, verdict.together(asked.vote), verdict.weights)
     return {
@@ -40,18 +49,26 @@ def told_of(directory: Path, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _verdict(directory: Path, asked: Asked) -> Verdict:
-    """Read the networks, let them predict, and choose among them where that is asked."""
-    picks = greedy_picks(asked.members)
-    found = read_members(directory)
-    chosen = found.chosen("all" if picks is not None else asked.members)
-    jobs = [member.job for member in chosen]
-    check_classes(jobs)
-    samples = held_out_of(found.spec, jobs, asked.data)
-    ensemble = load_members(found, chosen, asked.checkpoint, asked.device)
+def _predictions(directory: Path, asked: Asked, crew: Crew) -> Predictions | None:
+    """Read the networks that rank 0 chooses, and let them predict; None on other ranks."""
+    with crew.mending():
+        found = read_members(directory)
+    paths = crew.agreed(lambda: _checkpoints(found, asked))
+    with crew.mending():
+        chosen = [found.of(name).at(Path(path)) for name, path in paths.items()]
+        samples = held_out_of(found.spec, [member.job for member in chosen], asked.data)
+        device = crew.device(asked.device)
+        ensemble = load_members(found, chosen, device=device)
     with importable([found.spec.folder, Path.cwd()]), threads(found.spec.resources.threads):
-        predictions = predict(ensemble, samples.batches(BATCH), asked.device)
-    return Verdict.of_all(predictions) if picks is None else Verdict.greedy(predictions, picks)
+        return crew.predictions(ensemble, samples, device)
+
+
+def _checkpoints(found: Members, asked: Asked) -> dict[str, str]:
+    """The networks that predict, of greedily chosen ones all, and where their weights are."""
+    picks = greedy_picks(asked.members)
+    chosen = found.chosen("all" if picks is not None else asked.members)
+    check_classes(member.job for member in chosen)
+    return {member.name: str(member.checkpoint(asked.checkpoint)) for member in chosen}
 
 
 @contextmanager

@@ -26,3 +26,10 @@ class Asked:
     out: Path | None = None
     checkpoint: Literal["best", "last"] = "best"
     device: str = "cpu"
+
+    def arguments(self, directory: Path) -> list[str]:
+        """The command line that asks each rank for the same."""
+        words = ["predict", str(directory), "--members", self.members, "--vote", self.vote]
+        words += ["--checkpoint", self.checkpoint, "--device", self.device]
+        words += ["--data", self.data] if self.data is not None else []
+        return words + (["--out", str(self.out)] if self.out is not None else [])

@@ -1,0 +1,57 @@
+"""Who predicts: one process, or ranks that share the samples out; the answers are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+from fleet.harvest.errors import HarvestError
+from fleet.harvest.load import Ensemble
+from fleet.harvest.predictions import BATCH, Predictions, predict
+from fleet.run.held_out import HeldOut
+from fleet.spec import ReferenceProblem, SpecError
+from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
+from trainers import CheckpointError
+
+MENDABLE: tuple[type[Exception], ...] = (
+    HarvestError, SpecError, ReferenceProblem, CheckpointError, SourceError, TransformError, SampleError,
+    CorruptLimitError,
+)  # fmt: skip
+"""What a person can mend where networks predict."""
+
+
+class Crew(Protocol):
+    """Processes that predict together. All of them make the same calls in the same order."""
+
+    def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
+        """Return what rank 0 finds; what a person can mend there is raised on every rank."""
+        ...
+
+    def mending(self) -> AbstractContextManager[object]:
+        """What a person can mend inside, on any rank, is raised on every rank at the end."""
+        ...
+
+    def device(self, asked: str) -> str:
+        """Return where this rank's networks are."""
+        ...
+
+    def predictions(self, ensemble: Ensemble, samples: HeldOut, device: str) -> Predictions | None:
+        """Let all networks predict all samples, each of which one rank makes; None on other ranks than 0."""
+        ...
+
+
+class Alone:
+    """This process, without MPI."""
+
+    def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
+        return dict(find())
+
+    def mending(self) -> AbstractContextManager[object]:
+        return nullcontext()
+
+    def device(self, asked: str) -> str:
+        return asked
+
+    def predictions(self, ensemble: Ensemble, samples: HeldOut, device: str) -> Predictions:
+        return predict(ensemble, samples.batches(BATCH), device)
