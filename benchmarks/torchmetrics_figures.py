@@ -26,6 +26,7 @@ def figures_of_loops(run: Path) -> dict[str, dict[str, float]]:
         network, own, wanted = fleet.load(run, [member.name]), [], []
         with torch.no_grad():
             for inputs, classes in samples.batches(BATCH):
+                assert classes is not None
                 own.append(network(inputs))
                 wanted.append(classes)
         rows[member.name], targets = torch.cat(own), torch.cat(wanted).long()

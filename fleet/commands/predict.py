@@ -21,7 +21,11 @@ COLUMNS = ("accuracy", "nll", "brier", "ece")
 
 _Data = Annotated[
     str | None,
-    typer.Option(help="a data set of the run's spec; default: the one that the networks share", show_default=False),
+    typer.Option(
+        help="a data set of the run's spec, or a file or folder; default: the data set that the networks share",
+        metavar="NAME|FILE",
+        show_default=False,
+    ),
 ]
 _Members = Annotated[
     str, typer.Option(help="all, best:K, greedy:K, or names with commas between them", metavar="MEMBERS")
@@ -99,11 +103,13 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
         print(strict_json(told, indent=1))
         return
     console = rank_console() if inside_launcher() else Console()
-    console.print(_table(told))
+    if told["labelled"]:
+        console.print(_table(told))
     figures = told["ensemble"]
     half = f"; the networks were chosen on the other {told['chosen_on']:,}" if "chosen_on" in told else ""
     text = f"disagreement {figures['disagreement']:.4f}, diversity {figures['diversity']:.4f}"
-    console.print(f"{text}, on {told['samples']:,} held-out samples{half}", soft_wrap=True, highlight=False)
+    kind = "held-out samples" if told["labelled"] else "samples without labels"
+    console.print(f"{text}, on {told['samples']:,} {kind}{half}", soft_wrap=True, highlight=False)
 
 
 def _table(told: dict[str, Any]) -> Any:

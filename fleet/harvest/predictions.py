@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ class Predictions:
     Attributes:
         names: of the networks.
         probabilities: (networks, answers, classes) float32. A sample has one answer, or one for each of its places.
-        targets: (answers,) int64.
+        targets: (answers,) int64; -1 where nobody knows them.
         samples: how many.
     """
 
@@ -37,6 +37,11 @@ class Predictions:
     probabilities: Tensor
     targets: Tensor
     samples: int
+
+    @property
+    def labelled(self) -> bool:
+        """Whether all targets are known."""
+        return bool((self.targets >= 0).all())
 
     def of_samples(self, samples: Tensor) -> Predictions:
         """Only these samples, (any,) int64."""
@@ -49,18 +54,30 @@ class Predictions:
         names = tuple(self.names[each] for each in members)
         return Predictions(names, self.probabilities[list(members)], self.targets, self.samples)
 
-    def write(self, path: Path, ensemble: Tensor, weights: Tensor) -> None:
-        """Write an HDF5 file: `names`, `weights`, `targets`, `ensemble` and `members`. HarvestError if it cannot be."""
-        write_file(path, lambda partial: self._write(partial, ensemble, weights))
+    def write(self, path: Path, ensemble: Tensor, weights: Tensor, samples: Sequence[str] = ()) -> None:
+        """Write an HDF5 file: `names`, `weights`, `targets` if they are known, `ensemble` and `members`.
 
-    def _write(self, path: Path, ensemble: Tensor, weights: Tensor) -> None:
-        with h5py.File(path, "w") as file:
-            file.create_dataset("names", data=np.array(self.names, object), dtype=h5py.string_dtype())
-            for name, tensor in (
-                ("weights", weights), ("targets", self.targets), ("ensemble", ensemble.float()),
-                ("members", self.probabilities),
-            ):  # fmt: skip
-                file.create_dataset(name, data=tensor.numpy())
+        Args:
+            ensemble: probabilities of all networks together, (answers, classes).
+            weights: of the networks, (networks,).
+            samples: what the samples are called, for a data set of this name; empty: nobody knows.
+
+        Raises:
+            HarvestError: it cannot be written.
+        """
+        arrays = {"weights": weights, "ensemble": ensemble.float(), "members": self.probabilities}
+        if self.labelled:
+            arrays["targets"] = self.targets
+        words = {"names": self.names, **({"samples": samples} if samples else {})}
+        write_file(path, lambda partial: _write(partial, words, arrays))
+
+
+def _write(path: Path, words: Mapping[str, Sequence[str]], arrays: Mapping[str, Tensor]) -> None:
+    with h5py.File(path, "w") as file:
+        for name, texts in words.items():
+            file.create_dataset(name, data=np.array(texts, object), dtype=h5py.string_dtype())
+        for name, tensor in arrays.items():
+            file.create_dataset(name, data=tensor.numpy())
 
 
 def check_classes(jobs: Iterable[Job]) -> None:
@@ -73,11 +90,11 @@ def check_classes(jobs: Iterable[Job]) -> None:
 
 def predict(
     ensemble: Ensemble,
-    batches: Iterable[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Tensor, Tensor | None]],
     device: str | torch.device = "cpu",
     each: Callable[[], object] = lambda: None,
 ) -> Predictions:
-    """Give each batch of (inputs, targets) to all networks.
+    """Give each batch of (inputs, targets), or None for unknown targets, to all networks.
 
     Args:
         each: is called before each network's answer to a batch; what it raises passes.
@@ -92,12 +109,12 @@ def predict(
 def predict_batch(
     ensemble: Ensemble,
     inputs: Tensor,
-    targets: Tensor,
+    targets: Tensor | None,
     device: str | torch.device = "cpu",
     each: Callable[[], object] = lambda: None,
 ) -> Predictions:
-    """Give one batch to all networks; see `predict`."""
-    classes = _classes(targets)
+    """Give one batch to all networks; see `predict`. Without targets, nobody knows them."""
+    classes = None if targets is None else _classes(targets)
     moved, found = inputs.to(device), []
     for index, name in enumerate(ensemble.names):
         each()
@@ -105,7 +122,8 @@ def predict_batch(
     if len({own.shape for own in found}) > 1:
         told = ", ".join(f"{name} {own.shape[1]}" for name, own in zip(ensemble.names, found))
         raise HarvestError(f"the networks know different numbers of classes: {told}; name --members that agree")
-    return Predictions(ensemble.names, torch.stack(found), classes.flatten(), len(targets))
+    known = torch.full((len(found[0]),), -1) if classes is None else classes.flatten()
+    return Predictions(ensemble.names, torch.stack(found), known, len(inputs))
 
 
 def joined(parts: Iterable[Predictions]) -> Predictions:
@@ -126,7 +144,7 @@ def _classes(targets: Tensor) -> Tensor:
     return classes.long()
 
 
-def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor, what: str) -> Tensor:
+def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor | None, what: str) -> Tensor:
     """One network's probabilities, (answers, classes) float32, on the CPU."""
     try:
         given = ensemble.member(index, inputs)
@@ -134,14 +152,21 @@ def _answers(ensemble: Ensemble, index: int, inputs: Tensor, targets: Tensor, wh
         why = (str(error).strip().splitlines() or [""])[0]
         text = f"{what} does not take samples of shape {tuple(inputs.shape[1:])}: {type(error).__name__}: {why}"
         raise HarvestError(f"{text}; choose --data or --members that fit") from error
-    if not isinstance(given, Tensor) or given.dim() < 2 or (len(given), *given.shape[2:]) != tuple(targets.shape):
+    wanted = None if targets is None else tuple(targets.shape)
+    if (
+        not isinstance(given, Tensor)
+        or given.dim() < 2
+        or (len(given), *given.shape[2:]) != (wanted or (len(inputs), *given.shape[2:]))
+    ):
         shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        text = f"{what} gives {shape} for targets {tuple(targets.shape)}, and classes lie along axis 1"
-        raise HarvestError(f"{text}; name other --members")
+        of = f"targets {wanted}" if wanted else f"{len(inputs)} samples"
+        raise HarvestError(f"{what} gives {shape} for {of}, and classes lie along axis 1; name other --members")
     rows = given.cpu().movedim(1, -1).flatten(0, -2)
     if not bool(((rows.sum(dim=1) - 1).abs() < _ROUNDING).all()):
         text = f"{what}: its outputs are no probabilities, or not finite"
         raise HarvestError(f"{text}; name other --members, or an earlier checkpoint with --checkpoint")
+    if targets is None:
+        return rows
     most = int(targets.max())
     if int(targets.min()) < 0 or most >= rows.shape[1]:
         raise HarvestError(f"{what} knows {rows.shape[1]} classes, and a target is {most}; choose --data that fits")

@@ -63,16 +63,18 @@ class Verdict:
         return _together(self.predictions, self.weights, kind)
 
     def members(self) -> dict[str, Figures]:
-        """The figures of each network."""
+        """The figures of each network; none where targets are unknown."""
         seen = self._seen
+        if not seen.labelled:
+            return {}
         return {name: Figures.of(each, seen.targets) for name, each in zip(seen.names, seen.probabilities)}
 
     def ensemble(self, kind: Kind = "soft") -> dict[str, float]:
-        """The figures of all together, with their disagreement and diversity."""
+        """The figures of all together where targets are known, and the networks' disagreement and diversity."""
         seen = self._seen
-        figures = Figures.of(_together(seen, self.weights, kind), seen.targets)
+        figures = Figures.of(_together(seen, self.weights, kind), seen.targets).to_json() if seen.labelled else {}
         return {
-            **figures.to_json(),
+            **figures,
             "disagreement": disagreement(seen.probabilities.argmax(dim=2)),
             "diversity": diversity(seen.probabilities, self.weights),
         }

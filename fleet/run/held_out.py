@@ -17,6 +17,7 @@ from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset
 from preprocess.samples.part import Part
 from preprocess.samples.ragged import places_in
+from preprocess.sources.source import described
 
 _MOST_NAMES = 4
 
@@ -29,14 +30,16 @@ class HeldOut:
         data: where they are from.
         seed: what its transforms draw from.
         samples: their numbers, ascending.
+        labelled: whether their targets are known.
     """
 
     data: Dataset
     seed: int
     samples: Sequence[int]
+    labelled: bool = True
 
-    def batches(self, size: int, each: Callable[[], object] = lambda: None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Make each sample once, and yield (inputs, targets) of so many samples, of fewer at the end.
+    def batches(self, size: int, each: Callable[[], object] = lambda: None) -> Iterator[tuple[Tensor, Tensor | None]]:
+        """Make each sample once, and yield (inputs, targets or None) of so many samples, of fewer at the end.
 
         Args:
             each: is called before each sample; what it raises passes.
@@ -47,11 +50,17 @@ class HeldOut:
         for number in range(self.count_batches(size)):
             yield self.batch(number, size, each)
 
+    @property
+    def names(self) -> list[str]:
+        """What the samples are called, such as the paths of their files; empty if their source has no words."""
+        source = self.data.preparation(HELD_OUT).source
+        return [described(source, sample) for sample in self.samples] if described(source, self.samples[0]) else []
+
     def count_batches(self, size: int) -> int:
         """How many batches of so many samples there are, with a smaller one at the end."""
         return -(-len(self.samples) // size)
 
-    def batch(self, number: int, size: int, each: Callable[[], object] = lambda: None) -> tuple[Tensor, Tensor]:
+    def batch(self, number: int, size: int, each: Callable[[], object] = lambda: None) -> tuple[Tensor, Tensor | None]:
         """Make one of the batches, from 0: it is the same whoever makes it; see `batches`."""
         numbers = self.samples[number * size : (number + 1) * size]
         inputs, targets = self.data.layout.empty(len(numbers))
@@ -59,7 +68,7 @@ class HeldOut:
         for row, sample in enumerate(numbers):
             each()
             self.data.make(HELD_OUT, self.seed, 0, sample, place(row), targets[row : row + 1])
-        return torch.from_numpy(inputs), torch.from_numpy(targets)
+        return torch.from_numpy(inputs), torch.from_numpy(targets) if self.labelled else None
 
 
 def held_out_of(
@@ -77,7 +86,7 @@ def held_out_of(
     """
     if name is not None:
         jobs = _with_data(spec, jobs, name)
-    _check_shared({job.name: data_key(job) for job in jobs}, "data set", "--data NAME takes one of the spec for all")
+    check_shared({job.name: data_key(job) for job in jobs}, "data set", "--data NAME takes one of the spec for all")
     first = jobs[0]
     key = data_key(first)
     with importable([spec.folder, Path.cwd()]):
@@ -95,12 +104,12 @@ def held_out_of(
         )
     if data.preparation(HELD_OUT).pipeline.split()[1].transforms:
         mend = "the held-out transforms draw by it: name --members that share it"
-        _check_shared({job.name: job.order_seed for job in jobs}, "seed of the order", mend)
+        check_shared({job.name: job.order_seed for job in jobs}, "seed of the order", mend)
     if not has_folds(spec.with_jobs(tuple(jobs)), key):
         return HeldOut(data, first.order_seed, range(data.held_out))
     own = {job.name: (part_of(job) or Part()).held_out(data.length).tolist() for job in jobs}
     mend = "name --members that hold out the same one"
-    _check_shared({job: f"fold of {len(rows)} samples {rows[:3]}" for job, rows in own.items()}, "fold", mend)
+    check_shared({job: f"fold of {len(rows)} samples {rows[:3]}" for job, rows in own.items()}, "fold", mend)
     return HeldOut(data, first.order_seed, own[first.name])
 
 
@@ -118,7 +127,7 @@ def _with_data(spec: EnsembleSpec, jobs: Sequence[Job], name: str) -> list[Job]:
     return [job if job.data == name else job.model_copy(update=changed) for job in jobs]
 
 
-def _check_shared(values: Mapping[str, object], what: str, mend: str) -> None:
+def check_shared(values: Mapping[str, object], what: str, mend: str) -> None:
     """Raise HarvestError unless all jobs have the same value."""
     by_value: dict[object, list[str]] = {}
     for job, value in values.items():

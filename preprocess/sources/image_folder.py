@@ -90,6 +90,11 @@ def open_image_folder(
     return ImageFolderSource(root, files, labels, classes if classes is not None else found, check_channels(channels))
 
 
+def images_below(folder: Path, endings: Sequence[str]) -> list[str]:
+    """Return the images in a folder at any depth, as sorted paths from it on; hidden files are none."""
+    return _images(folder, "", tuple(endings))
+
+
 def _folder(path: str) -> Path:
     root = Path(path)
     if not root.is_dir():

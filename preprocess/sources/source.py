@@ -106,7 +106,7 @@ def open_source(
 
     Args:
         name: a built-in source's name, or `module:Name` of a class or function that gives a map-style data set, or
-            such a data set itself.
+            such a data set itself, or a source.
         arguments: keyword arguments of the source.
         subset: how many of its first samples to keep, or [start, stop] or [start, stop, step] as in a slice.
         looks: for a map-style data set, how many samples may be tried until one shows the layout of all.
@@ -122,6 +122,8 @@ def open_source(
 
 
 def _open(name: str | Any, arguments: dict[str, Any], looks: int) -> Source:
+    if isinstance(name, Source):
+        return name
     if not isinstance(name, str):
         return MapStyleSource(name, type(name).__qualname__, looks)
     return open_map_style(name, arguments, looks) if ":" in name else _open_built_in(name, arguments)

@@ -208,6 +208,6 @@ def test_samples_end_where_they_are_told_to(trained: RunFolder) -> None:
             raise TimeoutError
 
     batches = held_out_of(members.spec, [members.all[0].job]).batches(2, each)
-    assert [len(next(batches)[1]), len(next(batches)[1])] == [2, 2]
+    assert [len(next(batches)[0]), len(next(batches)[0])] == [2, 2]
     with pytest.raises(TimeoutError):
         next(batches)

@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
+from fleet.harvest.errors import HarvestError
 from fleet.harvest.load import load_members
 from fleet.harvest.members import Members, read_members
 from fleet.harvest.predictions import Predictions, check_classes
 from fleet.harvest.vote import Verdict, greedy_picks
-from fleet.run.held_out import held_out_of
 from fleet.run.predict.asked import Asked
 from fleet.run.predict.crew import Alone, Crew
+from fleet.run.predict.own_file import samples_of
 from fleet.spec import importable
 
 
@@ -32,35 +33,50 @@ def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str
         BadInput: another rank has met such an error.
     """
     begin = time.perf_counter()
-    predictions = _predictions(directory, asked, crew or Alone())
+    predictions, names = _predictions(directory, asked, crew or Alone())
     if predictions is None:
         return {}
     picks = greedy_picks(asked.members)
     verdict = Verdict.of_all(predictions) if picks is None else Verdict.greedy(predictions, picks)
     if asked.out is not None:
-        verdict.predictions.write(asked.out, verdict.together(asked.vote), verdict.weights)
+        verdict.predictions.write(asked.out, verdict.together(asked.vote), verdict.weights, names)
     return {
         "members": {name: figures.to_json() for name, figures in verdict.members().items()},
         "ensemble": verdict.ensemble(asked.vote),
         "weights": dict(zip(verdict.predictions.names, verdict.weights.tolist())),
         "vote": asked.vote,
+        "labelled": predictions.labelled,
         **verdict.samples_told(),
         "seconds": time.perf_counter() - begin,
     }
 
 
-def _predictions(directory: Path, asked: Asked, crew: Crew) -> Predictions | None:
-    """Read the networks that rank 0 chooses, and let them predict; None on other ranks."""
+def _predictions(directory: Path, asked: Asked, crew: Crew) -> tuple[Predictions | None, list[str]]:
+    """Read the networks that rank 0 chooses, and let them predict; None on other ranks. And the samples' names."""
     with crew.mending():
         found = read_members(directory)
     paths = crew.agreed(lambda: _checkpoints(found, asked))
     with crew.mending():
         chosen = [found.of(name).at(Path(path)) for name, path in paths.items()]
-        samples = held_out_of(found.spec, [member.job for member in chosen], asked.data)
+        samples = samples_of(found.spec, [member.job for member in chosen], asked.data)
+        if not samples.labelled:
+            _check_unlabelled(asked)
         device = crew.device(asked.device)
         ensemble = load_members(found, chosen, device=device)
     with importable([found.spec.folder, Path.cwd()]), threads(found.spec.resources.threads):
-        return crew.predictions(ensemble, samples, device)
+        return crew.predictions(ensemble, samples, device), samples.names if asked.out is not None else []
+
+
+def _check_unlabelled(asked: Asked) -> None:
+    """Raise HarvestError where something is asked that needs targets."""
+    if asked.out is None:
+        raise HarvestError(
+            f"{asked.data} has no labels, so how good networks are cannot be told; "
+            "write what they predict: --out predictions.h5"
+        )
+    if greedy_picks(asked.members) is not None:
+        text = f"--members {asked.members} chooses by labels, and {asked.data} has none"
+        raise HarvestError(f"{text}; choose on the run's own samples, then name the networks here")
 
 
 def _checkpoints(found: Members, asked: Asked) -> dict[str, str]:

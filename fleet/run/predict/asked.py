@@ -13,7 +13,7 @@ class Asked:
 
     Attributes:
         members: `all`, `best:K`, `greedy:K`, or names with commas between them.
-        data: a data set of the run's spec; None: the one that the networks share.
+        data: a data set of the run's spec, or the path of other samples; None: the data set that the networks share.
         vote: `soft` or `hard`.
         out: where all probabilities are written; None: nowhere.
         checkpoint: `best` or `last`.

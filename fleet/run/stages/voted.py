@@ -103,10 +103,10 @@ def _check_room(chosen: list[Member]) -> None:
         raise _Late(f"their checkpoints hold {size / 1e9:.1f} GB, too much for rank 0 beside its work")
 
 
-def _watched(samples: HeldOut, size: int, check: Callable[[float], None]) -> Iterator[tuple[Tensor, Tensor]]:
+def _watched(samples: HeldOut, size: int, check: Callable[[float], None]) -> Iterator[tuple[Tensor, Tensor | None]]:
     """The batches; before each but the first the clock is asked."""
     done = 0
     for inputs, targets in samples.batches(size, lambda: check(0.0)):
         yield inputs, targets
-        done += len(targets)
+        done += len(inputs)
         check(done / len(samples.samples))

@@ -1,0 +1,77 @@
+"""Inputs whose targets nobody knows: samples to predict. The targets that they give are zeros, for want of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from preprocess.samples.errors import SourceError, spelling_advice
+from preprocess.samples.layout import Array
+from preprocess.sources.arrays import ArraySource, open_array
+from preprocess.sources.damage import damage_named
+from preprocess.sources.encoded_images import IMAGE_EXTENSIONS, check_channels, has_ending
+from preprocess.sources.hdf5 import open_file, refuse_elsewhere
+from preprocess.sources.idx import read_idx
+from preprocess.sources.image_folder import ImageFolderSource, images_below
+
+KINDS = "a folder of images, an image, an .npy, .npz or HDF5 file, or an IDX file"
+HDF5 = (".h5", ".hdf5", ".he5")
+
+
+def open_unlabelled(path: str, inputs: str = "inputs", channels: int = 3) -> ArraySource | ImageFolderSource:
+    """Open inputs without targets.
+
+    Args:
+        path: a folder with images at any depth, an image, an .npy file, an .npz or HDF5 file, or an IDX file.
+        inputs: in an .npz or HDF5 file, the name of the array of inputs, (n, ...).
+        channels: 3 or 1, of decoded images.
+
+    Raises:
+        SourceError: there is no such file, or it holds no such inputs.
+    """
+    place, name = Path(path), path.lower()
+    if place.is_dir():
+        return _images(place, images_below(place, IMAGE_EXTENSIONS), channels)
+    if has_ending(name, IMAGE_EXTENSIONS):
+        return _images(place.parent, [place.name] if place.is_file() else [], channels)
+    if name.endswith(".npy"):
+        return _arrays(open_array(path), path)
+    if name.endswith(".npz"):
+        with open_array(path) as archive:
+            return _arrays(_named(archive, archive.files, inputs, path), path)
+    if name.endswith(HDF5):
+        return _of_hdf5(path, inputs)
+    return _arrays(read_idx(path), path)
+
+
+def _images(root: Path, files: list[str], channels: int) -> ImageFolderSource:
+    if not files:
+        rule = f"holds no image ({', '.join(IMAGE_EXTENSIONS)})" if root.is_dir() else "there is no such file"
+        raise SourceError(str(root), rule, f"give {KINDS}")
+    return ImageFolderSource(root, files, [0] * len(files), (), check_channels(channels))
+
+
+def _of_hdf5(path: str, inputs: str) -> ArraySource:
+    import h5py
+
+    file = open_file(path)
+    with damage_named(path, "it"):
+        refuse_elsewhere(path, file, "give a file that holds its inputs itself", inputs)
+        found = _named(file, [name for name in file if isinstance(file[name], h5py.Dataset)], inputs, path)
+    return _arrays(found, path)
+
+
+def _named(arrays: Any, names: list[str], name: str, path: str) -> Any:
+    if name not in names:
+        raise SourceError(name, f"{path} holds no such array", spelling_advice(name, names))
+    return arrays[name]
+
+
+def _arrays(inputs: Any, path: str) -> ArraySource:
+    if inputs.ndim < 2:
+        rule = f"has the shape {inputs.shape}, and samples lie along the first axis"
+        raise SourceError(path, rule, "give inputs of shape (n, ...)")
+    targets: Array = np.zeros(len(inputs), np.int64)
+    return ArraySource(inputs, targets, path)
