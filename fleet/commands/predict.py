@@ -12,12 +12,10 @@ import typer
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.ending import mendable
 from fleet.machine.launch.launched import inside_launcher, ranks_started
-from fleet.machine.terminal import plain_table, terminal_size
+from fleet.machine.terminal import terminal_size
 
 if TYPE_CHECKING:
     from fleet.run.predict.asked import Asked
-
-COLUMNS = ("accuracy", "nll", "brier", "ece")
 
 _Data = Annotated[
     str | None,
@@ -32,6 +30,16 @@ _Members = Annotated[
 ]
 _Vote = Annotated[
     Literal["soft", "hard"], typer.Option(help="soft: the mean of probabilities; hard: the shares of answers")
+]
+_Soup = Annotated[
+    Literal["uniform", "greedy"] | None,
+    typer.Option(
+        help="tell of a network of mean weights, too; uniform: of all; greedy: of those that make it no worse",
+        show_default=False,
+    ),
+]
+_Temperature = Annotated[
+    bool, typer.Option("--temperature", help="fit temperatures on half of the samples, tell figures on the other half")
 ]
 _Out = Annotated[
     Path | None, typer.Option(help="write all probabilities to this HDF5 file", metavar="FILE", show_default=False)
@@ -49,8 +57,9 @@ _Ranks = Annotated[
 
 
 def predict(
-    directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", out: _Out = None,
-    checkpoint: _Which = "best", device: _Device = "cpu", ranks: _Ranks = None, as_json: AsJson = False,
+    directory: RunFolder, data: _Data = None, members: _Members = "all", vote: _Vote = "soft", soup: _Soup = None,
+    temperature: _Temperature = False, out: _Out = None, checkpoint: _Which = "best", device: _Device = "cpu",
+    ranks: _Ranks = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Let a run's networks predict its held-out samples, and tell how good each network and all together are.
 
@@ -58,9 +67,9 @@ def predict(
     starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
     input, or 70 ranks were lost.
     """
-    from fleet.run.predict.asked import Asked
+    from fleet.run.predict.asked import Asked, Combination
 
-    asked = Asked(members, data, vote, out, checkpoint, device)
+    asked = Asked(members, data, out, checkpoint, device, Combination(vote, soup, temperature))
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:
@@ -96,6 +105,7 @@ def _start(directory: Path, asked: Asked, ranks: int, as_json: bool) -> int:
 def _print(told: dict[str, Any], as_json: bool) -> None:
     from rich.console import Console
 
+    from fleet.commands.predict_table import figures_table, lines, scaled_table
     from fleet.run.console import rank_console
     from fleet.run_directory.strict_json import strict_json
 
@@ -104,27 +114,8 @@ def _print(told: dict[str, Any], as_json: bool) -> None:
         return
     console = rank_console() if inside_launcher() else Console()
     if told["labelled"]:
-        console.print(_table(told))
-    figures = told["ensemble"]
-    half = f"; the networks were chosen on the other {told['chosen_on']:,}" if "chosen_on" in told else ""
-    text = f"disagreement {figures['disagreement']:.4f}, diversity {figures['diversity']:.4f}"
-    kind = "held-out samples" if told["labelled"] else "samples without labels"
-    console.print(f"{text}, on {told['samples']:,} {kind}{half}", soft_wrap=True, highlight=False)
-
-
-def _table(told: dict[str, Any]) -> Any:
-    """One row for each network, and one for all together."""
-    from rich.text import Text
-
-    from fleet.report import wording
-
-    table = plain_table()
-    table.add_column("network", no_wrap=True)
-    for title in ("weight", *COLUMNS):
-        table.add_column(title, justify="right", no_wrap=True)
-    for name, figures in told["members"].items():
-        cells = (f"{figures[column]:.4f}" for column in COLUMNS)
-        table.add_row(Text(wording.printable(name)), f"{told['weights'][name]:.3f}", *cells)
-    cells = (f"{told['ensemble'][column]:.4f}" for column in COLUMNS)
-    table.add_row("all together", "", *cells, style="bold")
-    return table
+        console.print(figures_table(told))
+    for line in lines(told):
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    if "scaled" in told:
+        console.print(scaled_table(told))

@@ -115,7 +115,11 @@ def load_members(
     for member in chosen:
         each()
         networks.append(read_network(member, found.spec, checkpoint))
-    ensemble = Ensemble(networks, [member.job for member in chosen])
+    return on_device(Ensemble(networks, [member.job for member in chosen]), device)
+
+
+def on_device(ensemble: Ensemble, device: str | torch.device) -> Ensemble:
+    """Move it there. HarvestError if the device is not there."""
     try:
         return ensemble.to(device)
     except (RuntimeError, AssertionError) as error:  # torch raises either where a device is missing

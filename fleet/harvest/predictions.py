@@ -54,20 +54,17 @@ class Predictions:
         names = tuple(self.names[each] for each in members)
         return Predictions(names, self.probabilities[list(members)], self.targets, self.samples)
 
-    def write(self, path: Path, ensemble: Tensor, weights: Tensor, samples: Sequence[str] = ()) -> None:
-        """Write an HDF5 file: `names`, `weights`, `targets` if they are known, `ensemble` and `members`.
+    def write(self, path: Path, more: Mapping[str, Tensor], samples: Sequence[str] = ()) -> None:
+        """Write an HDF5 file: `names` of the networks, their answers as `members`, and `targets` if they are known.
 
         Args:
-            ensemble: probabilities of all networks together, (answers, classes).
-            weights: of the networks, (networks,).
-            samples: what the samples are called, for a data set of this name; empty: nobody knows.
+            more: further arrays by name.
+            samples: what the samples are called, for an array of this name; empty: nobody knows.
 
         Raises:
             HarvestError: it cannot be written.
         """
-        arrays = {"weights": weights, "ensemble": ensemble.float(), "members": self.probabilities}
-        if self.labelled:
-            arrays["targets"] = self.targets
+        arrays = {**more, "members": self.probabilities, **({"targets": self.targets} if self.labelled else {})}
         words = {"names": self.names, **({"samples": samples} if samples else {})}
         write_file(path, lambda partial: _write(partial, words, arrays))
 

@@ -27,17 +27,27 @@ class Verdict:
         predictions: of these networks, all samples.
         weights: (networks,) float64, with the sum 1.
         told: the samples from which figures are, (any,) int64; None: all.
+        chosen_on: the other samples, on which something was chosen or fitted; None: nothing was.
     """
 
     predictions: Predictions
     weights: Tensor
     told: Tensor | None = None
+    chosen_on: Tensor | None = None
 
     @classmethod
-    def of_all(cls, predictions: Predictions) -> Verdict:
-        """All networks, with the same weight."""
+    def of_all(cls, predictions: Predictions, divided: bool = False) -> Verdict:
+        """All networks, with the same weight.
+
+        Args:
+            divided: something is chosen on one half of the samples, so that figures are from the other.
+
+        Raises:
+            HarvestError: there are fewer than two samples to divide.
+        """
         count = len(predictions.names)
-        return cls(predictions, torch.full((count,), 1 / count, dtype=torch.float64))
+        first, second = halves(predictions.samples) if divided else (None, None)
+        return cls(predictions, torch.full((count,), 1 / count, dtype=torch.float64), second, first)
 
     @classmethod
     def greedy(cls, predictions: Predictions, picks: int) -> Verdict:
@@ -48,15 +58,13 @@ class Verdict:
         Raises:
             HarvestError: there are fewer than two samples.
         """
-        if predictions.samples < 2:
-            raise HarvestError("greedy selection divides the held-out samples into halves, and there is one alone")
         first, second = halves(predictions.samples)
         half = predictions.of_samples(first)
         own = half.probabilities.gather(2, half.targets.expand(len(half.names), -1)[..., None]).squeeze(2).double()
         counts = greedy_counts(own, picks)
         members = [each for each, count in enumerate(counts) if count]
         weights = torch.tensor([counts[each] / picks for each in members], dtype=torch.float64)
-        return cls(predictions.of_members(members), weights, second)
+        return cls(predictions.of_members(members), weights, second, first)
 
     def together(self, kind: Kind = "soft") -> Tensor:
         """Probabilities of all, (answers, classes) float64: the weighted mean; `hard`: the shares of their answers."""
@@ -64,14 +72,14 @@ class Verdict:
 
     def members(self) -> dict[str, Figures]:
         """The figures of each network; none where targets are unknown."""
-        seen = self._seen
+        seen = self.seen
         if not seen.labelled:
             return {}
         return {name: Figures.of(each, seen.targets) for name, each in zip(seen.names, seen.probabilities)}
 
     def ensemble(self, kind: Kind = "soft") -> dict[str, float]:
         """The figures of all together where targets are known, and the networks' disagreement and diversity."""
-        seen = self._seen
+        seen = self.seen
         figures = Figures.of(_together(seen, self.weights, kind), seen.targets).to_json() if seen.labelled else {}
         return {
             **figures,
@@ -80,13 +88,14 @@ class Verdict:
         }
 
     def samples_told(self) -> dict[str, int]:
-        """From how many samples figures are, and on how many networks were chosen, if they were."""
+        """From how many samples figures are, and on how many others something was chosen, if it was."""
         if self.told is None:
             return {"samples": self.predictions.samples}
         return {"samples": len(self.told), "chosen_on": self.predictions.samples - len(self.told)}
 
     @property
-    def _seen(self) -> Predictions:
+    def seen(self) -> Predictions:
+        """The networks' answers to the samples from which figures are."""
         return self.predictions if self.told is None else self.predictions.of_samples(self.told)
 
 
@@ -113,7 +122,15 @@ def greedy_counts(own: Tensor, picks: int) -> list[int]:
 
 
 def halves(samples: int) -> tuple[Tensor, Tensor]:
-    """Divide samples by the seed path `predict/greedy/SAMPLES`; the first half is the smaller one, both ascend."""
+    """Divide samples by the seed path `predict/greedy/SAMPLES`; the first half is the smaller one, both ascend.
+
+    Raises:
+        HarvestError: there are fewer than two.
+    """
+    if samples < 2:
+        raise HarvestError(
+            "what is chosen is chosen on one half of the held-out samples, and there is one sample alone"
+        )
     seed = int.from_bytes(blake2b(f"predict/greedy/{samples}".encode(), digest_size=8).digest(), "big")
     drawn = torch.from_numpy(np.random.default_rng(seed).permutation(samples))
     return drawn[: samples // 2].sort().values, drawn[samples // 2 :].sort().values

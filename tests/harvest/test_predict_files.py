@@ -112,8 +112,11 @@ def test_what_a_file_cannot_give_is_told_in_words(trained: RunFolder, files: Pat
     np.savez(tmp_path / "many.npz", inputs=np.zeros((3, 12, 12, 1), np.uint8), targets=np.full(3, 44))
     for words, text in (
         (("--data", files / "loose"), "has no labels, so how good networks are cannot be told; write"),
-        (("--data", files / "loose", "--out", tmp_path / "x.h5", "--members", "greedy:2"), "chooses by labels"),
-        (("--data", tmp_path / "nothing.npz"), "there is no such file or folder"),
+        (
+            ("--data", files / "loose", "--out", tmp_path / "x.h5", "--members", "greedy:2"),
+            "--members greedy needs labels",
+        ),
+        (("--data", tmp_path / "nothing.npz"), "no such file or folder"),
         (("--data", tmp_path / "notes.txt"), "is no kind of data that is known"),
         (("--data", tmp_path / "wide.npz"), "job mlp does not take samples of shape (12, 20, 1)"),
         (("--data", tmp_path / "many.npz"), "knows 10 classes, and a target is 44"),

@@ -71,6 +71,13 @@ def test_any_number_of_ranks_has_the_bits_of_one_process(larger: RunFolder, tmp_
         assert all(np.array_equal(array, found[name][1][key]) for key, array in arrays.items()), name
 
 
+def test_soups_and_temperatures_are_those_of_one_process(larger: RunFolder) -> None:
+    words = [*FLEET, "predict", str(larger.path), "--members", "fixed,reached", "--data", "many", "--json"]
+    words += ["--soup", "greedy", "--temperature"]
+    alone, several = (run([*words, *more], larger.path.parent) for more in ((), ("--ranks", "2")))
+    assert told(alone) == told(several) and "soup" in told(alone)
+
+
 def test_what_one_rank_cannot_read_ends_all_with_the_words_of_one_process(larger: RunFolder) -> None:
     alone, several = predict(larger, "--data", "broken"), predict(larger, "--data", "broken", "--ranks", "3")
     assert alone.code == several.code == 2

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
+from torch import Tensor
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.load import load_members
-from fleet.harvest.members import Members, read_members
-from fleet.harvest.predictions import Predictions, check_classes
-from fleet.harvest.vote import Verdict, greedy_picks
+from fleet.harvest.figures import Figures
+from fleet.harvest.predictions import Predictions
+from fleet.harvest.temperature import fitted_temperature, scaled
+from fleet.harvest.vote import Verdict
 from fleet.run.predict.asked import Asked
 from fleet.run.predict.crew import Alone, Crew
-from fleet.run.predict.own_file import samples_of
-from fleet.spec import importable
+from fleet.run.predict.panel import Panel, open_panel
+from fleet.run.predict.souped import Answers, answers_of
 
 
 def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str, Any]:
@@ -33,66 +30,65 @@ def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str
         BadInput: another rank has met such an error.
     """
     begin = time.perf_counter()
-    predictions, names = _predictions(directory, asked, crew or Alone())
-    if predictions is None:
+    crew = crew or Alone()
+    panel = open_panel(directory, asked, crew)
+    with panel.predicting():
+        answers = answers_of(panel, asked.combined.soup, crew)
+    if answers is None:
         return {}
-    picks = greedy_picks(asked.members)
-    verdict = Verdict.of_all(predictions) if picks is None else Verdict.greedy(predictions, picks)
+    verdict = _verdict(answers.members, asked)
     if asked.out is not None:
-        verdict.predictions.write(asked.out, verdict.together(asked.vote), verdict.weights, names)
+        _write(asked.out, panel, answers, verdict, asked)
     return {
         "members": {name: figures.to_json() for name, figures in verdict.members().items()},
-        "ensemble": verdict.ensemble(asked.vote),
+        "ensemble": verdict.ensemble(asked.combined.vote),
         "weights": dict(zip(verdict.predictions.names, verdict.weights.tolist())),
-        "vote": asked.vote,
-        "labelled": predictions.labelled,
+        "vote": asked.combined.vote,
+        "labelled": verdict.predictions.labelled,
+        **_soup(answers, verdict, asked),
+        **(_scaled(answers, verdict) if asked.combined.temperature else {}),
         **verdict.samples_told(),
         "seconds": time.perf_counter() - begin,
     }
 
 
-def _predictions(directory: Path, asked: Asked, crew: Crew) -> tuple[Predictions | None, list[str]]:
-    """Read the networks that rank 0 chooses, and let them predict; None on other ranks. And the samples' names."""
-    with crew.mending():
-        found = read_members(directory)
-    paths = crew.agreed(lambda: _checkpoints(found, asked))
-    with crew.mending():
-        chosen = [found.of(name).at(Path(path)) for name, path in paths.items()]
-        samples = samples_of(found.spec, [member.job for member in chosen], asked.data)
-        if not samples.labelled:
-            _check_unlabelled(asked)
-        device = crew.device(asked.device)
-        ensemble = load_members(found, chosen, device=device)
-    with importable([found.spec.folder, Path.cwd()]), threads(found.spec.resources.threads):
-        return crew.predictions(ensemble, samples, device), samples.names if asked.out is not None else []
+def _verdict(predictions: Predictions, asked: Asked) -> Verdict:
+    picks = asked.picks
+    return Verdict.of_all(predictions, asked.divides) if picks is None else Verdict.greedy(predictions, picks)
 
 
-def _check_unlabelled(asked: Asked) -> None:
-    """Raise HarvestError where something is asked that needs targets."""
-    if asked.out is None:
-        raise HarvestError(
-            f"{asked.data} has no labels, so how good networks are cannot be told; "
-            "write what they predict: --out predictions.h5"
-        )
-    if greedy_picks(asked.members) is not None:
-        text = f"--members {asked.members} chooses by labels, and {asked.data} has none"
-        raise HarvestError(f"{text}; choose on the run's own samples, then name the networks here")
+def _write(path: Path, panel: Panel, answers: Answers, verdict: Verdict, asked: Asked) -> None:
+    together = verdict.together(asked.combined.vote).float()
+    arrays = {"weights": verdict.weights, "ensemble": together}
+    if answers.souped is not None:
+        arrays["soup"] = answers.souped.probabilities[0]
+    verdict.predictions.write(path, arrays, panel.samples.names)
 
 
-def _checkpoints(found: Members, asked: Asked) -> dict[str, str]:
-    """The networks that predict, of greedily chosen ones all, and where their weights are."""
-    picks = greedy_picks(asked.members)
-    chosen = found.chosen("all" if picks is not None else asked.members)
-    check_classes(member.job for member in chosen)
-    return {member.name: str(member.checkpoint(asked.checkpoint)) for member in chosen}
+def _soup(answers: Answers, verdict: Verdict, asked: Asked) -> dict[str, Any]:
+    """The soup's figures, and what it is made of."""
+    if answers.soup is None or answers.souped is None:
+        return {}
+    seen = answers.souped if verdict.told is None else answers.souped.of_samples(verdict.told)
+    figures = Figures.of(seen.probabilities[0], seen.targets).to_json() if seen.labelled else {}
+    soup = answers.soup
+    made = {"members": list(soup.members), "averaged_buffers": list(soup.averaged_buffers)}
+    return {"soup": {"kind": asked.combined.soup, **made, **figures}}
 
 
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    """Let torch compute with so many threads, as ranks of a run do: by their number sums of floats may be rounded."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _scaled(answers: Answers, verdict: Verdict) -> dict[str, Any]:
+    """Temperatures that are fitted on one half of the samples, and the figures that they give on the other."""
+    assert verdict.told is not None and verdict.chosen_on is not None
+    fitted_on, told = (verdict.predictions.of_samples(half) for half in (verdict.chosen_on, verdict.told))
+
+    def figures(own: Tensor, seen: Tensor) -> dict[str, float]:
+        temperature = fitted_temperature(own, fitted_on.targets)
+        return {"temperature": temperature, **Figures.of(scaled(seen, temperature), told.targets).to_json()}
+
+    pairs = zip(verdict.predictions.names, fitted_on.probabilities, told.probabilities)
+    both = (Verdict(half, verdict.weights).together() for half in (fitted_on, told))
+    found: dict[str, Any] = {"members": {name: figures(*own) for name, *own in pairs}, "ensemble": figures(*both)}
+    if answers.souped is not None:
+        halves = (answers.souped.of_samples(half).probabilities[0] for half in (verdict.chosen_on, verdict.told))
+        found["soup"] = figures(*halves)
+    return {"scaled": found}

@@ -12,6 +12,7 @@ from fleet.harvest.errors import HarvestError
 from fleet.run.held_out import HeldOut, check_shared, held_out_of
 from fleet.run.ranks.runtime import data_key, dataset_specs
 from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.splits import find_splits
@@ -38,13 +39,13 @@ def samples_of(spec: EnsembleSpec, jobs: Sequence[Job], data: str | None) -> Hel
         HarvestError: there are none, or they fit no network.
         SourceError, TransformError: they cannot be read.
     """
-    if data is None or data in spec.data or not Path(data).exists():
-        try:
-            return held_out_of(spec, jobs, data)
-        except HarvestError as error:
-            if data is None or data in spec.data:
-                raise
-            raise HarvestError(f"{error} And there is no such file or folder in {Path.cwd()}") from error
+    if data is None or data in spec.data:
+        return held_out_of(spec, jobs, data)
+    if not Path(data).exists():
+        meant = nearest(data, spec.data)
+        known = f"did you mean {meant}?" if meant else f"the spec has {', '.join(spec.data) or 'none'}"
+        text = f"--data {data}: the run's spec has no such data set, and {Path.cwd()} no such file or folder"
+        raise HarvestError(f"{text}; {known}")
     mend = "the file's samples are prepared like those of one data set: name --members that share one"
     check_shared({job.name: data_key(job) for job in jobs}, "data set", mend)
     first = jobs[0]

@@ -1,0 +1,82 @@
+"""The answers of networks, and of the soup of their weights where one is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from fleet.harvest.figures import Figures
+from fleet.harvest.predictions import Predictions
+from fleet.harvest.soup import Soup, soup_of
+from fleet.harvest.vote import halves
+from fleet.run.predict.crew import Crew
+from fleet.run.predict.panel import Panel
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What networks said.
+
+    Attributes:
+        members: answers of each network.
+        soup: the network of mean weights; None: nobody asked for one.
+        souped: its answers.
+    """
+
+    members: Predictions
+    soup: Soup | None = None
+    souped: Predictions | None = None
+
+
+def answers_of(panel: Panel, kind: str | None, crew: Crew) -> Answers | None:
+    """Let the networks predict, and their soup of a kind; None on other ranks than 0.
+
+    A uniform soup predicts beside the networks, in one pass. A greedy one needs a pass over half of the samples for
+    each network, and one more over all of them.
+    """
+    if kind == "uniform":
+        soup = soup_of(panel.networks)
+        found = crew.predictions(panel.ensemble(soup.network), panel.samples, panel.device)
+        if found is None:
+            return None
+        own = range(len(panel.networks))
+        return Answers(found.of_members(own), soup, found.of_members([len(own)]))
+    members = crew.predictions(panel.ensemble(), panel.samples, panel.device)
+    if kind is None:
+        return None if members is None else Answers(members)
+    soup = _greedy(panel, members, crew)
+    souped = crew.predictions(panel.alone(soup.network), panel.samples, panel.device)
+    return None if members is None else Answers(members, soup, souped)
+
+
+def _greedy(panel: Panel, members: Predictions | None, crew: Crew) -> Soup:
+    """Add one network after the other, the most accurate first, if the soup becomes no less accurate by it.
+
+    Wortsman et al., ICML'22, recipe 1; on the first half of the samples.
+    """
+    first, _ = halves(len(panel.samples.samples))
+    half = replace(panel.samples, samples=[panel.samples.samples[row] for row in first.tolist()])
+    order = crew.agreed(lambda: {str(index): "" for index in _by_accuracy(members and members.of_samples(first))})
+    chosen: list[int] = []
+    best = -1.0
+    for index in map(int, order):
+        tried = soup_of([panel.networks[each] for each in [*chosen, index]])
+        found = crew.predictions(panel.alone(tried.network), half, panel.device)
+        (accuracy,) = map(float, crew.agreed(partial(_told_accuracy, found)))
+        if accuracy >= best:
+            chosen, best = [*chosen, index], accuracy
+    return soup_of([panel.networks[each] for each in chosen])
+
+
+def _by_accuracy(members: Predictions | None) -> list[int]:
+    """The networks, the most accurate first; of equal ones the first counts."""
+    accuracies = _accuracies(members) if members is not None else []
+    return sorted(range(len(accuracies)), key=lambda index: -accuracies[index])
+
+
+def _told_accuracy(found: Predictions | None) -> dict[str, str]:
+    return {} if found is None else {repr(_accuracies(found)[0]): ""}
+
+
+def _accuracies(predictions: Predictions) -> list[float]:
+    return [Figures.of(own, predictions.targets).accuracy for own in predictions.probabilities]
