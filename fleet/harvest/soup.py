@@ -85,9 +85,11 @@ def _architecture(model: nn.Module, job: Job) -> str:
 
 
 def _mean(tensors: Sequence[Tensor]) -> Tensor:
-    total = tensors[0].double() if not tensors[0].is_complex() else tensors[0].to(torch.complex128)
+    """On the CPU: networks may lie on different devices, and some devices have no float64."""
+    wide = torch.complex128 if tensors[0].is_complex() else torch.float64
+    total = tensors[0].cpu().to(wide)
     for tensor in tensors[1:]:
-        total = total + tensor
+        total = total + tensor.cpu().to(wide)
     return total / len(tensors)
 
 

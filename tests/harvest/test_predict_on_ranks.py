@@ -87,6 +87,8 @@ def test_what_one_rank_cannot_read_ends_all_with_the_words_of_one_process(larger
 def test_mistakes_are_told_once(larger: RunFolder) -> None:
     wrong = run([*FLEET, "predict", str(larger.path), "--members", "mpl", "--ranks", "2"], larger.path.parent)
     assert wrong.code == 2 and wrong.output.count("did you mean mlp") == 1 and "Traceback" not in wrong.output
+    nowhere = predict(larger, "--device", "nowhere:1", "--ranks", "2")
+    assert nowhere.code == 2 and nowhere.output.count("cannot be moved to device nowhere:1") == 1, nowhere.output
     other = predict(larger, "--ranks", "3", launcher=(*MPIEXEC, "-n", "2"))
     assert "the launcher has started 2; leave --ranks out" in other.output and "Traceback" not in other.output
 

@@ -23,7 +23,7 @@ from fleet.spec import EnsembleSpec, Job, importable
 
 @dataclass(frozen=True)
 class Panel:
-    """Networks of a run, on the CPU, and the samples.
+    """Networks of a run and the samples.
 
     Attributes:
         jobs: of the networks, in their order.

@@ -26,6 +26,7 @@ from fleet.run.held_out import HeldOut
 from fleet.run.opening.agreement import agree
 from fleet.run.predict.crew import MENDABLE
 from fleet.run.ranks.time_limit import time_limit
+from trainers.device.own_device import select
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -46,6 +47,7 @@ class RankCrew:
         self._hosts = np.zeros(world.size, dtype="S64")
         with self._limit("come to the beginning"):
             world.Allgather(np.array([socket.gethostname()], dtype="S64").view(np.uint8), self._hosts.view(np.uint8))
+        self._place_on_node = int((self._hosts[: world.rank] == self._hosts[world.rank]).sum())
 
     def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
         def found() -> dict[str, str]:
@@ -72,13 +74,9 @@ class RankCrew:
     def device(self, asked: str) -> str:
         if asked == "cpu" or ":" in asked:
             return asked
-        from mpi4py import MPI
-
-        node = self._world.Split_type(MPI.COMM_TYPE_SHARED)
-        try:
-            return device_of(asked, node.rank)
-        finally:
-            node.Free()
+        device = device_of(asked, self._place_on_node)
+        select(torch.device(device))  # a device that is not the thread's would take memory on the first one, too
+        return device
 
     def predictions(self, ensemble: Ensemble, samples: HeldOut, device: str) -> Predictions | None:
         batches, size = samples.count_batches(BATCH), self._world.size

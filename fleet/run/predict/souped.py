@@ -9,6 +9,7 @@ from fleet.harvest.figures import Figures
 from fleet.harvest.predictions import Predictions
 from fleet.harvest.soup import Soup, soup_of
 from fleet.harvest.vote import halves
+from fleet.run.held_out import HeldOut
 from fleet.run.predict.crew import Crew
 from fleet.run.predict.panel import Panel
 
@@ -35,17 +36,21 @@ def answers_of(panel: Panel, kind: str | None, crew: Crew) -> Answers | None:
     each network, and one more over all of them.
     """
     if kind == "uniform":
-        soup = soup_of(panel.networks)
-        found = crew.predictions(panel.ensemble(soup.network), panel.samples, panel.device)
+        with crew.mending():
+            soup = soup_of(panel.networks)
+            ensemble = panel.ensemble(soup.network)
+        found = crew.predictions(ensemble, panel.samples, panel.device)
         if found is None:
             return None
         own = range(len(panel.networks))
         return Answers(found.of_members(own), soup, found.of_members([len(own)]))
-    members = crew.predictions(panel.ensemble(), panel.samples, panel.device)
+    with crew.mending():
+        ensemble = panel.ensemble()
+    members = crew.predictions(ensemble, panel.samples, panel.device)
     if kind is None:
         return None if members is None else Answers(members)
     soup = _greedy(panel, members, crew)
-    souped = crew.predictions(panel.alone(soup.network), panel.samples, panel.device)
+    souped = _predicted(panel, soup, panel.samples, crew)
     return None if members is None else Answers(members, soup, souped)
 
 
@@ -61,11 +66,18 @@ def _greedy(panel: Panel, members: Predictions | None, crew: Crew) -> Soup:
     best = -1.0
     for index in map(int, order):
         tried = soup_of([panel.networks[each] for each in [*chosen, index]])
-        found = crew.predictions(panel.alone(tried.network), half, panel.device)
+        found = _predicted(panel, tried, half, crew)
         (accuracy,) = map(float, crew.agreed(partial(_told_accuracy, found)))
         if accuracy >= best:
             chosen, best = [*chosen, index], accuracy
     return soup_of([panel.networks[each] for each in chosen])
+
+
+def _predicted(panel: Panel, soup: Soup, samples: HeldOut, crew: Crew) -> Predictions | None:
+    """A soup's answers; None on other ranks than 0."""
+    with crew.mending():
+        ensemble = panel.alone(soup.network)
+    return crew.predictions(ensemble, samples, panel.device)
 
 
 def _by_accuracy(members: Predictions | None) -> list[int]:
