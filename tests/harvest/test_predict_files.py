@@ -13,9 +13,14 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
+from fleet.harvest.errors import HarvestError
+from fleet.run.predict.own_file import samples_of
+from fleet.spec import load
+from preprocess import SourceError
+from preprocess.conversion.convert import convert
 from tests.harvest.support.held_out_arrays import held_out_arrays
 from tests.run.support import parts
-from tests.run.support.ensembles import RunFolder
+from tests.run.support.ensembles import RunFolder, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run
 
 MEMBERS = ("--members", "mlp,cnn")
@@ -124,3 +129,27 @@ def test_what_a_file_cannot_give_is_told_in_words(trained: RunFolder, files: Pat
         done = predict(trained, *words)
         assert done.exit_code == 2 and text in done.output, done.output
         assert not (tmp_path / "x.h5").exists()
+
+
+def test_classes_keep_the_numbers_that_networks_learnt(tmp_path: Path) -> None:
+    """Of a folder that lacks classes, and of converted files, whose held-out part is taken."""
+    picture = Image.fromarray(np.full((12, 12), 200, np.uint8))
+    for part, names in (("train", "abc"), ("new", "c"), ("both/train", "abc"), ("both/val", "cb")):
+        for name in names:
+            (tmp_path / part / name).mkdir(parents=True)
+            picture.save(tmp_path / part / name / "0.png")
+    source = {"source": "image_folder", "arguments": {"path": str(tmp_path / "train"), "channels": 1}}
+    spec = load(write_ensemble(tmp_path / "spec", [mlp()], data={"pictures": {"train": source}}).spec)
+    convert(tmp_path / "both", tmp_path / "both.h5", workers=1)
+    for name, classes in (("new", [2]), ("both", [1, 2]), ("both.h5", [1, 2])):
+        samples = samples_of(spec, spec.jobs, str(tmp_path / name))
+        inputs, targets = samples.batch(0, 8)
+        assert inputs.shape[1:] == (12, 12, 1 if name != "both.h5" else 3), name
+        assert targets is not None and targets.tolist() == classes, name
+    (tmp_path / "new" / "d").mkdir()
+    picture.save(tmp_path / "new" / "d" / "0.png")
+    with pytest.raises(SourceError, match="has this class, and classes has not: a, b, c"):
+        samples_of(spec, spec.jobs, str(tmp_path / "new"))
+    (tmp_path / "train").rename(tmp_path / "elsewhere")
+    with pytest.raises(HarvestError, match="training samples, which number them, cannot be opened; put them back"):
+        samples_of(spec, spec.jobs, str(tmp_path / "new"))

@@ -83,6 +83,9 @@ def _source(path: str, own: DatasetSpec) -> tuple[SourceSpec, bool]:
         kind, arguments = _recognised(path, {"channels": given["channels"]})
     takes = inspect.signature(built_in_sources()[kind]).parameters
     classes = like.arguments.get("classes") or _classes(learnt)
+    if learnt is None and not classes and kind == "image_folder":
+        text = f"--data {path} names its classes, and the run's training samples, which number them, cannot be opened"
+        raise HarvestError(f"{text}; put them back, or give labels as numbers, as an .npz file has them")
     if classes and "classes" in takes:
         arguments["classes"] = list(classes)
     return SourceSpec(kind, {key: value for key, value in arguments.items() if key in takes}), True
