@@ -82,6 +82,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
             ledger.devices_lost(line["devices"])
         case "samples":
             ledger.samples = ledger.samples.plus(line["read"], line["laid"], line["made"])
+        case "energy":
+            ledger.energy = ledger.energy.plus(line)
         case "ended":
             ledger.round_ended(line["t"])
             ledger.overhead.update(line["overhead_seconds"])

@@ -256,7 +256,7 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
-    assert told.keys() == summary.keys() | {"costs"}  # where devices have prices
+    assert told.keys() == summary.keys() | {"costs", "energy"}  # where devices have prices, where hosts tell it
     assert told["ensemble"] == summary["ensemble"].keys()
     assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
     assert told["rounds"] == summary["rounds"][0].keys()

@@ -122,6 +122,7 @@ def _network(
         "fleet.why": stands.why if isinstance(stands, OtherJob) else "",
         "fleet.epochs": str(0 if stands is None else stands.epochs),
         "fleet.device_hours": "" if stands is None or state not in OVER else f"{stands.held / _HOUR:.6f}",
+        "fleet.joules": "" if stands is None or state not in OVER or stands.joules is None else f"{stands.joules:.0f}",
         **paths,
     }
     end = book.ended.get(name) or (book.last if state in OVER and name in book.started else None)

@@ -64,6 +64,8 @@ class Opened:
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }
+        if self.books.ledger.energy:
+            more["energy"] = self.books.ledger.energy.to_json()
         return run_summary(self.books.ledger, status, spec.policy.name, self.output.journal.seconds(), **more)
 
 
