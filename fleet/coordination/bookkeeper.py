@@ -91,6 +91,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
 
 
 def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
+    if "best" in line:
+        ledger.bests[job] = line["best"]
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))

@@ -53,8 +53,8 @@ class Ledger:
         self.longest_forming = restart  # seconds
         self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
         self.samples, self.energy = SampleCounts(), EnergyTotals()  # of all sessions
-        self._stop_time = StopTime()
-        self._seed, self.margin = seed, margin
+        self.bests: dict[str, Mapping[str, Any] | None] = {}  # job -> its best checkpoint that is kept; None: none is
+        self._stop_time, self._seed, self.margin = StopTime(), seed, margin
         self._to_come = list(self.jobs)
 
     # what the books tell
