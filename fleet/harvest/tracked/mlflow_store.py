@@ -50,7 +50,13 @@ class Told:
 
 @dataclass
 class _Known:
-    """What MLflow has of one run."""
+    """What MLflow has of one run.
+
+    Attributes:
+        digest: of what it was told; empty: that was interrupted.
+        metrics: those of which it has values.
+        points: metrics and steps of these values, once they have been read.
+    """
 
     run_id: str
     digest: str = ""
@@ -58,7 +64,8 @@ class _Known:
     end: int | None = None
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
-    points: set[tuple[str, int]] = field(default_factory=set)
+    metrics: frozenset[str] = frozenset()
+    points: set[tuple[str, int]] | None = None
 
 
 class MlflowStore:
@@ -120,13 +127,8 @@ class MlflowStore:
 
     def _known_of(self, run: Run) -> _Known:
         tags, run_id = dict(run.data.tags), run.info.run_id
-        points = {
-            (metric, point.step)
-            for metric in run.data.metrics
-            for point in self._client.get_metric_history(run_id, metric)
-        }
-        ended = run.info.end_time or None
-        return _Known(run_id, tags.get(_TOLD, ""), run.info.status, ended, dict(run.data.params), tags, points)
+        ended, metrics = run.info.end_time or None, frozenset(run.data.metrics)
+        return _Known(run_id, tags.get(_TOLD, ""), run.info.status, ended, dict(run.data.params), tags, metrics)
 
     def _tell_run(self, run: TrackedRun, runs: dict[str, _Known], marks: Mapping[str, str]) -> Told:
         known, digest, new = runs.get(run.job), run.digest(), 0
@@ -146,6 +148,9 @@ class MlflowStore:
     def _add_points(self, known: _Known, points: Sequence[Point]) -> int:
         from mlflow.entities import Metric
 
+        if known.points is None:
+            of_metric = {name: self._client.get_metric_history(known.run_id, name) for name in known.metrics}
+            known.points = {(name, value.step) for name, values in of_metric.items() for value in values}
         new = [point for point in points if (_key(point.metric), point.step) not in known.points]
         for some in _parts(new, _MOST_POINTS):
             metrics = [Metric(_key(point.metric), point.value, point.time, point.step) for point in some]
