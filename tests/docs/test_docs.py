@@ -251,8 +251,8 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    # a job was added, extended or stopped, a rank stuck or lost, the run tracked
-    sometimes = {"added", "extended.json", "stacks", "at_work", "stop", ".track.lock"}
+    # a job was added, extended or stopped, a rank stuck or lost, the run tracked, its journal long
+    sometimes = {"added", "extended.json", "stacks", "at_work", "stop", ".track.lock", "status.snapshot"}
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, work_left
 from fleet.report.status.scan import Scan, ScannedJob
+from fleet.report.status.snapshot import read_snapshot
 from fleet.report.status.standing import OtherJob, RunningJob, Standing, Writer
 from fleet.report.status.writer import writer_of
 from fleet.run_directory.journal_lines import event_of
@@ -38,8 +39,11 @@ class Look:
         Args:
             whole: jobs that do not train are told one by one, too.
         """
+        journal = self.directory / JOURNAL
+        if not self._scan.offset:
+            self._scan = read_snapshot(journal) or self._scan
         try:
-            self._scan.read(self.directory / JOURNAL)
+            self._scan.read(journal)
         except (FileNotFoundError, NotADirectoryError):
             if writer_of(self.directory, self.clock)[0].lives is not True:
                 return None

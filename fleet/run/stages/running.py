@@ -15,6 +15,7 @@ from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing, ReadEnergy
+from fleet.report.status.snapshot import Snapshots
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
@@ -48,6 +49,7 @@ class Running(Outside):
         self._wishes = StopWishes(opened.output.directory.path)
         self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
         self._save = Seldom(self._write)  # it grows with jobs and rounds
+        self._snapshot = Seldom(Snapshots(opened.output.directory.journal).renew)
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
@@ -86,6 +88,8 @@ class Running(Outside):
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
             self._save()
+        with suppress(OSError):  # whoever asks how the run stands reads all of the journal then
+            self._snapshot()
 
     def _write(self) -> None:
         self._opened.save()
