@@ -12,6 +12,7 @@ from fleet.coordination.protocol import EnergyRead
 PACE_SECONDS = 2.0  # between two readings of a host, at least
 READINGS_A_SECOND = 50  # that rank 0 hears at most, of all hosts together
 WRITE_SECONDS = 10.0  # between two lines of the journal, at least
+NETWORKS_A_SECOND = 4  # that lines tell of at most: a day's are less than 10 MB
 
 
 class Books(Protocol):
@@ -43,7 +44,7 @@ class EnergyShares:
         self._jobs: dict[str, float] = defaultdict(float)  # joules that no line tells yet
         self._idle = 0.0
         self._sources: set[str] = set()
-        self._next = self._write_at = clock()
+        self._next = self._written = clock()
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -94,12 +95,12 @@ class EnergyShares:
             self._share(devices, joules, word.seconds)
         for device in counted:
             self._held.pop(device, None)
-        if now >= self._write_at:
+        if now >= self._written + max(WRITE_SECONDS, len(self._jobs) / NETWORKS_A_SECOND):
             self.write()
 
     def write(self) -> None:
         """Tell the journal what it does not know yet."""
-        self._write_at = self._clock() + WRITE_SECONDS
+        self._written = self._clock()
         if self._sources and (self._jobs or self._idle):
             jobs: dict[str, Any] = {job: round(joules, 3) for job, joules in self._jobs.items()}
             self._books.record("energy", jobs=jobs, idle=round(self._idle, 3), sources=sorted(self._sources))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.coordination.energy_shares import PACE_SECONDS, WRITE_SECONDS, EnergyShares
+from fleet.coordination.energy_shares import NETWORKS_A_SECOND, PACE_SECONDS, WRITE_SECONDS, EnergyShares
 from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.protocol import EnergyRead
 
@@ -118,5 +118,15 @@ def test_lines_are_written_seldom() -> None:
     for second in range(1, 31):
         host.now = float(second)
         host.read(0, 1.0, ((0,), 1.0))
-    assert len(host.lines) <= 1 + 30 / WRITE_SECONDS
+    assert 1 <= len(host.lines) <= 30 / WRITE_SECONDS
     assert host.totals().jobs == {"a": pytest.approx(30)}
+
+
+def test_lines_of_many_networks_are_written_less_often() -> None:
+    host, many = Host(), int(3 * WRITE_SECONDS * NETWORKS_A_SECOND)
+    for device in range(many):
+        host.shares.began(f"n{device}", (device,))
+    for second in range(1, 31):
+        host.now = float(second)
+        host.read(0, 1.0, (tuple(range(many)), 1.0))
+    assert len(host.lines) == 1 and len(host.lines[0]["jobs"]) == many

@@ -89,3 +89,14 @@ def test_where_nothing_is_read_nothing_is_said(tmp_path: Path, setting: str) -> 
     assert not [line for line in read_journal(left.path / "journal.jsonl") if line["event"] == "energy"]
     standing = json.loads(CliRunner().invoke(app, ["status", str(left.path), "--json", "--all"]).output)
     assert standing["joules"] is None
+
+
+def test_a_counter_that_never_answers_holds_nobody_up(tmp_path: Path) -> None:
+    file = zone(tmp_path / "powercap", "0", "package-0", 1)
+    file.unlink()
+    os.mkfifo(file)  # whoever reads it waits for a writer for ever
+    ensemble = write_ensemble(tmp_path / "e", [mlp()])
+    option = f"resources.energy.powercap={tmp_path / 'powercap'}"
+    ended = run(ensemble.plain("run", "--set", option), ensemble.folder)
+    assert ended.code == 0, ended.output
+    assert ensemble.left("run").summary["status"] == "done" and "energy" not in ensemble.left("run").summary
