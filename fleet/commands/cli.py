@@ -25,6 +25,7 @@ from fleet.commands.status import status
 from fleet.commands.stop import stop
 from fleet.commands.submit import submit
 from fleet.commands.trace import trace_tensors
+from fleet.commands.track import track
 from fleet.commands.train import train
 
 app = typer.Typer(
@@ -48,7 +49,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, status, stop, add, best, predict, export, extend, replay, train, compare, trace_tensors,
-    convert, doctor, simulate, submit,
+    run, profile, plan, report, status, stop, track, add, best, predict, export, extend, replay, train, compare,
+    trace_tensors, convert, doctor, simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

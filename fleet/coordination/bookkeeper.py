@@ -82,6 +82,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
             ledger.devices_lost(line["devices"])
         case "samples":
             ledger.samples = ledger.samples.plus(line["read"], line["laid"], line["made"])
+        case "energy":
+            ledger.energy = ledger.energy.plus(line)
         case "ended":
             ledger.round_ended(line["t"])
             ledger.overhead.update(line["overhead_seconds"])
@@ -89,6 +91,8 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
 
 
 def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
+    if "best" in line:
+        ledger.bests[job] = line["best"]
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))

@@ -18,6 +18,7 @@ from fleet.coordination.protocol import (
     Message,
     OpenLane,
     Order,
+    ReadEnergy,
     ReplaceWriter,
 )
 from fleet.machine.cluster_map import ClusterMap, Place
@@ -56,6 +57,11 @@ class Crew:
         """Send an order to these ranks."""
         for rank in trainers:
             self._mailbox.send(rank, TO_TRAINER, order)
+
+    def tell_keepers(self, ranks: Iterable[int], order: ReadEnergy) -> None:
+        """Send an order to the keepers that these ranks are."""
+        for rank in ranks:
+            self._mailbox.send(rank, TO_KEEPER, order)
 
     def makers(self, count: int) -> tuple[int, ...]:
         """The numbers of so many preprocessors, 0 for all, that are to fill a lane: those who fill fewest now.

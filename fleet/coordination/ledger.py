@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
+from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.job_record import JobRecord, Promise
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.round import Round
@@ -51,9 +52,9 @@ class Ledger:
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
-        self.samples = SampleCounts()  # of all sessions
-        self._stop_time = StopTime()
-        self._seed, self.margin = seed, margin
+        self.samples, self.energy = SampleCounts(), EnergyTotals()  # of all sessions
+        self.bests: dict[str, Mapping[str, Any] | None] = {}  # job -> its best checkpoint that is kept; None: none is
+        self._stop_time, self._seed, self.margin = StopTime(), seed, margin
         self._to_come = list(self.jobs)
 
     # what the books tell

@@ -7,11 +7,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fleet.coordination.crew import Crew
+from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.errors import RunError
 from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
     CheckpointWritten,
+    EnergyRead,
     EpochEnded,
     Formed,
     Left,
@@ -47,6 +49,7 @@ class LiveExecutor:
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.
         effort: of a measurement: steps, how many of the last are timed, and seconds after which it takes fewer.
+        energy: shares out what hosts' counters say.
     """
 
     def __init__(
@@ -57,9 +60,10 @@ class LiveExecutor:
         stop: StopFlag,
         skipped: Callable[[SampleSkipped], None],
         effort: tuple[int, int, float],
+        energy: EnergyShares,
     ) -> None:
         self._crew, self._lanes, self._next_tag = crew, lanes, next_tag
-        self._stop, self._skipped, self._effort = stop, skipped, effort
+        self._stop, self._skipped, self._effort, self._energy = stop, skipped, effort, energy
         self._groups: dict[str, RunningGroup] = {}
         self._held: dict[str, RunningGroup] = {}  # jobs that are in memory alone -> the group that trained them
         self._saving: dict[str, tuple[int, ...]] = {}  # those of them whose checkpoints are being written
@@ -102,15 +106,26 @@ class LiveExecutor:
         return bool(self._saving)
 
     def count_samples(self) -> SampleCounts:
-        """What was read, laid and made, once no group is left and each preprocessor has said so, or is too late."""
-        samples = self._lanes.samples
-        for message in self._crew.last_words(lambda: samples.awaited, LAST_WORD_SECONDS):
+        """What was read, laid and made, once no group is left and each preprocessor has said so, or is too late.
+
+        Hosts' counters of energy are read a last time meanwhile.
+        """
+        samples, energy = self._lanes.samples, self._energy
+        energy.ask()
+        for message in self._crew.last_words(self._owe_a_word, LAST_WORD_SECONDS):
             if isinstance(message, SamplesMade):
                 samples.told(message)
+            elif isinstance(message, EnergyRead):
+                energy.take(message)
+        energy.write()
         return samples.counts
+
+    def _owe_a_word(self) -> frozenset[int]:
+        return self._lanes.samples.awaited | self._energy.awaited
 
     def next_event(self, timeout: float) -> Event | None:
         """The next event of a group; lanes are looked after on the way."""
+        self._energy.ask_if_due()
         return self._waiting.popleft() if self._waiting else self._new_event(timeout)
 
     def _new_event(self, timeout: float) -> Event | None:
@@ -133,6 +148,8 @@ class LiveExecutor:
                 self._skipped(message)
             elif isinstance(message, SamplesMade):
                 self._lanes.samples.told(message)
+            elif isinstance(message, EnergyRead):
+                self._energy.take(message)
             elif isinstance(message, StopRequested):
                 self._stop.raised = True
                 return None
@@ -184,6 +201,7 @@ class LiveExecutor:
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)
         self._groups[start.job] = RunningGroup(start.devices, members, lane.lane, start.shares, begin, begin)
+        self._energy.began(start.job, start.devices)
 
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""
@@ -199,6 +217,7 @@ class LiveExecutor:
         if not group.is_gone:
             return None
         del self._groups[word.job]
+        self._energy.ended(word.job, group.devices)
         if group.lane is not None:
             self._lanes.leave(group.lane, word.job, group.begin, group.reached)
         if group.holds_its_job:

@@ -179,6 +179,11 @@ class ReplaceWriter:
 
 
 @dataclass(frozen=True)
+class ReadEnergy:
+    """To a node's keeper: have the host's counters of energy read, and tell."""
+
+
+@dataclass(frozen=True)
 class SkipSamples:
     """Take these samples of `data` as corrupt, as an earlier session of the run found them."""
 
@@ -230,6 +235,19 @@ class SamplesMade:
     rank: int
     laid: dict[str, int]
     made: dict[str, int]  # read from the data and prepared for that; the others were kept from before
+
+
+@dataclass(frozen=True)
+class EnergyRead:
+    """From a node's lowest rank: what the host's counters of energy have counted since they were read before."""
+
+    rank: int
+    host: str
+    seconds: float  # since then
+    devices: tuple[tuple[int, ...], ...]  # by counter: those whose energy it counts
+    joules: tuple[float, ...]  # by counter
+    sources: tuple[str, ...]  # of the counters that can be read; none: do not ask again
+    gone: tuple[str, ...] = ()  # of those that cannot be read any more, told once
 
 
 @dataclass(frozen=True)
@@ -336,13 +354,16 @@ class Left:
 ToTrainer = (
     StartGroup | MoveGroup | SaveJob | ProfileGroup | FindLargest | KeepBusy | StopGroup | AddJob | SetBatch | Pulse
 )
-ToPreprocessor = OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput
+ToPreprocessor = (
+    OpenLane | CloseLane | DismissReader | DismissWriter | ReplaceWriter | SkipSamples | MeasureThroughput | ReadEnergy
+)
 Order = ToTrainer | ToPreprocessor | MakeRing | Shutdown
 Word = (
     StopRequested
     | SampleRate
     | SampleSkipped
     | SamplesMade
+    | EnergyRead
     | Formed
     | StepsTimed
     | Progress

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,11 +94,17 @@ def write_weights(path: Path, weights: Weights, card: Mapping[str, Any]) -> None
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under a temporary name, then give it its own. HarvestError if it cannot be."""
+    """Write a file under a temporary name, then give it its own. HarvestError if it cannot be.
+
+    People may read it as they may any other new file: libraries make files for their owner alone.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         make_folder(path.absolute().parent)
+        partial.touch()
+        mode = stat.S_IMODE(partial.stat().st_mode)
         write(partial)
+        partial.chmod(mode)
         with open(partial, "rb") as written:
             os.fsync(written.fileno())
         os.replace(partial, path)

@@ -17,7 +17,7 @@ import numpy as np
 from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
-from fleet.machine.near_cores import cores_near, settle_cores
+from fleet.machine.near_cores import cores_near, pci_address, settle_cores
 from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
@@ -48,6 +48,7 @@ class Place:
     shared_bytes: int  # free shared memory of the node
     device_bytes: int | None  # memory of the device; None for CPU trainers, which use the node's
     device_model: str | None = None  # as its maker calls it; None for CPU trainers, and where it is not known
+    pci: str | None = None  # the device's address; None for CPU trainers, and where torch does not say
     kind: str | None = None  # of trainers: devices of one kind are equally fast, and give the same bits at D1
 
     @property
@@ -215,7 +216,8 @@ def discover(
             Place(
                 r, nodes[r], hosts[r]["host"], role[r], device_of.get(r), devices[r].get("name"),
                 cores[r],
-                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"), kind.get(r),
+                hosts[r]["memory"], hosts[r]["shared"], devices[r].get("bytes"), devices[r].get("model"),
+                devices[r].get("pci"), kind.get(r),
             )
             for r in range(comm.size)
         ),
@@ -331,6 +333,7 @@ def _facts_of_device(device: str, local: int) -> dict[str, Any]:
     properties = torch.get_device_module(name).get_device_properties(name)
     return {
         "name": name, "bytes": properties.total_memory, "model": model_of(name), "near": cores_near(properties),
+        "pci": pci_address(properties) or None,
     }  # fmt: skip
 
 

@@ -21,11 +21,11 @@ def cores_near(properties: Any, folder: Path = PCI) -> Cores:
         folder: where the system describes its PCI devices.
     """
     with suppress(OSError, ValueError):
-        return _listed((folder / _address(properties) / "local_cpulist").read_text())
+        return _listed((folder / pci_address(properties) / "local_cpulist").read_text())
     return ()
 
 
-def _address(properties: Any) -> str:
+def pci_address(properties: Any) -> str:
     """A device's PCI address as the system writes it; "" where torch does not say."""
     bus = getattr(properties, "pci_bus_id", None)
     if isinstance(bus, int):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.sample_counts import SampleCounts
+from fleet.report.line_values import by_integer, integers_of, metrics_of, number_of, seconds_of
 from fleet.report.records import (
     CheckpointFile,
     DeviceSpan,
@@ -94,6 +95,7 @@ class _Reader:
         self._warnings: list[Warned] = []
         self._skipped_samples: list[RecordedSkip] = []
         self._sample_counts = SampleCounts()
+        self._energy = EnergyTotals()
         self._ensemble: dict[str, float] = {}
         self._kinds = {
             "cluster": self._cluster,
@@ -118,13 +120,14 @@ class _Reader:
             "lost": self._lost,
             "skipped": self._skipped,
             "samples": self._samples,
+            "energy": self._energy_used,
             "ended": self._ended,
         }
 
     def read(self, event: JournalLine) -> None:
         """Take one event."""
         kind = event.get("event")
-        time = _number(event.get("t"))
+        time = number_of(event.get("t"))
         if kind == "session" or not self._sessions:
             self._open_session(event if kind == "session" else {}, self._now if time is None else time)
         self._now = max(self._now, self._now if time is None else time)
@@ -152,6 +155,7 @@ class _Reader:
             warnings=tuple(self._warnings),
             skipped=tuple(self._skipped_samples),
             samples=self._sample_counts,
+            energy=self._energy,
             ensemble=self._ensemble,
         )
 
@@ -171,7 +175,7 @@ class _Reader:
                 versions={str(name): str(text) for name, text in (event.get("versions") or {}).items()},
                 policy=str(event.get("policy", "")),
                 policy_parameters=dict(event.get("policy_parameters") or {}),
-                time_scale=_number(rehearsal.get("time_scale")),
+                time_scale=number_of(rehearsal.get("time_scale")),
                 reduce=str(event.get("reduce", "")),
             )
         )
@@ -179,7 +183,7 @@ class _Reader:
     def _cluster(self, event: JournalLine) -> None:
         ranks = tuple(_rank(rank) for rank in event.get("ranks", ()))
         members = int(event.get("members_per_device") or 1)
-        cluster = SessionCluster(ranks, _integers(event.get("devices_per_node", ())), members)
+        cluster = SessionCluster(ranks, integers_of(event.get("devices_per_node", ())), members)
         self._sessions[-1] = replace(self._sessions[-1], cluster=cluster)
 
     def _prices(self, event: JournalLine) -> None:
@@ -202,38 +206,38 @@ class _Reader:
         self._timings.append(self._measurement(event))
 
     def _measurement(self, event: JournalLine) -> RecordedMeasurement:
-        job, devices = self._named(event), _integers(event.get("devices", ()))
-        count, rate = int(event.get("count", len(devices))), _number(event.get("rate")) or 0.0
-        return RecordedMeasurement(job, devices, count, rate, _seconds(event), self._now)
+        job, devices = self._named(event), integers_of(event.get("devices", ()))
+        count, rate = int(event.get("count", len(devices))), number_of(event.get("rate")) or 0.0
+        return RecordedMeasurement(job, devices, count, rate, seconds_of(event), self._now)
 
     def _preprocessors(self, event: JournalLine) -> None:
         chosen = event.get("chosen")
         self._preprocessing = Preprocessing(
-            counts=_by_integer(event.get("counts")),
-            demand=_number(event.get("demand")),
+            counts=by_integer(event.get("counts")),
+            demand=number_of(event.get("demand")),
             chosen=None if chosen is None else int(chosen),
         )
 
     def _preprocessing_of_round(self, event: JournalLine) -> None:
         flotilla = self._round(event)
-        flotilla.working, flotilla.demand = int(event["working"]), _number(event.get("demand"))
+        flotilla.working, flotilla.demand = int(event["working"]), number_of(event.get("demand"))
 
     def _fitted(self, event: JournalLine) -> None:
-        fitted = tuple(_number(rate) or 0.0 for rate in event.get("fitted", ()))
-        measured = _by_integer(event.get("measured"))
+        fitted = tuple(number_of(rate) or 0.0 for rate in event.get("fitted", ()))
+        measured = by_integer(event.get("measured"))
         self._rates.append(FittedRates(self._named(event), str(event.get("source", "")), measured, fitted))
 
     def _planned(self, event: JournalLine) -> None:
         flotilla = self._round(event)
-        flotilla.allocation.update({str(job): _integers(d) for job, d in (event.get("allocation") or {}).items()})
+        flotilla.allocation.update({str(job): integers_of(d) for job, d in (event.get("allocation") or {}).items()})
         flotilla.paces.update({str(job): float(pace) for job, pace in (event.get("paces") or {}).items()})
-        flotilla.planning += _seconds(event)
-        flotilla.bound, flotilla.expected = _number(event.get("bound_seconds")), _number(event.get("end_seconds"))
+        flotilla.planning += seconds_of(event)
+        flotilla.bound, flotilla.expected = number_of(event.get("bound_seconds")), number_of(event.get("end_seconds"))
 
     def _started(self, event: JournalLine) -> None:
-        job, seconds = self._named(event), _seconds(event)
+        job, seconds = self._named(event), seconds_of(event)
         self._close_group(job, self._now - seconds, "cut")
-        devices, number = _integers(event.get("devices", ())), self._round(event).number
+        devices, number = integers_of(event.get("devices", ())), self._round(event).number
         self._groups[job] = _OpenGroup(job, devices, self._now, number, seconds)
         self._outcomes[job] = RecordedOutcome(job, "running", self._now)
 
@@ -253,21 +257,21 @@ class _Reader:
             epoch=int(event.get("epoch", 0)),
             step=int(event.get("step", 0)),
             time=self._now,
-            seconds=_seconds(event),
-            rate=_number(event.get("rate")),
-            devices=_integers(event.get("devices", ())),
+            seconds=seconds_of(event),
+            rate=number_of(event.get("rate")),
+            devices=integers_of(event.get("devices", ())),
             round=self._round(event).number,
             session=self._sessions[-1].index,
-            metrics=_metrics(event),
-            learning_rate=_number(event.get("learning_rate")),
+            metrics=metrics_of(event),
+            learning_rate=number_of(event.get("learning_rate")),
             waited={int(d): Waited(float(w.get("data", 0.0)), float(w.get("peers", 0.0))) for d, w in waited.items()},
-            computed=_by_integer(event.get("computed")),
+            computed=by_integer(event.get("computed")),
         )
 
     def _checkpoint(self, event: JournalLine) -> None:
         epoch, step, size = (int(event.get(key) or 0) for key in ("epoch", "step", "bytes"))
         path, job = str(event.get("path", "")), self._named(event)
-        self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, _seconds(event)))
+        self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, seconds_of(event)))
 
     def _stopped(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why=str(event.get("why", "")))
@@ -277,7 +281,7 @@ class _Reader:
 
     def _done(self, event: JournalLine) -> None:
         checkpoint = str(event.get("checkpoint") or "")
-        self._leave(event, "done", why=str(event.get("why", "")), metrics=_metrics(event), checkpoint=checkpoint)
+        self._leave(event, "done", why=str(event.get("why", "")), metrics=metrics_of(event), checkpoint=checkpoint)
 
     def _failed(self, event: JournalLine) -> None:
         error, traceback = str(event.get("error", "")), str(event.get("traceback") or "")
@@ -292,7 +296,7 @@ class _Reader:
         self._outcomes[job] = RecordedOutcome(job, status, self._now, **keys)
 
     def _round_end(self, event: JournalLine) -> None:
-        start, end = _number(event.get("start")), _number(event.get("end"))
+        start, end = number_of(event.get("start")), number_of(event.get("end"))
         if start is not None and end is not None:
             self._round(event).bounds = (start, end)
 
@@ -301,7 +305,7 @@ class _Reader:
         self._warnings.append(Warned(str(event.get("text", "")), job, self._now))
 
     def _late(self, event: JournalLine) -> None:
-        deadline, end = (_number(event.get(key)) for key in ("deadline", "end"))
+        deadline, end = (number_of(event.get(key)) for key in ("deadline", "end"))
         self._warnings.append(Warned(lateness(deadline, end), self._named(event), self._now))
 
     def _lost(self, event: JournalLine) -> None:
@@ -316,9 +320,12 @@ class _Reader:
     def _samples(self, event: JournalLine) -> None:
         self._sample_counts = self._sample_counts.plus(event["read"], event["laid"], event["made"])
 
+    def _energy_used(self, event: JournalLine) -> None:
+        self._energy = self._energy.plus(event)
+
     def _ended(self, event: JournalLine) -> None:
         seconds = {str(name): float(value) for name, value in (event.get("overhead_seconds") or {}).items()}
-        end, status = max(self._now, _number(event.get("wall_seconds")) or 0.0), str(event.get("status", "done"))
+        end, status = max(self._now, number_of(event.get("wall_seconds")) or 0.0), str(event.get("status", "done"))
         self._sessions[-1] = replace(self._sessions[-1], end=end, status=status, overheads=seconds or None)
         self._ensemble = dict(event.get("ensemble") or {})
         self._stop_running()
@@ -371,30 +378,5 @@ def _rank(event: JournalLine) -> RecordedRank:
         device=None if device is None else int(device),
         device_name=None if name is None else str(name),
         kind=None if kind is None else str(kind),
-        cores=_integers(event.get("cores") or ()),
+        cores=integers_of(event.get("cores") or ()),
     )
-
-
-def _integers(values: Iterable[Any]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value)
-
-
-def _seconds(event: JournalLine) -> float:
-    seconds = _number(event.get("seconds"))
-    return seconds if seconds is not None and math.isfinite(seconds) else 0.0
-
-
-def _by_integer(values: Any) -> dict[int, float]:
-    return {int(key): float(value) for key, value in sorted((values or {}).items(), key=lambda item: int(item[0]))}
-
-
-def _metrics(event: JournalLine) -> dict[str, float]:
-    """The metrics that are numbers (NaN among them: a diverged network says so)."""
-    values = ((str(name), _number(value)) for name, value in (event.get("metrics") or {}).items())
-    return {name: value for name, value in values if value is not None}

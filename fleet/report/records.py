@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.sample_counts import SampleCounts
 
 
@@ -248,8 +249,8 @@ class RunHistory:
 
     `epochs` holds the valid epoch of each (job, epoch); `superseded` those which a later session trained again;
     `measurements` those of the profiler, `timings` those of first steps in training; `samples` are counted over all
-    sessions that ended in good order; `ensemble` has the figures of all networks together, if
-    the last session told any.
+    sessions that ended in good order; `energy` is empty where nothing told it; `ensemble` has the figures of all
+    networks together, if the last session told any.
     """
 
     sessions: tuple[RecordedSession, ...] = ()
@@ -268,6 +269,7 @@ class RunHistory:
     warnings: tuple[Warned, ...] = ()
     skipped: tuple[RecordedSkip, ...] = ()
     samples: SampleCounts = SampleCounts()
+    energy: EnergyTotals = EnergyTotals()
     ensemble: Mapping[str, float] = field(default_factory=dict)
 
     @property

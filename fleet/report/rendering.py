@@ -30,6 +30,7 @@ def page_environment() -> Environment:
         count=wording.count,
         rate=wording.rate,
         cost=wording.cost,
+        energy=wording.energy,
         metric_title=wording.metric_title,
         devices=wording.devices,
         plural=wording.plural,

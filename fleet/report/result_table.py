@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from fleet.coordination.energy_totals import EnergyTotals
 from fleet.report import wording
 from fleet.report.costs import RunCosts, run_costs
 from fleet.report.live import STATUS_STYLES
@@ -17,7 +18,7 @@ _MOST_METRICS = 4
 
 
 def result_table(history: RunHistory) -> Table:
-    """One row a network: status, epochs, metrics, device-seconds, cost where devices have prices, why it stopped.
+    """One row a network: status, epochs, metrics, device-seconds, cost and energy where they are known, why it stopped.
 
     The best network is bold.
     """
@@ -27,26 +28,29 @@ def result_table(history: RunHistory) -> Table:
     table = Table(caption=_caption(history, results, costs), caption_justify="left", header_style="dim")
     table.add_column("network", overflow="fold")
     table.add_column("status", no_wrap=True)
-    titles = (*(wording.metric_title(name).lower() for name in metrics), "device-seconds", *(["cost"] if costs else []))
+    further = [*(["cost"] if costs else []), *(["energy"] if history.energy else [])]
+    titles = (*(wording.metric_title(name).lower() for name in metrics), "device-seconds", *further)
     for title in ("epochs", *titles):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("why it stopped", overflow="fold")
     for result in results:
         is_best = best is not None and best.job == result.job.name
-        table.add_row(*_cells(result, metrics, costs), style="bold" if is_best else "")
+        table.add_row(*_cells(result, metrics, costs, history.energy), style="bold" if is_best else "")
     if history.ensemble:
         table.add_section()
-        table.add_row(*_together(history.ensemble, metrics, costs), style="bold")
+        table.add_row(*_together(history.ensemble, metrics, len(further)), style="bold")
     return table
 
 
-def _together(figures: Mapping[str, float], metrics: tuple[str, ...], costs: RunCosts | None) -> tuple[str, ...]:
+def _together(figures: Mapping[str, float], metrics: tuple[str, ...], further: int) -> tuple[str, ...]:
     """The row of all networks together."""
     own = (wording.metric(name, figures[name]) if name in figures else "" for name in metrics)
-    return ("all together", "", "", *own, "", *([""] if costs else []), wording.together(figures, metrics))
+    return ("all together", "", "", *own, "", *[""] * further, wording.together(figures, metrics))
 
 
-def _cells(result: JobResult, metrics: tuple[str, ...], costs: RunCosts | None) -> tuple[Text, ...]:
+def _cells(
+    result: JobResult, metrics: tuple[str, ...], costs: RunCosts | None, energy: EnergyTotals
+) -> tuple[Text, ...]:
     limit = f"/{result.job.max_epochs}" if result.job.max_epochs else ""
     return (
         Text(wording.printable(result.job.name)),
@@ -55,6 +59,7 @@ def _cells(result: JobResult, metrics: tuple[str, ...], costs: RunCosts | None) 
         *(Text(wording.metric(name, result.metrics.get(name))) for name in metrics),
         Text(f"{result.device_seconds:,.1f}"),
         *([Text(wording.cost(costs.jobs[result.job.name]))] if costs else []),
+        *([Text(wording.energy(energy.jobs.get(result.job.name)))] if energy else []),
         Text(wording.printable(wording.WHY.get(result.why, result.why)) or "-"),
     )
 
@@ -66,4 +71,6 @@ def _caption(history: RunHistory, results: tuple[JobResult, ...], costs: RunCost
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{wording.duration(history.wall)} on {wording.plural(len(history.devices), 'device')}"]
     parts += [f"cost {wording.cost(costs.used)}, {wording.cost(costs.held)} with idle devices"] if costs else []
+    if history.energy:
+        parts += [f"{wording.energy(history.energy.used)}, {wording.energy(history.energy.idle)} more as devices idled"]
     return Text(", ".join(parts))

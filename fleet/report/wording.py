@@ -53,6 +53,16 @@ def cost(value: float) -> str:
     return f"{value:,.2f}" if value >= 1 or value == 0 else f"{value:.3g}"
 
 
+def energy(joules: float | None) -> str:
+    """812 J, 3.41 Wh, 12.3 kWh: three digits that matter; a dash where nothing is known."""
+    if joules is None:
+        return "-"
+    if joules < 1000:
+        return f"{joules:.3g} J"
+    hours = joules / 3600
+    return f"{hours:.3g} Wh" if hours < 1000 else f"{hours / 1000:,.3g} kWh"
+
+
 def rate(value: float | None) -> str:
     """Samples per second with three digits that matter."""
     if value is None or not math.isfinite(value):

@@ -147,6 +147,9 @@ _OF_KIND: dict[str, Check] = {
     **dict.fromkeys(("samples.read", "samples.laid", "samples.made"), _named(_whole)),
     **dict.fromkeys(("job.seed", "job.order_seed"), _or_null(_whole)),
     "preprocessors.counts": _measured,
+    "energy.jobs": _named(_finite),
+    "energy.idle": _finite,
+    "energy.sources": _list(_text),
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
     **dict.fromkeys(("checkpoint.best", "best.best"), _or_null(_best)),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
@@ -184,6 +187,7 @@ _NEEDED = {
     "skipped": "data kind sample substitute epoch reason stage",
     "preprocessing": "t round working available",
     "samples": "read laid made",
+    "energy": "jobs idle sources",
     "ended": "t overhead_seconds",
     **dict.fromkeys(("session", "allocation", "preprocessors", "stopping", "warning"), ""),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field, Strict, field_validator, model_validator
+from pydantic import Field, Strict, StrictBool, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.prices import PriceCourse
@@ -29,6 +29,24 @@ class Store(Section):
         description="The folder on each node's own disk; null: the system's folder for temporary files. The file there "
         "has no name, and goes with the run however it ends.",
         examples=["/local/scratch"],
+    )
+
+
+class Energy(Section):
+    """Where hosts tell how much energy they use. NVIDIA's GPUs tell it by the package nvidia-ml-py, if it is there."""
+
+    read: StrictBool = Field(
+        default=True, description="Share the energy of hosts that tell it out to the jobs.", examples=[False]
+    )
+    powercap: Text = Field(
+        default="/sys/class/powercap",
+        description="The folder of RAPL's counters: of processors and memory, whoever uses them.",
+        examples=["/host/sys/class/powercap"],
+    )
+    hwmon: Text = Field(
+        default="/sys/class/hwmon",
+        description="The folder of drivers' sensors: of AMD's and Intel's GPUs.",
+        examples=["/host/sys/class/hwmon"],
     )
 
 
@@ -74,6 +92,9 @@ class Resources(Section):
     )
     store: Store = Field(
         default_factory=Store, description="How many prepared samples are kept.", examples=[{"memory": 64, "disk": 500}]
+    )
+    energy: Energy = Field(
+        default_factory=Energy, description="Where hosts tell how much energy they use.", examples=[{"read": False}]
     )
     memory_gib: Positive | None = Field(
         default=None,

@@ -251,12 +251,12 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    # a job was added, extended or stopped, a rank stuck or lost
-    sometimes = {"added", "extended.json", "stacks", "at_work", "stop"}
+    # a job was added, extended or stopped, a rank stuck or lost, the run tracked, its journal long
+    sometimes = {"added", "extended.json", "stacks", "at_work", "stop", ".track.lock", "status.snapshot"}
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
-    assert told.keys() == summary.keys() | {"costs"}  # where devices have prices
+    assert told.keys() == summary.keys() | {"costs", "energy"}  # where devices have prices, where hosts tell it
     assert told["ensemble"] == summary["ensemble"].keys()
     assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
     assert told["rounds"] == summary["rounds"][0].keys()

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from fleet.coordination.crew import Crew
+from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.executor import Event, GroupEnded, RanksGone, SetBack, Start
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.lost_ranks import RanksLost
@@ -37,6 +38,13 @@ class Post:
         return [(rank, message) for rank, message in self.sent if isinstance(message, kind)]
 
 
+class Unread:
+    """Books of hosts without counters: nobody writes there."""
+
+    def record(self, event: str, **keys: Any) -> None:
+        raise AssertionError(event)
+
+
 class Machine:
     """Rank 0 and another preprocessor, and four trainers; `lost` may be added to at any time."""
 
@@ -53,7 +61,13 @@ class Machine:
         crew = Crew(self.post, ClusterMap(tuple(places)), lambda: None, lambda: self.lost)  # type: ignore[arg-type]
         tags = iter(range(1000, 9999)).__next__
         self.executor = LiveExecutor(
-            crew, OpenLanes(crew, self, 6), tags, StopFlag(), lambda skipped: None, (4, 2, 1.0)
+            crew,
+            OpenLanes(crew, self, 6),
+            tags,
+            StopFlag(),
+            lambda skipped: None,
+            (4, 2, 1.0),
+            EnergyShares((), lambda ranks: None, Unread()),
         )
 
     def place_of(self, job: str, epoch: int, step: int) -> StreamPlace:

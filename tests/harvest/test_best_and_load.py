@@ -19,7 +19,7 @@ from fleet.commands.best import COLUMNS
 from fleet.commands.cli import app
 from fleet.harvest.errors import HarvestError
 from fleet.harvest.load import Ensemble
-from fleet.harvest.members import read_members
+from fleet.harvest.members import BestValue, read_members
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
 
@@ -46,6 +46,15 @@ def test_the_table_has_a_line_for_each_network_the_best_first(trained: RunFolder
         assert float(row["value"]) == max(told) and int(row["epoch"]) == told.index(max(told)) + 1
         assert Path(row["checkpoint"]).is_file() and row["checkpoint_epoch"] == row["epoch"]
     assert [row["job"] for row in listed(trained.path, "--top", "2")] == [row["job"] for row in rows[:2]]
+
+
+def test_the_summary_names_each_networks_best_checkpoint(trained: RunFolder) -> None:
+    for member in read_members(trained.path).all:
+        told, kept = trained.summary["jobs"][member.name]["best"], member.kept
+        assert kept is not None and told == {
+            "metric": "accuracy", "value": kept.best.value, "epoch": kept.best.epoch, "path": str(kept.path),
+        }  # fmt: skip
+        assert Path(told["path"]).is_file() and member.best("accuracy") == BestValue(told["value"], told["epoch"])
 
 
 def test_by_a_loss_the_least_is_the_best(trained: RunFolder) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,16 @@ def test_in_plain_torch_the_weights_have_the_figures_of_the_run(
     assert found == {name: card["metrics"][name] for name in found}
     with safe_open(file, "pt") as opened:
         assert json.loads(opened.metadata()["fleet"]) == card
+
+
+def test_others_may_read_the_files_as_any_new_file(trained: RunFolder, tmp_path: Path) -> None:
+    code = "import os, sys; os.umask(0o027); from fleet.commands.entry import main; main()"
+    for name in ("m.safetensors", "m.pt2"):
+        words = [sys.executable, "-c", code, "export", str(trained.path), "mlp", str(tmp_path / name)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=trained.path.parent)
+        assert done.returncode == 0, done.stderr
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("m.safetensors", "m.safetensors.json", "m.pt2"), 0o640)
 
 
 def test_tied_tensors_and_buffers_load_too(tmp_path: Path) -> None:

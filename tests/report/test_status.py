@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from fleet.report.history import build_history
 from fleet.report.results import job_results
 from fleet.report.status.looking import Look
 from fleet.report.status.scan import Scan
+from fleet.report.status.snapshot import NAME as SNAPSHOT
+from fleet.report.status.snapshot import Snapshots, read_snapshot
 from fleet.report.status.standing import Standing
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import Journal, read_journal
@@ -72,6 +76,58 @@ def test_lines_that_come_piece_by_piece_add_up_to_the_same(few: Path, tmp_path: 
     at_once = Scan()
     at_once.read(few / "journal.jsonl")
     assert vars(piecewise) == vars(at_once)
+
+
+def test_a_snapshot_and_the_lines_behind_it_say_what_all_lines_say(few: Path, tmp_path: Path) -> None:
+    content = (few / "journal.jsonl").read_bytes()
+    whole = look(few)
+    for end in (1, 300, 5000, 20_000, len(content) // 2, len(content)):
+        journal = tmp_path / str(end) / "journal.jsonl"
+        journal.parent.mkdir()
+        journal.write_bytes(content[:end])
+        Snapshots(journal, least=0).renew()
+        journal.write_bytes(content)
+        snapshot = read_snapshot(journal)
+        assert snapshot is not None and snapshot.offset == content.rfind(b"\n", 0, end) + 1
+        assert replace(look(journal.parent), directory="") == replace(whole, directory=""), end
+        snapshot.read(journal)
+        at_once = Scan()
+        at_once.read(journal)
+        assert vars(snapshot) == vars(at_once)
+
+
+def test_a_snapshot_is_renewed_as_the_journal_grows_and_left_out_of_short_ones(few: Path, tmp_path: Path) -> None:
+    content, journal = (few / "journal.jsonl").read_bytes(), tmp_path / "journal.jsonl"
+    snapshots = Snapshots(journal, least=10_000)
+    for end in (9_000, 12_000, 30_000, len(content)):
+        journal.write_bytes(content[:end])
+        snapshots.renew()
+        snapshot = read_snapshot(journal)
+        assert (snapshot is None) if end < 10_000 else (snapshot is not None and end - snapshot.offset < 2_000)
+
+
+def test_a_snapshot_of_no_use_is_passed_over(few: Path, tmp_path: Path) -> None:
+    content = (few / "journal.jsonl").read_bytes()
+    journal = tmp_path / "journal.jsonl"
+    journal.write_bytes(content)
+    Snapshots(journal, least=0).renew()
+    good = (tmp_path / SNAPSHOT).read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 1
+    newer = good[9:].replace(b'"format":1', b'"format":2')
+    for bad in (b"", b"\n", good[:-1], bytes(flipped), b"%08x\n%s" % (zlib.crc32(newer), newer), b"\xff" * 100):
+        (tmp_path / SNAPSHOT).write_bytes(bad)
+        assert read_snapshot(journal) is None
+        assert replace(look(tmp_path), directory="") == replace(look(few), directory="")
+    (tmp_path / SNAPSHOT).write_bytes(good)
+    lines = content.splitlines(keepends=True)
+    for other in (content[: len(content) // 2], b"".join([*lines[:3], *lines[5:], *lines[3:5]]), b""):
+        (tmp_path / "journal.jsonl").write_bytes(other)
+        assert read_snapshot(journal) is None
+        alone = tmp_path / "alone"
+        alone.mkdir(exist_ok=True)
+        (alone / "journal.jsonl").write_bytes(other)
+        assert replace(look(tmp_path), directory="") == replace(look(alone), directory="")
 
 
 def test_a_copy_that_lacks_its_last_lines_or_half_a_line_is_told(few: Path, tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_defaults_of_every_section(small: dict[str, Any]) -> None:
         "kinds": {},
         "prices": {},
         "store": {"memory": None, "disk": 0.0, "path": None},
+        "energy": {"read": True, "powercap": "/sys/class/powercap", "hwmon": "/sys/class/hwmon"},
         "memory_gib": None,
         "timeout": 300.0,
         "lock_wait": 180.0,

@@ -18,6 +18,7 @@ import numpy as np
 
 from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.doctor.check import Check, Verdict
+from fleet.machine.doctor.energy import energy
 
 _RANKS = """
 from mpi4py import MPI
@@ -250,6 +251,7 @@ CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
     "images": _images,
     "formats": _formats,
     "horovod": _horovod,
+    "energy": energy,
     "scheduler": _schedulers,
     "imports": _imports,
 }

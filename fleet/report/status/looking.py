@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, work_left
 from fleet.report.status.scan import Scan, ScannedJob
+from fleet.report.status.snapshot import read_snapshot
 from fleet.report.status.standing import OtherJob, RunningJob, Standing, Writer
 from fleet.report.status.writer import writer_of
 from fleet.run_directory.journal_lines import event_of
@@ -38,8 +39,11 @@ class Look:
         Args:
             whole: jobs that do not train are told one by one, too.
         """
+        journal = self.directory / JOURNAL
+        if not self._scan.offset:
+            self._scan = read_snapshot(journal) or self._scan
         try:
-            self._scan.read(self.directory / JOURNAL)
+            self._scan.read(journal)
         except (FileNotFoundError, NotADirectoryError):
             if writer_of(self.directory, self.clock)[0].lives is not True:
                 return None
@@ -88,6 +92,7 @@ class _Reckoning:
             writer=self.writer, scheduler=f"{allocation.get('scheduler', '')} {allocation.get('id', '')}".strip(),
             allocation_left=self._allocation_left(),
             warnings=scan.warnings, damaged=scan.damaged, measuring=scan.measuring,
+            joules=scan.energy.used if scan.energy else None, idle_joules=scan.energy.idle if scan.energy else None,
             others=tuple(self._others()) if whole else (),
         )  # fmt: skip
 
@@ -130,8 +135,12 @@ class _Reckoning:
         return RunningJob(
             job.name, job.devices, tuple(host for host in hosts if host), facts.epochs, facts.most_epochs,
             facts.epoch.get("metrics") or {}, rate, seconds_left(facts, rate, self.now), source,
-            self.scan.seconds_of(job, self.now),
+            self.scan.seconds_of(job, self.now), self._joules(job),
         )  # fmt: skip
+
+    def _joules(self, job: ScannedJob) -> float | None:
+        energy = self.scan.energy
+        return energy.jobs.get(job.name, 0.0) if energy else None
 
     def _wait(self, facts: JobFacts) -> str:
         """What a waiting job waits for."""
@@ -157,5 +166,6 @@ class _Reckoning:
         told = str(facts.word.get("why") or facts.word.get("error") or "")
         why = self._wait(facts) if status == "waiting" else told
         return OtherJob(
-            job.name, status, facts.epochs, facts.most_epochs, metrics, self.scan.seconds_of(job, self.now), why
-        )
+            job.name, status, facts.epochs, facts.most_epochs, metrics, self.scan.seconds_of(job, self.now), why,
+            self._joules(job),
+        )  # fmt: skip

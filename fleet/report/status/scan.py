@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fleet.coordination.energy_totals import EnergyTotals
 from fleet.run_directory.journal_lines import devices_of, event_of, job_of, name_of, new_lines, second_of
 
 Event = Mapping[str, Any]
@@ -54,6 +55,7 @@ class Scan:
         plan: the same, not taken apart.
         measuring: the job that was measured last, in a session that trains nothing yet.
         reserved: device-seconds of the sessions that are over.
+        energy: that lines tell.
         damaged: lines that are not as they were written, of those that were taken apart.
         begin, now: seconds of the run at which the session began, and the last line was written; unix: the latter.
         offset: bytes that have been read; last: the kind of the last event.
@@ -73,6 +75,7 @@ class Scan:
     now: float = 0.0
     unix: float = 0.0
     reserved: float = 0.0
+    energy: EnergyTotals = EnergyTotals()
     damaged: int = 0
     offset: int = 0
     last: str = ""
@@ -188,6 +191,8 @@ class Scan:
             self.measuring = str(event["job"])
         elif kind == "warning":
             self.warnings += 1
+        elif kind == "energy":
+            self.energy = self.energy.plus(event)
         elif kind == "stopping":
             self.stopping = True
         elif kind == "ended":
@@ -222,7 +227,7 @@ _KEPT = {b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed"
 _LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up"})
 _STATUS = {b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
-    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended"}
+    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy"}
 )  # fmt: skip
 
 

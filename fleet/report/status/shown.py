@@ -36,11 +36,11 @@ def shown(standing: Standing, most_rows: int | None = None) -> RenderableType:
     parts[0].stylize(_STYLES.get(standing.state, "bold"), 0, len(_title(standing)))  # type: ignore[union-attr]
     rows = len(standing.running) if most_rows is None else max(1, most_rows)
     if standing.running:
-        parts.append(_running_table(standing.running[:rows]))
+        parts.append(_running_table(standing.running[:rows], standing.joules is not None))
     if len(standing.running) > rows:
         parts.append(Text(f"... and {len(standing.running) - rows:,} more that train", style="dim"))
     if standing.others:
-        parts.append(_others_table(standing.others))
+        parts.append(_others_table(standing.others, standing.joules is not None))
     return Group(*parts)
 
 
@@ -63,6 +63,9 @@ def _lines(standing: Standing) -> Iterator[str]:
         yield f"  measured   {wording.printable(standing.measuring)} was the last"
     if standing.devices:
         yield f"  devices    {_devices(standing)}"
+    if standing.joules is not None:
+        idle = wording.energy(standing.idle_joules)
+        yield f"  energy     {wording.energy(standing.joules)} by networks, {idle} while devices idled"
     if standing.left is not None and (standing.running or standing.waits):
         yield f"  ends       {_end(standing)}"
     if standing.allocation_left is not None:
@@ -101,10 +104,10 @@ def _written(standing: Standing) -> str:
     return f"{last}{who}"
 
 
-def _running_table(jobs: Sequence[RunningJob]) -> Table:
+def _running_table(jobs: Sequence[RunningJob], energy: bool) -> Table:
     table = plain_table()
     table.add_column("network", overflow="fold")
-    for title in ("devices", "epoch", "samples/s", "ends in"):
+    for title in ("devices", "epoch", "samples/s", "ends in", *(["energy"] if energy else [])):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("host", overflow="ellipsis", no_wrap=True)
     table.add_column("last epoch", overflow="ellipsis", no_wrap=True)
@@ -112,16 +115,17 @@ def _running_table(jobs: Sequence[RunningJob]) -> Table:
         left = "-" if job.seconds is None else wording.duration(job.seconds)
         table.add_row(*map(Text, (
             wording.printable(job.job), wording.devices(job.devices), _epochs(job.epochs, job.most_epochs),
-            f"{wording.rate(job.rate)}{_SOURCES.get(job.source, '')}", left, wording.printable(", ".join(job.hosts)),
+            f"{wording.rate(job.rate)}{_SOURCES.get(job.source, '')}", left,
+            *([wording.energy(job.joules)] if energy else []), wording.printable(", ".join(job.hosts)),
             wording.printable(metrics_text(job.metrics)) or "-",
         )))  # fmt: skip
     return table
 
 
-def _others_table(jobs: Sequence[OtherJob]) -> Table:
+def _others_table(jobs: Sequence[OtherJob], energy: bool) -> Table:
     table = plain_table()
     table.add_column("network", overflow="fold")
-    for title in ("status", "epochs"):
+    for title in ("status", "epochs", *(["energy"] if energy else [])):
         table.add_column(title, no_wrap=True)
     table.add_column("last epoch", overflow="fold")
     table.add_column("why", overflow="fold")
@@ -129,6 +133,7 @@ def _others_table(jobs: Sequence[OtherJob]) -> Table:
         why = f"waits for {job.why}" if job.status == "waiting" else wording.WHY.get(job.why, job.why)
         table.add_row(*map(Text, (
             wording.printable(job.job), _COUNTED.get(job.status, job.status), _epochs(job.epochs, job.most_epochs),
+            *([wording.energy(job.joules)] if energy else []),
             wording.printable(metrics_text(job.metrics)) or "-", wording.printable(why) or "-",
         )))  # fmt: skip
     return table

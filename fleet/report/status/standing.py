@@ -17,6 +17,7 @@ class RunningJob:
         seconds: until its last epoch ends, if nothing ends it sooner; None: nobody knows.
         source: of `rate`: `epoch` (its last one, waits included), `steps` (the first ones) or `plan` (the policy's).
         held: device-seconds so far.
+        joules: used so far; None: nothing tells it.
     """
 
     job: str
@@ -29,11 +30,12 @@ class RunningJob:
     seconds: float | None
     source: str
     held: float
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
 class OtherJob:
-    """A job that does not train now; `why`: what it waits for, or why it ended."""
+    """A job that does not train now, as `RunningJob`; `why`: what it waits for, or why it ended."""
 
     job: str
     status: str
@@ -42,6 +44,7 @@ class OtherJob:
     metrics: Mapping[str, float]
     held: float
     why: str
+    joules: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ class Standing:
         last_event, age: kind of the journal's last event, and seconds since then.
         scheduler: batch system and id of the last session's allocation; empty: none that is known.
         allocation_left: seconds until the allocation ends; None: not known.
+        joules, idle_joules: used by jobs, and by hosts while devices idled; None: nothing tells it.
         damaged: lines of the journal that are not as they were written, of those that were looked at.
     """
 
@@ -101,4 +105,6 @@ class Standing:
     warnings: int = 0
     damaged: int = 0
     measuring: str = ""
+    joules: float | None = None
+    idle_joules: float | None = None
     others: tuple[OtherJob, ...] = ()

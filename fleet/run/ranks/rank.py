@@ -11,6 +11,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_TRAINER, MakeRing, StopRequested
 from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
+from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.ring_keeper import Keeper
@@ -110,9 +111,15 @@ class Rank:
         if self.seat == 0:
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
-            keeper = Keeper(self.mailbox(TO_KEEPER), receiver)
+            keeper = Keeper(self.mailbox(TO_KEEPER), receiver, self._energy_reader())
             self.threads.append(GuardedThread(keeper.run, "keeper", partial(abort_because, self.world)))
         return ring
+
+    def _energy_reader(self) -> EnergyReader:
+        place, mailbox = self.cluster.places[self.number], self.mailbox(TO_KEEPER)
+        asked = self.runtime.spec.resources.energy
+        find = partial(meter_of, self.cluster, place.node, asked)
+        return EnergyReader(self.number, place.host, find, partial(mailbox.send, COORDINATOR, TO_COORDINATOR))
 
     def nodes(self, order: MakeRing) -> NodeMap:
         """Who makes samples, where, and who receives them on each node."""

@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleet.coordination.mailbox import Mailbox
-from fleet.coordination.protocol import CloseLane, DismissReader, DismissWriter, OpenLane, ReplaceWriter, Shutdown
+from fleet.coordination.protocol import (
+    CloseLane,
+    DismissReader,
+    DismissWriter,
+    OpenLane,
+    ReadEnergy,
+    ReplaceWriter,
+    Shutdown,
+)
+from fleet.run.ranks.energy_reader import EnergyReader
 from preprocess import SlotReceiver
 
 _NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
@@ -18,16 +27,19 @@ class Keeper:
     Args:
         mailbox: the mailbox of the keeper's role.
         receiver: this node's.
+        energy: reads this host's counters.
     """
 
     mailbox: Mailbox
     receiver: SlotReceiver
+    energy: EnergyReader
 
     def run(self) -> None:
         """Serve until told to shut down."""
         while True:
             message = self.mailbox.poll()
             if isinstance(message, Shutdown):
+                self.energy.end()
                 return
             if isinstance(message, OpenLane):
                 self.receiver.open_lane(message.lane)
@@ -39,5 +51,7 @@ class Keeper:
                 self.receiver.dismiss_writer(message.writer)
             elif isinstance(message, ReplaceWriter):
                 self.receiver.replace_writer(message.writer)
+            elif isinstance(message, ReadEnergy):
+                self.energy.ask()
             elif not self.receiver.step():
                 self.receiver.wait(_NAP_SECONDS)

@@ -19,6 +19,7 @@ from fleet.run.wire import Wire
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.stop_wishes import StopWishes
 from fleet.scheduling.policies import Policy, policy
+from trainers.best_checkpoint import best_file
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,15 @@ class Opened:
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }
-        return run_summary(self.books.ledger, status, spec.policy.name, self.output.journal.seconds(), **more)
+        if self.books.ledger.energy:
+            more["energy"] = self.books.ledger.energy.to_json()
+        seconds = self.output.journal.seconds()
+        summary = run_summary(self.books.ledger, status, spec.policy.name, seconds, **more)
+        for job, best in self.books.ledger.bests.items():
+            if best is not None:
+                path = best_file(self.output.directory.checkpoints(job), best["epoch"])
+                summary["jobs"][job]["best"] = {**best, "path": str(path)}
+        return summary
 
 
 def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
 from fleet.coordination.crew import Crew
+from fleet.coordination.energy_shares import EnergyShares
 from fleet.coordination.kept_best import settle_best
 from fleet.coordination.lane_mates import LaneMates
 from fleet.coordination.live_executor import LiveExecutor
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import MakeRing
+from fleet.coordination.protocol import MakeRing, ReadEnergy
+from fleet.report.status.snapshot import Snapshots
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
@@ -47,6 +49,7 @@ class Running(Outside):
         self._wishes = StopWishes(opened.output.directory.path)
         self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
         self._save = Seldom(self._write)  # it grows with jobs and rounds
+        self._snapshot = Seldom(Snapshots(opened.output.directory.journal).renew)
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
@@ -85,6 +88,8 @@ class Running(Outside):
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
             self._save()
+        with suppress(OSError):  # whoever asks how the run stands reads all of the journal then
+            self._snapshot()
 
     def _write(self) -> None:
         self._opened.save()
@@ -124,5 +129,19 @@ def start(rated: Rated) -> Running:
     effort = (settings.batches, settings.timed, PROFILE_SECONDS)
     crew = Crew(wire.mailbox, rank.cluster, wire.failure, wire.lost)
     lanes = OpenLanes(crew, LaneBook(rank, ring), ring.lanes, LaneMates(opened.books.ledger))
-    executor = LiveExecutor(crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort)
+    executor = LiveExecutor(
+        crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
+    )
     return Running(opened, executor, Newcomers(opened, ring), rated.guessed)
+
+
+def _energy(opened: Opened, crew: Crew) -> EnergyShares:
+    """What shares out the energy of hosts; of none where nobody wants it read, or nothing is computed."""
+    rank, cluster = opened.rank, opened.rank.cluster
+    wanted = rank.runtime.spec.resources.energy.read and rank.runtime.rehearsal is None
+    readers = {cluster.lowest_rank(node) for node in cluster.nodes} if wanted else ()
+
+    def ask(ranks: Iterable[int]) -> None:
+        crew.tell_keepers(ranks, ReadEnergy())
+
+    return EnergyShares(readers, ask, opened.books.keeper)

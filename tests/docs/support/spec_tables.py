@@ -22,7 +22,7 @@ from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
 from fleet.spec.order import Order
-from fleet.spec.resources import Resources, Store
+from fleet.spec.resources import Energy, Resources, Store
 from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.stop import Stop
 from fleet.spec.values import Named, Seeds
@@ -45,6 +45,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Blocks,
     Resources,
     Store,
+    Energy,
     Determinism,
     Policy,
     Checkpoints,

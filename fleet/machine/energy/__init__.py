@@ -1,0 +1,1 @@
+"""Counters of energy: which a host has, and what they say."""
