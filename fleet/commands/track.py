@@ -66,13 +66,16 @@ def track(
     from fleet.harvest.tracked.mlflow_store import MlflowStore
 
     look = _Look(directory, tuple(exported or ()), wait)
-    with mendable(HarvestError):
-        store = MlflowStore(uri or os.environ.get("MLFLOW_TRACKING_URI") or _USUAL_FOLDER, experiment)
-        if follow:
-            run, told = Following(every, wait, tell).follow(look.read, store)
-        else:
-            run = look.read()
-            told = store.tell(run)
+    try:
+        with mendable(HarvestError):
+            store = MlflowStore(uri or os.environ.get("MLFLOW_TRACKING_URI") or _USUAL_FOLDER, experiment)
+            if follow:
+                run, told = Following(every, wait, tell).follow(look.read, store)
+            else:
+                run = look.read()
+                told = store.tell(run)
+    finally:
+        look.lock = None  # it goes with the last who knows it
     begun = sum(network.begin is not None for network in run.networks)
     print(f"{run.name} is {run.state}: {begun} of {len(run.networks)} networks have begun")
     print(f"{store.uri}: {told.runs} runs and {told.points} values are new")

@@ -166,12 +166,31 @@ def test_what_cannot_be_is_told_with_its_mend(trained: RunFolder, tmp_path: Path
     for words, said in {
         (str(tmp_path), "--uri", str(tmp_path / "s")): "holds no run",
         (str(tmp_path), "--uri", str(tmp_path / "s"), "--follow", "--wait", "0"): "it has been so for 0 s",
-        (str(trained.path), "--uri", str(tmp_path / "file")): "name another by --uri",
-        (str(trained.path), "--uri", "nonsense://x"): "name another by --uri",
+        (str(trained.path), "--uri", str(tmp_path / "file")): "or name another by --uri",
+        (str(trained.path), "--uri", "nonsense://x"): "or name another by --uri",
     }.items():
         answer = CliRunner().invoke(app, ["track", *words, "--to", "mlflow"])
         assert answer.exit_code == 2 and said in answer.stderr, answer.output
     assert json.loads((trained.path / "run.json").read_text())["status"] == "done"
+
+
+def test_a_deleted_experiment_is_told_and_another_can_be_named(trained: RunFolder, tmp_path: Path) -> None:
+    tracked(trained.path, tmp_path / "s")
+    store = MlflowStore(str(tmp_path / "s"))._client
+    experiment = store.get_experiment_by_name("small")
+    assert experiment is not None
+    store.delete_experiment(experiment.experiment_id)
+    words = ["track", str(trained.path), "--to", "mlflow", "--uri", str(tmp_path / "s")]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 2 and "was deleted: name another by --experiment" in answer.stderr
+    tracked(trained.path, tmp_path / "s", "--experiment", "again")
+    assert len(runs(tmp_path / "s", "again")) == 1 + len(trained.summary["jobs"])
+
+
+def test_a_server_that_is_not_there_is_told(trained: RunFolder) -> None:
+    words = ["track", str(trained.path), "--to", "mlflow", "--uri", "http://127.0.0.1:9"]
+    answer = CliRunner().invoke(app, words)
+    assert answer.exit_code == 2 and "mend that, or name another by --uri" in answer.stderr, answer.output
 
 
 def test_without_mlflow_it_says_what_to_install(trained: RunFolder) -> None:

@@ -223,7 +223,9 @@ def _mendable(uri: str) -> Iterator[None]:
     try:
         yield
     except MlflowException as error:
-        raise StoreError(f"MLflow's store {uri}: {str(error).splitlines()[0]}; name another by --uri") from error
+        raise StoreError(
+            f"MLflow's store {uri}: {str(error).splitlines()[0]}; mend that, or name another by --uri"
+        ) from error
     except OSError as error:
         raise StoreError(
             f"MLflow's store {uri}: {error.strerror or error}; make room, or name another by --uri"
