@@ -21,7 +21,7 @@ BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wil
 ON_RIG := tests/fleet/test_rehearsal.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv horovod demo test test-beside test-alone test-all test-device gpu-check test-equality faults chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-beside test-alone test-all test-device gpu-check test-equality test-wheel faults chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ gpu-check: venv  ## on a machine with a GPU: does fleet work there, with which b
 
 test-equality: venv  ## every model, option and history against stock DDP, bit for bit (half an hour)
 	$(PYTEST) tests/trainers/equality
+
+test-wheel: venv  ## the wheel in environments without the checkout (five minutes, needs a package index)
+	$(PYTEST) tests/wheel
 
 faults: venv  ## networks, system calls and power that fail, and odd input for FUZZ_SECONDS (three hours)
 	$(PYTEST) tests/faults

@@ -44,6 +44,7 @@ from preprocess.samples.order import HELD_OUT, TRAIN, SampleGenerator, epoch_ord
 from preprocess.samples.part import Bag, Fold, Part
 from preprocess.samples.stream import DatasetSpec, LaneSpec, SourceSpec, StreamKey
 from preprocess.sharing.loader import SharedLoader
+from preprocess.sources.drawn_digits import DrawnDigits
 from preprocess.sources.source import Source, open_source
 from preprocess.store.sample_store import SampleStore, StoreBudget, StoreStatistics
 from preprocess.transforms.transform import Pipeline, Transform, build_transforms
@@ -61,6 +62,7 @@ __all__ = [
     "Dataset",
     "DatasetSpec",
     "DecodeError",
+    "DrawnDigits",
     "Fold",
     "Itinerary",
     "Lane",

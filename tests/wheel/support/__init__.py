@@ -1,0 +1,1 @@
+"""A copy of the checkout, its wheel, and environments without it."""
