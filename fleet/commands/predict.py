@@ -75,7 +75,7 @@ def predict(
     if ranks is not None and ranks > 1:
         sys.exit(_start(directory, asked, ranks, as_json))
     from fleet.run.predict.answer import told_of
-    from fleet.run.predict.crew import MENDABLE
+    from fleet.run.predict.team import MENDABLE
 
     with mendable(*MENDABLE):
         told = told_of(directory, asked)

@@ -101,7 +101,10 @@ def test_another_network_than_the_trained_one_is_refused(trained: RunFolder, tmp
     folder = tmp_path / "run"
     shutil.copytree(trained.path, folder)
     file = folder / "ensemble.json"
-    file.write_text(file.read_text().replace("16", "17", 1))
+    content = json.loads(file.read_text())
+    (job,) = (job for job in content["spec"]["jobs"] if job["name"] == "mlp")
+    job["model"]["arguments"]["widths"] = [17]
+    file.write_text(json.dumps(content))
     with pytest.raises(HarvestError, match="use the code with which the run was trained"):
         fleet.load(folder, members=["mlp"])
     with pytest.raises(HarvestError, match="did you mean mlp"):

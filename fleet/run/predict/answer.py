@@ -13,16 +13,16 @@ from fleet.harvest.predictions import Predictions
 from fleet.harvest.temperature import fitted_temperature, scaled
 from fleet.harvest.vote import Verdict
 from fleet.run.predict.asked import Asked
-from fleet.run.predict.crew import Alone, Crew
 from fleet.run.predict.panel import Panel, open_panel
 from fleet.run.predict.souped import Answers, answers_of
+from fleet.run.predict.team import Alone, Team
 
 
-def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str, Any]:
+def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str, Any]:
     """Let networks of a run directory predict, write what is to be written, and return the figures as plain values.
 
     Args:
-        crew: the ranks that take part; None: this process alone. Only rank 0 is given figures, and writes.
+        team: the ranks that take part; None: this process alone. Only rank 0 is given figures, and writes.
 
     Raises:
         HarvestError, SpecError, ReferenceProblem, CheckpointError: the run cannot give what is asked.
@@ -30,10 +30,10 @@ def told_of(directory: Path, asked: Asked, crew: Crew | None = None) -> dict[str
         BadInput: another rank has met such an error.
     """
     begin = time.perf_counter()
-    crew = crew or Alone()
-    panel = open_panel(directory, asked, crew)
+    team = team or Alone()
+    panel = open_panel(directory, asked, team)
     with panel.predicting():
-        answers = answers_of(panel, asked.combined.soup, crew)
+        answers = answers_of(panel, asked.combined.soup, team)
     if answers is None:
         return {}
     verdict = _verdict(answers.members, asked)

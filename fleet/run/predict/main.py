@@ -13,8 +13,8 @@ from fleet.run.bad_input import BadInput
 from fleet.run.ending import exit_code
 from fleet.run.predict.answer import told_of
 from fleet.run.predict.asked import Asked
-from fleet.run.predict.crew import MENDABLE
-from fleet.run.predict.rank_crew import PATIENCE, RankCrew
+from fleet.run.predict.rank_team import PATIENCE, RankTeam
+from fleet.run.predict.team import MENDABLE
 from fleet.run.ranks.time_limit import time_limit
 
 
@@ -37,7 +37,7 @@ def run_rank(
 
     def work() -> int:
         try:
-            told = told_of(directory, asked, RankCrew(world, patience))
+            told = told_of(directory, asked, RankTeam(world, patience))
         except MENDABLE as error:
             raise BadInput(str(error)) from error
         if world.rank == 0:

@@ -16,8 +16,8 @@ from fleet.harvest.predictions import check_classes
 from fleet.harvest.soup import check_one_architecture
 from fleet.run.held_out import HeldOut
 from fleet.run.predict.asked import Asked
-from fleet.run.predict.crew import Crew
 from fleet.run.predict.own_file import samples_of
+from fleet.run.predict.team import Team
 from fleet.spec import EnsembleSpec, Job, importable
 
 
@@ -60,17 +60,17 @@ class Panel:
             torch.set_num_threads(before)
 
 
-def open_panel(directory: Path, asked: Asked, crew: Crew) -> Panel:
+def open_panel(directory: Path, asked: Asked, team: Team) -> Panel:
     """Read the networks that rank 0 chooses, and open the samples; on every rank.
 
     Raises:
-        HarvestError and what else a person can mend, see `fleet.run.predict.crew`.
+        HarvestError and what else a person can mend, see `fleet.run.predict.team`.
     """
-    with crew.mending():
+    with team.mending():
         asked.check()
         found = read_members(directory)
-    paths = crew.agreed(lambda: _checkpoints(found, asked))
-    with crew.mending():
+    paths = team.agreed(lambda: _checkpoints(found, asked))
+    with team.mending():
         chosen = [found.of(name).at(Path(path)) for name, path in paths.items()]
         jobs = [member.job for member in chosen]
         samples = samples_of(found.spec, jobs, asked.data)
@@ -79,7 +79,7 @@ def open_panel(directory: Path, asked: Asked, crew: Crew) -> Panel:
         networks = [read_network(member, found.spec) for member in chosen]
         if asked.combined.soup is not None:
             check_one_architecture(networks, jobs)
-        panel = Panel(found.spec, networks, jobs, samples, crew.device(asked.device))
+        panel = Panel(found.spec, networks, jobs, samples, team.device(asked.device))
         panel.alone(networks[0])  # finds out whether the device is there
     return panel
 

@@ -10,8 +10,8 @@ from fleet.harvest.predictions import Predictions
 from fleet.harvest.soup import Soup, soup_of
 from fleet.harvest.vote import halves
 from fleet.run.held_out import HeldOut
-from fleet.run.predict.crew import Crew
 from fleet.run.predict.panel import Panel
+from fleet.run.predict.team import Team
 
 
 @dataclass(frozen=True)
@@ -29,66 +29,64 @@ class Answers:
     souped: Predictions | None = None
 
 
-def answers_of(panel: Panel, kind: str | None, crew: Crew) -> Answers | None:
+def answers_of(panel: Panel, kind: str | None, team: Team) -> Answers | None:
     """Let the networks predict, and their soup of a kind; None on other ranks than 0.
 
     A uniform soup predicts beside the networks, in one pass. A greedy one needs a pass over half of the samples for
     each network, and one more over all of them.
     """
     if kind == "uniform":
-        with crew.mending():
+        with team.mending():
             soup = soup_of(panel.networks)
             ensemble = panel.ensemble(soup.network)
-        found = crew.predictions(ensemble, panel.samples, panel.device)
+        found = team.predictions(ensemble, panel.samples, panel.device)
         if found is None:
             return None
         own = range(len(panel.networks))
         return Answers(found.of_members(own), soup, found.of_members([len(own)]))
-    with crew.mending():
+    with team.mending():
         ensemble = panel.ensemble()
-    members = crew.predictions(ensemble, panel.samples, panel.device)
+    members = team.predictions(ensemble, panel.samples, panel.device)
     if kind is None:
         return None if members is None else Answers(members)
-    soup = _greedy(panel, members, crew)
-    souped = _predicted(panel, soup, panel.samples, crew)
+    soup = _greedy(panel, members, team)
+    souped = _predicted(panel, soup, panel.samples, team)
     return None if members is None else Answers(members, soup, souped)
 
 
-def _greedy(panel: Panel, members: Predictions | None, crew: Crew) -> Soup:
+def _greedy(panel: Panel, members: Predictions | None, team: Team) -> Soup:
     """Add one network after the other, the most accurate first, if the soup becomes no less accurate by it.
 
     Wortsman et al., ICML'22, recipe 1; on the first half of the samples.
     """
     first, _ = halves(len(panel.samples.samples))
     half = replace(panel.samples, samples=[panel.samples.samples[row] for row in first.tolist()])
-    order = crew.agreed(lambda: {str(index): "" for index in _by_accuracy(members and members.of_samples(first))})
+    order = team.agreed(lambda: _by_accuracy(members and members.of_samples(first)))
     chosen: list[int] = []
     best = -1.0
-    for index in map(int, order):
+    for index in order:
         tried = soup_of([panel.networks[each] for each in [*chosen, index]])
-        found = _predicted(panel, tried, half, crew)
-        (accuracy,) = map(float, crew.agreed(partial(_told_accuracy, found)))
+        found = _predicted(panel, tried, half, team)
+        (accuracy,) = team.agreed(partial(_accuracies, found))
         if accuracy >= best:
             chosen, best = [*chosen, index], accuracy
     return soup_of([panel.networks[each] for each in chosen])
 
 
-def _predicted(panel: Panel, soup: Soup, samples: HeldOut, crew: Crew) -> Predictions | None:
+def _predicted(panel: Panel, soup: Soup, samples: HeldOut, team: Team) -> Predictions | None:
     """A soup's answers; None on other ranks than 0."""
-    with crew.mending():
+    with team.mending():
         ensemble = panel.alone(soup.network)
-    return crew.predictions(ensemble, samples, panel.device)
+    return team.predictions(ensemble, samples, panel.device)
 
 
 def _by_accuracy(members: Predictions | None) -> list[int]:
     """The networks, the most accurate first; of equal ones the first counts."""
-    accuracies = _accuracies(members) if members is not None else []
+    accuracies = _accuracies(members)
     return sorted(range(len(accuracies)), key=lambda index: -accuracies[index])
 
 
-def _told_accuracy(found: Predictions | None) -> dict[str, str]:
-    return {} if found is None else {repr(_accuracies(found)[0]): ""}
-
-
-def _accuracies(predictions: Predictions) -> list[float]:
+def _accuracies(predictions: Predictions | None) -> list[float]:
+    """Of each network, on rank 0, which has the answers."""
+    assert predictions is not None
     return [Figures.of(own, predictions.targets).accuracy for own in predictions.probabilities]

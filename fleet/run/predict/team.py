@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from fleet.harvest.errors import HarvestError
 from fleet.harvest.load import Ensemble
@@ -14,6 +14,7 @@ from fleet.spec import ReferenceProblem, SpecError
 from preprocess import CorruptLimitError, SampleError, SourceError, TransformError
 from trainers import CheckpointError
 
+T = TypeVar("T")
 MENDABLE: tuple[type[Exception], ...] = (
     HarvestError, SpecError, ReferenceProblem, CheckpointError, SourceError, TransformError, SampleError,
     CorruptLimitError,
@@ -21,11 +22,11 @@ MENDABLE: tuple[type[Exception], ...] = (
 """What a person can mend where networks predict."""
 
 
-class Crew(Protocol):
+class Team(Protocol):
     """Processes that predict together. All of them make the same calls in the same order."""
 
-    def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
-        """Return what rank 0 finds; what a person can mend there is raised on every rank."""
+    def agreed(self, find: Callable[[], T]) -> T:
+        """Return what rank 0 finds, of JSON's types; what a person can mend there is raised on every rank."""
         ...
 
     def mending(self) -> AbstractContextManager[object]:
@@ -44,8 +45,8 @@ class Crew(Protocol):
 class Alone:
     """This process, without MPI."""
 
-    def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
-        return dict(find())
+    def agreed(self, find: Callable[[], T]) -> T:
+        return find()
 
     def mending(self) -> AbstractContextManager[object]:
         return nullcontext()

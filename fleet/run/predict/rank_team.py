@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.held_out import HeldOut
 from fleet.run.opening.agreement import agree
-from fleet.run.predict.crew import MENDABLE
+from fleet.run.predict.team import MENDABLE, T
 from fleet.run.ranks.time_limit import time_limit
 from trainers.device.own_device import select
 
@@ -39,8 +39,8 @@ _NONE, _DONE, _FAILED = range(3)
 _FOUND: tuple[type[Exception], ...] = (*MENDABLE, BadInput, NoSuchDevice)
 
 
-class RankCrew:
-    """The ranks of `world`; see `Crew`."""
+class RankTeam:
+    """The ranks of `world`; see `Team`."""
 
     def __init__(self, world: MPI.Intracomm, patience: float = PATIENCE) -> None:
         self._world, self._patience = world, patience
@@ -49,15 +49,15 @@ class RankCrew:
             world.Allgather(np.array([socket.gethostname()], dtype="S64").view(np.uint8), self._hosts.view(np.uint8))
         self._place_on_node = int((self._hosts[: world.rank] == self._hosts[world.rank]).sum())
 
-    def agreed(self, find: Callable[[], Mapping[str, str]]) -> dict[str, str]:
-        def found() -> dict[str, str]:
+    def agreed(self, find: Callable[[], T]) -> T:
+        def found() -> T:
             try:
-                return dict(find())
+                return find()
             except _FOUND as error:
                 raise BadInput(str(error)) from error
 
         with self._limit("heard which networks predict"):
-            return agree(self._world, found, dict)
+            return agree(self._world, found, lambda value: value)
 
     @contextmanager
     def mending(self) -> Iterator[None]:
@@ -100,7 +100,7 @@ class RankCrew:
         with self._limit("handed its answers over"):
             if self._world.rank == 0:
                 others = (self._received(rank, head) for rank, head in enumerate(heads) if rank and head[0] == _DONE)
-                return [] if own is None else [own, *(_named(own.names, *each) for each in others)]
+                return [] if own is None else [own, *(Predictions(own.names, *each) for each in others)]
             if own is not None:
                 self._world.Send(own.probabilities.numpy(), 0, _ANSWERS)
                 self._world.Send(own.targets.numpy(), 0, _TARGETS)
@@ -162,7 +162,3 @@ class RankCrew:
     def _limit(self, what: str) -> Any:
         late = f"rank {self._world.rank}: not every rank has {what} within {self._patience:g} s, one is stuck or slow"
         return time_limit(self._world, self._patience, late)
-
-
-def _named(names: tuple[str, ...], probabilities: torch.Tensor, targets: torch.Tensor, samples: int) -> Predictions:
-    return Predictions(names, probabilities, targets, samples)
