@@ -14,6 +14,7 @@ from fleet.commands.convert import convert
 from fleet.commands.doctor import doctor
 from fleet.commands.export import export
 from fleet.commands.extend import extend
+from fleet.commands.init import init
 from fleet.commands.plan import plan
 from fleet.commands.predict import predict
 from fleet.commands.profile import profile
@@ -49,7 +50,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    run, profile, plan, report, status, stop, track, add, best, predict, export, extend, replay, train, compare,
+    init, run, profile, plan, report, status, stop, track, add, best, predict, export, extend, replay, train, compare,
     trace_tensors, convert, doctor, simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

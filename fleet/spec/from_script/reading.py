@@ -1,0 +1,80 @@
+"""A script -> what a spec says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fleet.spec.from_script.calls import Calls, Unwritten
+from fleet.spec.from_script.defined import read_definitions
+from fleet.spec.from_script.definitions import Definitions
+from fleet.spec.from_script.found import Found
+from fleet.spec.from_script.loss import read_loss
+from fleet.spec.from_script.network import network_of, read_network
+from fleet.spec.from_script.parts_file import parts_text
+from fleet.spec.from_script.report import Report
+from fleet.spec.from_script.samples import read_samples
+from fleet.spec.from_script.schedule import read_schedule
+from fleet.spec.from_script.script import Script, watched
+from fleet.spec.from_script.training import read_optimizer, read_options
+from fleet.spec.from_script.watch import Step, Watch
+
+PARTS = "PARTS:"
+
+
+def read_script(script: Script, options: Sequence[str], parts: str) -> Found:
+    """Run a script until its second step, and write down what it trains.
+
+    Args:
+        script: the script.
+        options: what stands behind its name on its command line.
+        parts: the name of the module for what plain values cannot say.
+
+    Raises:
+        ScriptFailed: it ends by an error before its first step.
+    """
+    watch = watched(script, options)
+    if watch.step is None:
+        return read_definitions(script)
+    own = Definitions.of(script.path)
+    copies = own.trains_when_imported
+    calls = Calls(watch.makings, parts if copies else script.module)
+    report = Report()
+    _read(report, calls, watch, watch.step)
+    text = None
+    try:
+        text = parts_text(calls, own, report.functions, copies)
+    except Unwritten as problem:
+        report.fail(str(problem), 'or put what trains under if __name__ == "__main__":')
+    if copies and text is not None and calls.own | calls.named:
+        report.tell(
+            f"importing {script.path.name} would train, so {parts}.py has copies of its definitions; "
+            'with the training under if __name__ == "__main__": the spec could name the script itself'
+        )
+    seed = report.job.pop("seed", 0)
+    job = {"name": script.path.stem.replace("_", "-"), "data": "samples", **_named(report.job, parts)}
+    data = {"samples": _named(report.data, parts)}
+    return Found(data, (job,), seed, text, tuple(report.told), tuple(report.problems))
+
+
+def _read(report: Report, calls: Calls, watch: Watch, step: Step) -> None:
+    network = network_of(step)
+    if network is None:
+        report.fail("no module has all of the optimizer's parameters", "give it model.parameters() of one network")
+        return
+    read_network(report, calls, watch, step, network)
+    read_samples(report, calls, watch, step)
+    read_optimizer(report, calls, watch, step)
+    read_schedule(report, calls, watch, step)
+    read_loss(report, calls, step, network)
+    read_options(report, watch, step)
+
+
+def _named(values: Any, parts: str) -> Any:
+    """Values with the module's name where they name something of the file of parts."""
+    change: Callable[[Any], Any] = lambda each: _named(each, parts)
+    if isinstance(values, dict):
+        return {key: change(each) for key, each in values.items()}
+    if isinstance(values, list):
+        return [change(each) for each in values]
+    return f"{parts}:{values[len(PARTS) :]}" if isinstance(values, str) and values.startswith(PARTS) else values
