@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from fleet.harvest.load import load
 
 __all__ = ["load"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
