@@ -50,7 +50,7 @@ def _files(target: str, out: Path | None) -> tuple[Path, Path]:
     if out is None:
         out = Path(target).with_suffix(".yaml") if target.endswith(".py") else Path(f"{target.rpartition('.')[2]}.yaml")
     letters = "".join(each if each.isalnum() else "_" for each in out.stem)
-    return out, out.with_name(f"{letters}_parts.py")
+    return out, out.with_name(f"{'_' if letters[:1].isdigit() else ''}{letters}_parts.py")
 
 
 def _check(target: str, files: tuple[Path, ...], force: bool) -> None:
@@ -68,9 +68,10 @@ def _check(target: str, files: tuple[Path, ...], force: bool) -> None:
 def _write(found: Found, file: Path, parts: Path, target: str) -> None:
     """Write the spec and its parts, and tell what they say."""
     from fleet.run_directory.whole_files import write_whole
+    from fleet.spec.from_script.naming import named_like
     from fleet.spec.from_script.written import spec_of, spec_text
 
-    spec = spec_of(found, file.stem, _resources())
+    spec = spec_of(found, named_like(file.stem), _resources())
     if found.parts is not None:
         write_whole(parts, found.parts)
     write_whole(file, spec_text(spec, target, found.told))

@@ -119,7 +119,14 @@ def test_every_marked_page_is_followed() -> None:
     marked = {p.name for p in pages() if any(block.kind == "test" for block in p.blocks)}
     followed = {"own-data", "search-space", "port-a-ddp-script", "convert-data", "share-a-loader"}
     followed |= {"data-formats", "language-models", "profiling", "rehearse", "faults", "simulate", "add-jobs"}
-    followed |= {"submit", "horovod", "harvest", "see-and-steer", "start-from-a-script", "install"}  # install: by tests/wheel
+    followed |= {
+        "submit",
+        "horovod",
+        "harvest",
+        "see-and-steer",
+        "start-from-a-script",
+        "install",
+    }  # install: by tests/wheel
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
 

@@ -53,6 +53,11 @@ class Definitions:
         odd = not self.name.isidentifier() or self.name in sys.stdlib_module_names
         return odd or not all(_is_harmless(node) for node in self.tree.body)
 
+    @property
+    def names(self) -> set[str]:
+        """All names of the script's own level."""
+        return {name for node in self.tree.body for name in _binds(node)}
+
     def needed(self, names: Iterable[str]) -> str:
         """The text of what names stand for, and of all that these use, in the script's order.
 

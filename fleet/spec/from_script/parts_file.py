@@ -18,11 +18,14 @@ _MEANING = {
 }
 
 
-def parts_text(calls: Calls, script: Definitions, functions: Mapping[str, str], copies: bool) -> str | None:
+def parts_text(
+    calls: Calls, script: Definitions, functions: Mapping[str, str], names: Mapping[str, str], copies: bool
+) -> str | None:
     """The file's text; None: it is not needed.
 
     Args:
-        functions: name -> body, of what the spec names in it.
+        functions: what a function gives -> its body.
+        names: what a function gives -> its name.
         copies: whether it has copies of the script's definitions, since importing the script would train.
 
     Raises:
@@ -41,9 +44,9 @@ def parts_text(calls: Calls, script: Definitions, functions: Mapping[str, str], 
     elif own:
         blocks.append(f"from {calls.module} import {', '.join(sorted(own))}")
     head = "\n\n".join(block for block in blocks if block)
-    return "\n\n\n".join([head, *(_function(name, body) for name, body in functions.items())]) + "\n"
+    return "\n\n\n".join([head, *(_function(key, names[key], body) for key, body in functions.items())]) + "\n"
 
 
-def _function(name: str, body: str) -> str:
-    lines = [f"def {name}({_ARGUMENTS.get(name, '')}):", f'    """{_MEANING[name]}"""']
+def _function(key: str, name: str, body: str) -> str:
+    lines = [f"def {name}({_ARGUMENTS.get(key, '')}):", f'    """{_MEANING[key]}"""']
     return "\n".join([*lines, *(f"    {line}" for line in body.splitlines())])

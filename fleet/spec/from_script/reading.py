@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.spec.from_script.calls import Calls, Unwritten
@@ -10,6 +10,7 @@ from fleet.spec.from_script.defined import read_definitions
 from fleet.spec.from_script.definitions import Definitions
 from fleet.spec.from_script.found import Found
 from fleet.spec.from_script.loss import read_loss
+from fleet.spec.from_script.naming import named_like
 from fleet.spec.from_script.network import network_of, read_network
 from fleet.spec.from_script.parts_file import parts_text
 from fleet.spec.from_script.report import Report
@@ -41,20 +42,28 @@ def read_script(script: Script, options: Sequence[str], parts: str) -> Found:
     calls = Calls(watch.makings, parts if copies else script.module)
     report = Report()
     _read(report, calls, watch, watch.step)
-    text = None
-    try:
-        text = parts_text(calls, own, report.functions, copies)
-    except Unwritten as problem:
-        report.fail(str(problem), 'or put what trains under if __name__ == "__main__":')
+    text, names = _parts(report, calls, own, copies)
     if copies and text is not None and calls.own | calls.named:
         report.tell(
             f"importing {script.path.name} would train, so {parts}.py has copies of its definitions; "
             'with the training under if __name__ == "__main__": the spec could name the script itself'
         )
+    addresses = {f"{PARTS}{key}": f"{parts}:{name}" for key, name in names.items()}
     seed = report.job.pop("seed", 0)
-    job = {"name": script.path.stem.replace("_", "-"), "data": "samples", **_named(report.job, parts)}
-    data = {"samples": _named(report.data, parts)}
+    job = {"name": named_like(script.path.stem), "data": "samples", **_addressed(report.job, addresses)}
+    data = {"samples": _addressed(report.data, addresses)}
     return Found(data, (job,), seed, text, tuple(report.told), tuple(report.problems))
+
+
+def _parts(report: Report, calls: Calls, script: Definitions, copies: bool) -> tuple[str | None, dict[str, str]]:
+    """The text of the file of parts, None where none is needed; and what its functions are called."""
+    taken = calls.own | calls.named | (script.names if copies else set())
+    names = {key: f"{key}_of_spec" if key in taken else key for key in report.functions}
+    try:
+        return parts_text(calls, script, report.functions, names, copies), names
+    except Unwritten as problem:
+        report.fail(str(problem), 'or put what trains under if __name__ == "__main__":')
+        return None, names
 
 
 def _read(report: Report, calls: Calls, watch: Watch, step: Step) -> None:
@@ -70,11 +79,10 @@ def _read(report: Report, calls: Calls, watch: Watch, step: Step) -> None:
     read_options(report, watch, step)
 
 
-def _named(values: Any, parts: str) -> Any:
-    """Values with the module's name where they name something of the file of parts."""
-    change: Callable[[Any], Any] = lambda each: _named(each, parts)
+def _addressed(values: Any, addresses: Mapping[str, str]) -> Any:
+    """Values with the addresses of what they name in the file of parts."""
     if isinstance(values, dict):
-        return {key: change(each) for key, each in values.items()}
+        return {key: _addressed(each, addresses) for key, each in values.items()}
     if isinstance(values, list):
-        return [change(each) for each in values]
-    return f"{parts}:{values[len(PARTS) :]}" if isinstance(values, str) and values.startswith(PARTS) else values
+        return [_addressed(each, addresses) for each in values]
+    return addresses.get(values, values) if isinstance(values, str) else values

@@ -59,12 +59,16 @@ def watched(script: Script, options: Sequence[str]) -> Watch:
     """Run a script until its second step, or to its end; what its training showed is in the watch.
 
     Raises:
-        ScriptFailed: it ends by an error before its first step.
+        ScriptFailed: it cannot be read, or ends by an error before its first step.
     """
+    try:
+        code = compile(script.path.read_bytes(), str(script.path), "exec")
+    except (OSError, SyntaxError, ValueError) as error:
+        where = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise ScriptFailed(f"{script.path.name} cannot be read{where}: {first_line(error)}") from None
     watch = Watch(Makings(str(script.path)))
     main = ModuleType(MAIN)
     main.__file__, main.__package__ = str(script.path), script.package or None
-    code = compile(script.path.read_bytes(), str(script.path), "exec")
     before = sys.argv
     sys.modules[MAIN], sys.argv = main, [str(script.path), *options]
     try:

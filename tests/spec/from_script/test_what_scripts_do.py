@@ -163,6 +163,8 @@ def test_scripts_that_never_train_say_why(script: Init, tmp_path: Path) -> None:
     failed = script("import torch\n\nopen('nowhere.npz')\n")
     assert failed.code == 2 and "line 3, `open('nowhere.npz')`: FileNotFoundError" in failed.errors
     assert "Traceback" not in failed.errors
+    wrong = script("def train(:\n")
+    assert wrong.code == 2 and "train.py cannot be read (line 1)" in wrong.errors and "Traceback" not in wrong.errors
     options = script(
         "import argparse\n\np = argparse.ArgumentParser()\np.add_argument('--root', required=True)\np.parse_args()\n"
     )
@@ -215,3 +217,36 @@ def test_a_module_that_defines_a_task(tmp_path: Path) -> None:
     assert job.task is not None and job.task.name == "mytask:Job"
     nothing = begin(tmp_path, "nothing.there")
     assert nothing.code == 2 and "nothing" in nothing.errors and "Traceback" not in nothing.errors
+
+
+def test_names_that_python_or_a_spec_cannot_take(tmp_path: Path) -> None:
+    """The file's name is no module's, and the script's own functions have the names of those beside the spec."""
+    body = """
+        net = model(Size(5))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        for epoch in range(2):
+            for x, y in DataLoader(Rows(), 16):
+                optimizer.zero_grad()
+                nn.CrossEntropyLoss()(net(x), y).backward()
+                optimizer.step()
+    """
+    definitions = """
+        class Size:
+            def __init__(self, width):
+                self.width = width
+
+
+        def model(size):
+            net = Net(3)
+            net.inner, net.outer = nn.Linear(6, size.width), nn.Linear(size.width, 3)
+            return net
+    """
+    begun = begin(tmp_path, "2 first-try.py", text=of(body, definitions))
+    job = begun.job
+    assert job.name == "2-first-try" and begun.spec.name == "2-first-try"
+    assert job.model.name == "_2_first_try_parts:model_of_spec"
+    parts = (tmp_path / "_2_first_try_parts.py").read_text()
+    assert (
+        "def model_of_spec():" in parts and "return model(size=Size(width=5))" in parts and "def model(size):" in parts
+    )
+    assert job.stop.epochs == 2 and "in their order" in begun.output
