@@ -20,7 +20,6 @@ from fleet.spec.from_script.calls import Calls, Unwritten
 from fleet.spec.from_script.report import Report
 from fleet.spec.from_script.watch import Step, Watch
 
-_TEST_WORDS = ("test", "val", "eval", "held")
 _DEFAULTS = ("default_collate", "default_convert")
 
 

@@ -104,10 +104,8 @@ class Watch:
         """A DataLoader has given a batch; None: an epoch of it is over."""
         if batch is None or self.step is not None:
             return
-        own = frame.f_locals.get("self")
-        data = getattr(own, "_dataset", None)
-        found = [each for each in self.makings.things(DataLoader) if each.dataset is data]
-        self._loader, self._batch = (found[-1] if found else None), batch
+        made = self.makings.constructor(frame.f_locals.get("self"))
+        self._loader, self._batch = (made.arguments.get("loader") if made is not None else None), batch
         self._calls.clear()
         self._losses.forget()
 

@@ -52,6 +52,7 @@ def test_accumulation_precision_and_a_loss_over_another_form(script: Init) -> No
             optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95))
             schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, warm_up)
             loader = DataLoader(Subset(Rows(64), range(8, 56)), batch_size=4, shuffle=True)
+            other = DataLoader(loader.dataset, batch_size=48)  # of the same samples, not for training
             for epoch in range(3):
                 for index, (x, y) in enumerate(loader):
                     with torch.autocast("cuda", dtype=torch.bfloat16):
