@@ -73,7 +73,7 @@ class Coordinator:
                 if self.outside.stop_requested():
                     if self._stop_all():
                         break
-                elif self._measures():
+                elif self._measure():
                     pass
                 elif news := self._first.due(self._now(), not self._coming.devices):
                     self._agenda.happened(self._now(), *news)
@@ -89,8 +89,8 @@ class Coordinator:
             self._look_outside()
         self._end_round()
 
-    def _measures(self) -> bool:
-        """Whether a job that came without rates is measured, or its devices are cleared: plans wait for that."""
+    def _measure(self) -> bool:
+        """Go on measuring a job that came without rates, or clearing devices for it; True: plans wait for that."""
         self._agenda.measuring = not self._coming.devices and self._newcomers.advance(self._leave)
         if self._newcomers.measured:
             self._heard.setdefault(self._newcomers.measured, self._now())
@@ -286,7 +286,7 @@ class Coordinator:
                 before = self.ledger.jobs[event.job].expected_end
                 self.books.record("epoch", **epoch_keys(event, self._round, devices))
                 self._first.ended_epoch(event.job)
-                if not self._falls_behind(event.job, before) and self.ledger.is_dealt_badly(event.job):
+                if not self._learn(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
         elif isinstance(event, CheckpointWritten):
             record_checkpoint(self.books, event)
@@ -309,11 +309,11 @@ class Coordinator:
         elif isinstance(event, Progress):
             before = self.ledger.jobs[event.job].expected_end
             self.books.announce("progress", **asdict(event))
-            if self._falls_behind(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
+            if self._learn(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:
                 self.books.announce("slowed", job=event.job, rate=event.rate)
 
-    def _falls_behind(self, job: str, before: float) -> bool:
-        """Whether a promised job will be later than was thought, and the policy is asked; `before`: a moment ago."""
+    def _learn(self, job: str, before: float) -> bool:
+        """Tell the agenda a job's expected end, and what it was `before`; True: a promise is later, plans follow."""
         if job not in self.ledger.running:
             return False
         patience = self.ledger.margin if self.ledger.jobs[job].state.admitted else None

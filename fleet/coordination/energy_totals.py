@@ -33,7 +33,7 @@ class EnergyTotals:
 
     @property
     def used(self) -> float:
-        """Of all jobs together."""
+        """The energy of all jobs together."""
         return sum(self.jobs.values())
 
     def to_json(self) -> dict[str, Any]:

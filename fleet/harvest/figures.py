@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 BINS = 15
-"""Of the calibration error."""
+"""Bins of the calibration error."""
 _LEAST = torch.finfo(torch.float32).tiny
 """Logarithms are taken of no smaller probability: one of 0 would cost infinitely much."""
 

@@ -24,7 +24,7 @@ class RunCosts:
 
     @property
     def used(self) -> float:
-        """Of all jobs together."""
+        """The cost of all jobs together."""
         return sum(self.jobs.values())
 
     def to_json(self) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _named(check: Check) -> Check:
 
 
 def _numbered(check: Check) -> Check:
-    """Of a mapping whose keys are whole numbers as text."""
+    """A check of mappings whose keys are whole numbers as text."""
     return lambda value: _named(check)(value) and all(key.isdecimal() and len(key) < 16 for key in value)
 
 

@@ -31,12 +31,12 @@ class SecondLanes:
 
     @classmethod
     def of(cls, settings: ServiceSettings, costs: SampleCosts | None, budget: StoreBudget | None) -> SecondLanes:
-        """Those of a service."""
+        """The costs of a service's second lanes."""
         kept = 0.0 if budget is None or costs is None else settings.workers * budget.memory / costs.nbytes
         return cls(costs, kept, min(settings.workers, len(os.sched_getaffinity(0))))
 
     def beside(self, kind: str, lag: int) -> PreparingCosts | None:
-        """Of a lane that follows another so many samples behind; None: nobody knows."""
+        """The costs of a lane that follows another so many samples behind; None: nobody knows."""
         if self.costs is None or kind != TRAIN:
             return None
         first, second = self.costs.seconds(False), self.costs.seconds(lag <= self.kept)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.run.support.ensembles import Ensemble, RunFolder, cnn, faulty, mlp, write_ensemble
+from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, cnn, faulty, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run
 from trainers import read
 
@@ -25,7 +25,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Networks that end at different times, so that those that go on get the devices."""
     jobs = [mlp(name, virtual_workers=3) for name in ("short", "mlp")] + [cnn("cnn", virtual_workers=3)]
     jobs = [{**job, "stop": {"epochs": EPOCHS[job["name"]]}} for job in jobs]
-    return write_ensemble(tmp_path_factory.mktemp("uneven"), jobs)
+    return write_ensemble(tmp_path_factory.mktemp("uneven"), jobs, rates=WELL_FED)
 
 
 @pytest.fixture(scope="module")

@@ -87,6 +87,6 @@ def _by_accuracy(members: Predictions | None) -> list[int]:
 
 
 def _accuracies(predictions: Predictions | None) -> list[float]:
-    """Of each network, on rank 0, which has the answers."""
+    """The accuracy of each network, on rank 0, which has the answers."""
     assert predictions is not None
     return [Figures.of(own, predictions.targets).accuracy for own in predictions.probabilities]

@@ -19,7 +19,7 @@ from fleet.run.stages.rated import profiler_of, silent_ones_fail
 from fleet.spec import Job
 
 FIND_SECONDS = 60.0
-"""Of one search; what fitted until then is taken."""
+"""How long one search may take; what fitted until then is taken."""
 
 
 def choose_batches(opened: Opened) -> bool:

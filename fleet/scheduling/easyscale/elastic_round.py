@@ -48,7 +48,7 @@ class ElasticRound:
 
     @property
     def time(self) -> float:
-        """Of the plan, seconds since the run began."""
+        """The plan's time, in seconds since the run began."""
         return self._state.time
 
     def changes(self) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:

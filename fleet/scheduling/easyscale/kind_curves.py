@@ -49,7 +49,7 @@ class KindCurves:
 
     @property
     def curve(self) -> RateCurve:
-        """That of the home kind."""
+        """The curve of the home kind."""
         return self.curves[self.home]
 
     def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
