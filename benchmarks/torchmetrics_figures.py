@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 import fleet
-from fleet.harvest.figures import BINS
-from fleet.harvest.members import read_members
+from fleet.run.harvest.figures import BINS
+from fleet.run.harvest.members import read_members
 from fleet.run.held_out import held_out_of
 
 BATCH = 64

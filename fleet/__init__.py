@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fleet.harvest.load import load
+    from fleet.run.harvest.load import load
 
 __all__ = ["load"]
 __version__ = "0.2.0"
@@ -14,7 +14,7 @@ __version__ = "0.2.0"
 def __getattr__(name: str) -> Any:
     """Load what needs torch when it is first used."""
     if name == "load":
-        from fleet.harvest.load import load
+        from fleet.run.harvest.load import load
 
         return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

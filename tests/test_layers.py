@@ -17,7 +17,7 @@ Graph = dict[str, set[str]]
 # From the top down: a room knows only rooms that come after it.
 ROOMS = {
     "fleet": (
-        "commands", "run", "harvest", "simulator", "profiling", "report", "coordination", "machine", "spec",
+        "commands", "run", "simulator", "profiling", "report", "search", "coordination", "machine", "spec",
         "run_directory", "scheduling",
     ),
     "fleet.scheduling": (

@@ -15,7 +15,7 @@ from fleet.commands.ending import mendable
 from fleet.machine.terminal import plain_table
 
 if TYPE_CHECKING:
-    from fleet.harvest.members import Members
+    from fleet.run.harvest.members import Members
 
 _SECONDS_IN_AN_HOUR = 3600.0
 COLUMNS = ("job", "status", "metric", "value", "epoch", "parameters", "device_hours", "checkpoint", "checkpoint_epoch")
@@ -39,8 +39,8 @@ def best(
 
     Reads only, also while the run goes on. Exit codes: 0, or 2 if there is nothing to list.
     """
-    from fleet.harvest.errors import HarvestError
-    from fleet.harvest.members import read_members
+    from fleet.run.harvest.errors import HarvestError
+    from fleet.run.harvest.members import read_members
     from fleet.spec import SpecError
 
     with mendable(HarvestError, SpecError):
@@ -58,7 +58,7 @@ def best(
 
 def _rows(members: Members, metric: str | None, top: int | None) -> Iterator[dict[str, Any]]:
     """One row for each network, with all COLUMNS; what is not known is None."""
-    from fleet.harvest.stored import epoch_of, parameter_count
+    from fleet.run.harvest.stored import epoch_of, parameter_count
 
     metric = metric or members.metric
     for member, found in members.ranked(metric)[:top]:

@@ -15,7 +15,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.machine.standard_error import tell
 
 if TYPE_CHECKING:
-    from fleet.harvest.tracked.facts import TrackedEnsemble
+    from fleet.run.harvest.tracked.facts import TrackedEnsemble
     from fleet.run_directory.lock import Lock
 
 _LOCK = ".track.lock"
@@ -61,9 +61,9 @@ def track(
     Called again, it adds what is new. Parameters are from the spec, metrics from each epoch; files are named by their
     paths and stay where they are. Exit codes: 0, or 2 bad input.
     """
-    from fleet.harvest.errors import HarvestError
-    from fleet.harvest.tracked.following import Following
-    from fleet.harvest.tracked.mlflow_store import MlflowStore
+    from fleet.run.harvest.errors import HarvestError
+    from fleet.run.harvest.tracked.following import Following
+    from fleet.run.harvest.tracked.mlflow_store import MlflowStore
 
     look = _Look(directory, tuple(exported or ()), wait)
     try:
@@ -92,7 +92,7 @@ class _Look:
 
     def read(self) -> TrackedEnsemble:
         """What a tracker is told now. HarvestError: the run has not begun."""
-        from fleet.harvest.tracked.reading import read_tracked
+        from fleet.run.harvest.tracked.reading import read_tracked
 
         run = read_tracked(self.directory, self.exported)
         if self.lock is None:

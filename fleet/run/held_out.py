@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fleet.harvest.errors import HarvestError
+from fleet.run.harvest.errors import HarvestError
 from fleet.run.ranks.runtime import data_key, dataset_specs, has_folds
 from fleet.spec import EnsembleSpec, Job, importable
 from fleet.spec.own_part import part_of

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 import fleet
 from fleet.commands.best import COLUMNS
 from fleet.commands.cli import app
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.load import Ensemble
-from fleet.harvest.members import BestValue, read_members
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.load import Ensemble
+from fleet.run.harvest.members import BestValue, read_members
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
 

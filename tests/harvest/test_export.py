@@ -18,10 +18,10 @@ from torch import nn
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.export import Weights
-from fleet.harvest.members import read_members
-from fleet.harvest.network import read_network
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.export import Weights
+from fleet.run.harvest.members import read_members
+from fleet.run.harvest.network import read_network
 from tests.harvest.support import plain
 from tests.harvest.support.families import FAMILIES
 from tests.run.support import parts
@@ -86,7 +86,7 @@ def test_tied_tensors_and_buffers_load_too(tmp_path: Path) -> None:
     model, other = Tied(), Tied()
     weights = Weights.of(model)
     assert dict(weights.tied) == {"out.weight": "embed.weight"} and "norm.running_mean" in weights.tensors
-    from fleet.harvest.export import write_weights
+    from fleet.run.harvest.export import write_weights
 
     write_weights(tmp_path / "tied.safetensors", weights, {"loss": float("nan")})
     other.load_state_dict(load_file(tmp_path / "tied.safetensors"))

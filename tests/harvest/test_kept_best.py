@@ -21,7 +21,7 @@ from fleet.coordination.checkpointed import standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.kept_best import record_checkpoint, settle_best, told_bests
 from fleet.coordination.ledger import Ledger
-from fleet.harvest.members import Member
+from fleet.run.harvest.members import Member
 from fleet.run.ranks.job_run import Saving, save
 from fleet.run_directory.journal import Journal, read_journal
 from fleet.scheduling.model.job_state import JobState
@@ -197,7 +197,7 @@ def test_a_run_that_is_killed_again_and_again(tmp_path: Path) -> None:
 
 def _assert_agreement(run_folder: Path) -> tuple[Member, ...]:
     """What is kept is what the journal says; all networks."""
-    from fleet.harvest.members import read_members
+    from fleet.run.harvest.members import read_members
 
     members = read_members(run_folder).all
     told = told_bests(read_journal(run_folder / "journal.jsonl"))

@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
-from fleet.harvest.errors import HarvestError
+from fleet.run.harvest.errors import HarvestError
 from fleet.run.predict.own_file import samples_of
 from fleet.spec import load
 from preprocess import SourceError

@@ -14,12 +14,12 @@ import torch
 from typer.testing import CliRunner, Result
 
 from fleet.commands.cli import app
-from fleet.harvest.figures import Figures
-from fleet.harvest.load import Ensemble
-from fleet.harvest.members import read_members
-from fleet.harvest.network import Network, read_network
-from fleet.harvest.soup import soup_of
-from fleet.harvest.vote import halves
+from fleet.run.harvest.figures import Figures
+from fleet.run.harvest.load import Ensemble
+from fleet.run.harvest.members import read_members
+from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.soup import soup_of
+from fleet.run.harvest.vote import halves
 from tests.harvest.support.held_out_arrays import held_out_arrays
 from tests.run.support.ensembles import RunFolder
 

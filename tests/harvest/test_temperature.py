@@ -15,9 +15,9 @@ from torch.nn.functional import nll_loss
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.harvest.figures import Figures
-from fleet.harvest.temperature import MOST, fitted_temperature, scaled
-from fleet.harvest.vote import halves
+from fleet.run.harvest.figures import Figures
+from fleet.run.harvest.temperature import MOST, fitted_temperature, scaled
+from fleet.run.harvest.vote import halves
 from tests.harvest.support.held_out_arrays import held_out_arrays
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder

@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fleet.commands.cli import app
-from fleet.harvest.tracked.mlflow_store import MlflowStore
-from fleet.harvest.tracked.reading import read_tracked
+from fleet.run.harvest.tracked.mlflow_store import MlflowStore
+from fleet.run.harvest.tracked.reading import read_tracked
 from tests.harvest.support.families import BEST, mlp
 from tests.run.support.ensembles import RunFolder, faulty, write_ensemble
 from tests.run.support.processes import FLEET, run

@@ -9,10 +9,10 @@ from typing import Any
 from fleet.coordination.bookkeeper import change
 from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.extension import extension_of
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.extension import extension_of
 from fleet.run.ranks.options import RunOptions
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.run_directory.journal import JournalLine

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fleet.harvest.figures import Figures
-from fleet.harvest.predictions import Predictions
-from fleet.harvest.temperature import fitted_temperature, scaled
-from fleet.harvest.vote import Verdict
+from fleet.run.harvest.figures import Figures
+from fleet.run.harvest.predictions import Predictions
+from fleet.run.harvest.temperature import fitted_temperature, scaled
+from fleet.run.harvest.vote import Verdict
 from fleet.run.predict.asked import Asked
 from fleet.run.predict.panel import Panel, open_panel
 from fleet.run.predict.souped import Answers, answers_of

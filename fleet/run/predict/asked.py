@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.vote import greedy_picks
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.vote import greedy_picks
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.harvest.errors import HarvestError
+from fleet.run.harvest.errors import HarvestError
 from fleet.run.held_out import HeldOut, check_shared, held_out_of
 from fleet.run.ranks.runtime import data_key, dataset_specs
 from fleet.spec import EnsembleSpec, Job, importable

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import torch
 
-from fleet.harvest.load import Ensemble, on_device
-from fleet.harvest.members import Members, read_members
-from fleet.harvest.network import Network, read_network
-from fleet.harvest.predictions import check_classes
-from fleet.harvest.soup import check_one_architecture
+from fleet.run.harvest.load import Ensemble, on_device
+from fleet.run.harvest.members import Members, read_members
+from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.predictions import check_classes
+from fleet.run.harvest.soup import check_one_architecture
 from fleet.run.held_out import HeldOut
 from fleet.run.predict.asked import Asked
 from fleet.run.predict.own_file import samples_of

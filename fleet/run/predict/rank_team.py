@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from fleet.coordination.lost_ranks import abort
-from fleet.harvest.load import Ensemble
-from fleet.harvest.predictions import BATCH, Predictions, joined, predict_batch
 from fleet.machine.devices import NoSuchDevice, device_of
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
+from fleet.run.harvest.load import Ensemble
+from fleet.run.harvest.predictions import BATCH, Predictions, joined, predict_batch
 from fleet.run.held_out import HeldOut
 from fleet.run.opening.agreement import agree
 from fleet.run.predict.team import MENDABLE, T

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from fleet.harvest.figures import Figures
-from fleet.harvest.predictions import Predictions
-from fleet.harvest.soup import Soup, soup_of
-from fleet.harvest.vote import halves
+from fleet.run.harvest.figures import Figures
+from fleet.run.harvest.predictions import Predictions
+from fleet.run.harvest.soup import Soup, soup_of
+from fleet.run.harvest.vote import halves
 from fleet.run.held_out import HeldOut
 from fleet.run.predict.panel import Panel
 from fleet.run.predict.team import Team

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.load import Ensemble
-from fleet.harvest.predictions import BATCH, Predictions, predict
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.load import Ensemble
+from fleet.run.harvest.predictions import BATCH, Predictions, predict
 from fleet.run.held_out import HeldOut
 from fleet.spec import ReferenceProblem, SpecError
 from preprocess import CorruptLimitError, SampleError, SourceError, TransformError

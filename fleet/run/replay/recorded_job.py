@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run.bad_input import BadInput
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from fleet.harvest.errors import HarvestError
 from fleet.machine.standard_error import tell
+from fleet.run.harvest.errors import HarvestError
 from fleet.run.stages.opened import Opened
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fleet.harvest.members import Member, Members
+    from fleet.run.harvest.members import Member, Members
     from fleet.run.held_out import HeldOut
 
 LEAST_SECONDS, MOST_SECONDS, SHARE = 10.0, 20.0, 0.02
@@ -65,10 +65,10 @@ def _clock(opened: Opened, limit: float) -> Callable[[float], None]:
 
 
 def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -> dict[str, float]:
-    from fleet.harvest.load import load_members
-    from fleet.harvest.members import read_members
-    from fleet.harvest.predictions import BATCH, predict
-    from fleet.harvest.vote import Verdict
+    from fleet.run.harvest.load import load_members
+    from fleet.run.harvest.members import read_members
+    from fleet.run.harvest.predictions import BATCH, predict
+    from fleet.run.harvest.vote import Verdict
 
     found = read_members(opened.output.directory.path)
     chosen = [found.of(name) for name in names]
@@ -86,7 +86,7 @@ def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -
 
 def _shared(opened: Opened, found: Members, chosen: list[Member]) -> HeldOut | None:
     """The held-out samples of all; None where they share none, or give no classes."""
-    from fleet.harvest.predictions import check_classes
+    from fleet.run.harvest.predictions import check_classes
     from fleet.run.held_out import held_out_of
 
     jobs = [member.job for member in chosen]

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.members import Member
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.members import Member
 from fleet.spec import EnsembleSpec, SpecTask, importable
 from trainers import Checkpoint, read
 from trainers.repeatable.plain_attributes import PlainAttributes

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.tracked.facts import TrackedEnsemble
-from fleet.harvest.tracked.mlflow_store import StoreError, Told
-from fleet.harvest.tracked.reading import OVER
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.tracked.facts import TrackedEnsemble
+from fleet.run.harvest.tracked.mlflow_store import StoreError, Told
+from fleet.run.harvest.tracked.reading import OVER
 
 _LOOKS_APART = 4.0  # times what a look takes lie between two, at least: a long journal takes long to read
 

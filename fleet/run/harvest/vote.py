@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.figures import Figures, disagreement, diversity, weighted
-from fleet.harvest.predictions import Predictions
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.figures import Figures, disagreement, diversity, weighted
+from fleet.run.harvest.predictions import Predictions
 
 Kind = Literal["soft", "hard"]
 _GREEDY = "greedy"

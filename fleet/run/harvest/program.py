@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.export import write_file
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.export import write_file
 
 
 def write_program(path: Path, model: nn.Module, example: Tensor, what: str) -> None:

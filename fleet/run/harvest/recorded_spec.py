@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleet.harvest.errors import HarvestError
+from fleet.run.harvest.errors import HarvestError
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.spec import EnsembleSpec, Job

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.tracked.exports import exported_models
-from fleet.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, milliseconds
 from fleet.report.status.looking import Look
 from fleet.report.status.standing import OtherJob, RunningJob, Standing
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.tracked.exports import exported_models
+from fleet.run.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, milliseconds
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.ensemble_file import EnsembleFile

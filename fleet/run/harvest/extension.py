@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.fixed_length import FixedLength, fixed_length, knows_no_length
-from fleet.harvest.members import Member, read_members
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.fixed_length import FixedLength, fixed_length, knows_no_length
+from fleet.run.harvest.members import Member, read_members
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.spec import Job

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.recorded_spec import recorded_job, recorded_spec
-from fleet.harvest.stored import epoch_of
 from fleet.report.history import build_history
 from fleet.report.records import RunHistory
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.recorded_spec import recorded_job, recorded_spec
+from fleet.run.harvest.stored import epoch_of
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job

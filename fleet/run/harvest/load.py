@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.members import Member, Members, read_members
-from fleet.harvest.network import Network, read_network
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.members import Member, Members, read_members
+from fleet.run.harvest.network import Network, read_network
 from fleet.spec import Job
 
 _SOFTMAX = ("cross_entropy", "CrossEntropyLoss", "multi_margin_loss")

@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.tracked.facts import Point, TrackedEnsemble, TrackedRun
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.tracked.facts import Point, TrackedEnsemble, TrackedRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.export import write_file
-from fleet.harvest.load import Ensemble, gives_classes
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.export import write_file
+from fleet.run.harvest.load import Ensemble, gives_classes
 from fleet.spec import Job
 from fleet.spec.inputs import prepared_targets
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.network import Network
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.network import Network
 from fleet.spec import Job
 
 NAME = "soup"

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import fleet
-from fleet.harvest.errors import HarvestError
-from fleet.harvest.members import Member
-from fleet.harvest.network import Network
-from fleet.harvest.stored import content_digest
+from fleet.run.harvest.errors import HarvestError
+from fleet.run.harvest.members import Member
+from fleet.run.harvest.network import Network
+from fleet.run.harvest.stored import content_digest
 from fleet.run_directory.strict_json import strict_json
 from fleet.run_directory.whole_files import make_folder, sync_folder, write_whole
 from fleet.spec import EnsembleSpec
