@@ -1,0 +1,33 @@
+"""A search of good networks, decided in virtual time: the same on any number of devices.
+
+    search = Search(Halving([1, 3, 9], eta=3), Random(over, seed=0), lambda trial, values: 1, width=8, trials=60)
+    while not search.is_over:
+        segment = search.needed()[0]               # or any other, or one of search.ahead()
+        search.tell(segment.trial, segment.end, value_of(search.values(segment.trial), segment.end))
+    search.best(), search.digest()
+
+Pure: no MPI, torch, clock, files or global randomness.
+"""
+
+from __future__ import annotations
+
+from fleet.search.change import Change
+from fleet.search.record import Outcome, Record, Status
+from fleet.search.sampler import Sampler
+from fleet.search.search import Costs, Search
+from fleet.search.segment import Decision, Kind, Segment
+from fleet.search.stopping.rule import StoppingRule
+
+__all__ = [
+    "Change",
+    "Costs",
+    "Decision",
+    "Kind",
+    "Outcome",
+    "Record",
+    "Sampler",
+    "Search",
+    "Segment",
+    "Status",
+    "StoppingRule",
+]

@@ -1,0 +1,1 @@
+"""Samplers, which suggest the values of trials."""

@@ -1,0 +1,302 @@
+"""A search in virtual time: a pure function of its rule, its sampler, its costs and the results.
+
+Trials train on `width` virtual slots, each epoch for as long as its cost says. Decisions fall in that virtual order,
+whatever the order in which results arrive, as in a conservative simulation of discrete events (Chandy and Misra, 1979).
+So they are the same on any number of real devices, of any speed, that are lost or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, count, islice
+from typing import Any
+
+from fleet.search.change import Change
+from fleet.search.record import Outcome, Record, Status
+from fleet.search.sampler import Sampler
+from fleet.search.segment import Decision, Kind, Segment
+from fleet.search.stopping.rule import StoppingRule
+
+Costs = Callable[[int, Mapping[str, Any]], int]
+_STATUS: Mapping[Kind, Status] = {
+    "start": "suggested", "resume": "suggested", "pause": "paused", "stop": "stopped", "done": "done", "fail": "failed",
+}  # fmt: skip
+
+
+class Search:
+    """Which trials train how far, decided in virtual time.
+
+    Events go by (virtual finish, trial): a result becomes known, its slot is free, and free slots are filled before the
+    next result becomes known.
+
+    Args:
+        rule: which trial goes on; it must be new, and belongs to the search.
+        sampler: what suggests values.
+        costs: (trial, its values) -> the virtual cost of one of its epochs, a whole number of 1 or more.
+        width: virtual slots.
+        trials: how many trials there may be; None: as many as `epochs` allow.
+        epochs: how many epochs all trials together may train; the search ends at the first segment that is too long.
+        maximise: whether a greater value is better.
+
+    Raises:
+        ValueError: nothing bounds the search, or a bound cannot be.
+    """
+
+    def __init__(
+        self,
+        rule: StoppingRule,
+        sampler: Sampler,
+        costs: Costs,
+        width: int,
+        trials: int | None = None,
+        epochs: int | None = None,
+        maximise: bool = False,
+    ) -> None:
+        if trials is None and epochs is None:
+            raise ValueError("a search without an end: give it trials or epochs")
+        self._rule, self._sampler, self._costs, self._sign = rule, sampler, costs, -1.0 if maximise else 1.0
+        self._width, self._most_trials, self._most_epochs = width, trials, epochs
+        self.clock = 0
+        self.decisions: list[Decision] = []
+        self._begun = 0  # trials
+        self._used = 0  # epochs of all segments that began
+        self._held: Segment | None = None  # decided, but too long for the epochs that are left
+        self._closed = False
+        self._changes: list[Change] = []
+        self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
+        self._events: list[tuple[int, int]] = []  # virtual finish, trial
+        self._arrived: dict[tuple[int, int], float | None] = {}
+        self._known: list[tuple[int, int, float | None]] = []
+        self._last: dict[int, tuple[int, float | None]] = {}  # trial -> epochs and loss that are known
+        self._status: dict[int, Status] = {}
+        self._values: dict[int, Mapping[str, Any]] = {}
+        self._views: list[tuple[int, int]] = []  # for each begun trial: known results and decisions by then
+        self._hash = hashlib.sha256()
+        Change(0, width, trials, epochs)  # checks them
+        self._advance()
+
+    def needed(self) -> tuple[Segment, ...]:
+        """What must be told before more can be decided, in the order in which decisions wait for it."""
+        if self._closed:
+            return ()
+        end = min((change.time for change in self._changes if change.over), default=math.inf)
+        waiting = sorted(self._under_way.items(), key=lambda item: (item[1][0], item[0]))
+        return tuple(
+            segment
+            for trial, (finish, segment) in waiting
+            if finish <= end and (trial, segment.end) not in self._arrived
+        )
+
+    def ahead(self, most: int = 16) -> tuple[Segment, ...]:
+        """What may be trained before it is decided, the likeliest first; none of it is needed yet.
+
+        First come trials that would go on by the results that have arrived, then new trials as far as `prefetch` goes.
+        """
+        if self._closed:
+            return ()
+        wanted = (segment for segment in chain(self._rule.likely(), self._fresh()) if self._may_be_ahead(segment))
+        return tuple(islice(wanted, most))
+
+    def _may_be_ahead(self, segment: Segment) -> bool:
+        """Whether a segment is neither told nor beyond one that is needed."""
+        if (segment.trial, segment.end) in self._arrived:
+            return False
+        _, now = self._under_way.get(segment.trial, (0, None))
+        return now is None or (segment.trial, now.end) in self._arrived
+
+    def _fresh(self) -> Iterator[Segment]:
+        """First segments of trials that have not begun, as far as their values can be known."""
+        ahead = self._sampler.prefetch
+        for trial in count(self._begun) if ahead is None else range(self._begun, self._begun + ahead):
+            segment = self._rule.first(trial)
+            if self._most_trials is not None and trial >= self._most_trials:
+                return
+            used = self._used + (trial + 1 - self._begun) * segment.end
+            if self._most_epochs is not None and used > self._most_epochs:
+                return
+            yield segment
+
+    def tell(self, trial: int, epoch: int, value: float | None) -> tuple[Decision, ...]:
+        """Take a result, at any real time: also one that nobody has asked for yet.
+
+        Args:
+            trial: whose.
+            epoch: after how many epochs; only ends of segments count.
+            value: the metric; None, and what is not finite, means that the trial failed by then.
+
+        Returns:
+            what follows from it and from earlier results.
+
+        Raises:
+            ValueError: another value was told before.
+        """
+        loss = None if value is None or not math.isfinite(value) else self._sign * value
+        if (trial, epoch) in self._arrived:
+            if self._arrived[trial, epoch] != loss:
+                raise ValueError(f"trial {trial} had another value after {epoch} epochs before than {value}")
+            return ()
+        self._arrived[trial, epoch] = loss
+        self._rule.arrived(trial, epoch, loss)
+        return self._advance()
+
+    def changed(self, change: Change) -> tuple[Decision, ...]:
+        """Take other bounds from a virtual time on; `clock` is the earliest that it may be.
+
+        Raises:
+            ValueError: later things are decided already.
+        """
+        latest = max([self.clock, *(other.time for other in self._changes)])
+        if change.time < latest:
+            raise ValueError(f"the change is of virtual time {change.time}, and it is {latest} already")
+        self._changes.append(change)
+        return self._advance()
+
+    def remember(self, trial: int, values: Mapping[str, Any]) -> None:
+        """Take a trial's values from a record instead of suggesting them again; before the trial begins."""
+        self._values.setdefault(trial, dict(values))
+
+    def values(self, trial: int) -> Mapping[str, Any]:
+        """A trial's values: dotted path -> value.
+
+        Raises:
+            KeyError: it is not suggested yet: it depends on results that are not known.
+        """
+        ahead = self._sampler.prefetch
+        if ahead is not None and trial >= self._begun + ahead and trial not in self._values:
+            raise KeyError(f"trial {trial} is not suggested yet: {self._begun} have begun, and prefetch is {ahead}")
+        if trial not in self._values:
+            self._values[trial] = dict(self._sampler.suggest(trial, () if ahead is None else self._records(trial)))
+        return self._values[trial]
+
+    def _records(self, trial: int) -> list[Record]:
+        """What a sampler knows when it suggests a trial."""
+        lag = trial - (self._sampler.prefetch or 0)
+        known, decided = self._views[lag] if lag >= 0 else (0, 0)
+        losses: dict[int, dict[int, float]] = {}
+        for number, epoch, loss in self._known[:known]:
+            if loss is not None:
+                losses.setdefault(number, {})[epoch] = loss
+        status = {decision.trial: _STATUS[decision.kind] for decision in self.decisions[:decided]}
+        return [
+            Record(number, self.values(number), losses.get(number, {}), status.get(number, "suggested"))
+            for number in range(trial)
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to decide."""
+        return self._closed or not self._events
+
+    @property
+    def begun(self) -> int:
+        """How many trials have begun; they are numbered from 0."""
+        return self._begun
+
+    def status(self, trial: int) -> Status:
+        """How a trial stands in virtual time; one that was not told to go on by the end is stopped.
+
+        Raises:
+            KeyError: it is not suggested yet.
+        """
+        self.values(trial)
+        status = self._status.get(trial, "suggested")
+        return "stopped" if self.is_over and status in ("paused", "suggested") else status
+
+    def outcome(self, trial: int) -> Outcome:
+        """What is known of a trial in virtual time.
+
+        Raises:
+            KeyError: it is not suggested yet.
+        """
+        epochs, loss = self._last.get(trial, (0, None))
+        value = None if loss is None else self._sign * loss
+        return Outcome(trial, self.values(trial), self.status(trial), epochs, value)
+
+    def best(self) -> tuple[int, float] | None:
+        """The trial whose last known value is best (of equal ones the earlier), and the value; None: there is none."""
+        found = min(((loss, trial) for trial, (_, loss) in self._last.items() if loss is not None), default=None)
+        return None if found is None else (found[1], self._sign * found[0])
+
+    def digest(self) -> str:
+        """SHA-256, in hexadecimal, of all decisions in virtual order, with the values of each trial that began."""
+        return self._hash.hexdigest()
+
+    def _advance(self) -> tuple[Decision, ...]:
+        """Decide all that can be decided."""
+        before = len(self.decisions)
+        self._fill()
+        while self._step():
+            self._fill()
+        return tuple(self.decisions[before:])
+
+    def _step(self) -> bool:
+        """Let the next thing happen in virtual time; False: it is not known yet, or there is none."""
+        finish, trial = self._events[0] if self._events else (math.inf, -1)
+        if self._changes and (self._closed or self._changes[0].time < finish):
+            self._apply(self._changes.pop(0))
+            return True
+        if self._closed or not self._events or (trial, self._under_way[trial][1].end) not in self._arrived:
+            return False
+        self._commit(*heapq.heappop(self._events))
+        return True
+
+    def _apply(self, change: Change) -> None:
+        """Take other bounds; while a search is closed its time stands still."""
+        self.clock = self.clock if self._closed else max(self.clock, change.time)
+        self._width = change.width or self._width
+        self._most_trials = change.trials or self._most_trials
+        self._most_epochs = change.epochs or self._most_epochs
+        self._closed = self._closed if change.over is None else change.over
+
+    def _commit(self, finish: int, trial: int) -> None:
+        """Let a result become known."""
+        self.clock = finish
+        _, segment = self._under_way.pop(trial)
+        loss = self._arrived[trial, segment.end]
+        self._known.append((trial, segment.end, loss))
+        self._last[trial] = (segment.end, loss)
+        verdict = self._rule.report(trial, segment.end, loss)
+        if verdict is not None:
+            self._decide(segment, verdict)
+
+    def _fill(self) -> None:
+        """Give free slots something to train."""
+        while not self._closed and len(self._under_way) < self._width:
+            may_begin = self._most_trials is None or self._begun < self._most_trials
+            segment = self._held or self._rule.next(self._begun if may_begin else None)
+            if segment is None:
+                return
+            length = segment.end - segment.start
+            if self._most_epochs is not None and self._used + length > self._most_epochs:
+                self._held = segment
+                return
+            self._held = None
+            self._begin(segment, length)
+
+    def _begin(self, segment: Segment, length: int) -> None:
+        """Put a segment into a slot."""
+        trial = segment.trial
+        if segment.start == 0:
+            self._views.append((len(self._known), len(self.decisions)))
+            self._begun += 1
+        cost = self._costs(trial, self.values(trial))
+        if type(cost) is not int or cost < 1:
+            raise ValueError(f"an epoch of trial {trial} costs {cost!r}; a cost is a whole number of 1 or more")
+        self._used += length
+        finish = self.clock + cost * length
+        self._under_way[trial] = (finish, segment)
+        heapq.heappush(self._events, (finish, trial))
+        self._decide(segment, "resume" if segment.start else "start")
+
+    def _decide(self, segment: Segment, kind: Kind) -> None:
+        decision = Decision(self.clock, segment.trial, segment.start, segment.end, kind)
+        self.decisions.append(decision)
+        self._status[segment.trial] = _STATUS[kind]
+        told: list[Any] = [decision.time, decision.trial, decision.start, decision.end, kind]
+        if kind == "start":
+            told.append(self._values[segment.trial])
+        self._hash.update(json.dumps(told, sort_keys=True).encode() + b"\n")

@@ -1,0 +1,1 @@
+"""Rules that say which trial trains how far."""

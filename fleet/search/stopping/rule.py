@@ -1,0 +1,39 @@
+"""What decides which trial trains how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from fleet.search.segment import Segment, Verdict
+
+
+class StoppingRule(Protocol):
+    """A rule of a search. It knows no time: it is told results in virtual order, and asked for each free slot.
+
+    Losses are less the better; None is the loss of a trial that failed.
+    """
+
+    def first(self, trial: int) -> Segment:
+        """The segment with which a trial begins."""
+        ...
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
+        """Take a result in virtual order; None: the trial goes on at once."""
+        ...
+
+    def next(self, fresh: int | None) -> Segment | None:
+        """What a free slot trains; None: nothing until more is known.
+
+        Args:
+            fresh: the number of the next new trial; None: there may be no more.
+        """
+        ...
+
+    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
+        """Take a result in real order, maybe long before `report`; it changes only what is `likely`."""
+        ...
+
+    def likely(self) -> Iterator[Segment]:
+        """Segments that `next` may well give later, as results have arrived; the likeliest first."""
+        ...

@@ -1,0 +1,37 @@
+"""No stopping: each trial trains all epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fleet.search.segment import Segment, Verdict
+
+
+class Whole:
+    """Each trial trains to its end.
+
+    Args:
+        epochs: how many each trial trains.
+    """
+
+    def __init__(self, epochs: int) -> None:
+        self._epochs = epochs
+
+    def first(self, trial: int) -> Segment:
+        """All epochs."""
+        return Segment(trial, 0, self._epochs)
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict:
+        """The trial is done."""
+        return "fail" if loss is None else "done"
+
+    def next(self, fresh: int | None) -> Segment | None:
+        """The new trial."""
+        return None if fresh is None else self.first(fresh)
+
+    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
+        """Nothing follows from it."""
+
+    def likely(self) -> Iterator[Segment]:
+        """Nothing but new trials."""
+        return iter(())
