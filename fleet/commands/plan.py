@@ -48,8 +48,9 @@ def plan(
         shape, begin = cluster_shape(cluster), start_of(start)
         loaded = load(spec, changes_of(trainers, preprocessors, policy, settings))
         from fleet.run.dry_run import make_plan
+        from fleet.run.ranks.no_search import without_search
 
-        made = make_plan(loaded, shape, begin)
+        made = make_plan(without_search(loaded), shape, begin)
     if as_json:
         print(json.dumps(made.to_json(), indent=1))
         return

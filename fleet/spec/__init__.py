@@ -18,9 +18,11 @@ from fleet.spec.job import Job
 from fleet.spec.loading import load, load_jobs, loads
 from fleet.spec.problem import ABSENT, Problem, SpecError
 from fleet.spec.references import ReferenceProblem, importable, resolve
+from fleet.spec.search import SearchSpec
 from fleet.spec.sections import Data, Normalise, Source
 from fleet.spec.semantics import check
 from fleet.spec.stop import Stop
+from fleet.spec.trial_job import trial_job
 from fleet.spec.values import Named
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ __all__ = [
     "Normalise",
     "Problem",
     "ReferenceProblem",
+    "SearchSpec",
     "Source",
     "SpecError",
     "SpecTask",
@@ -50,6 +53,7 @@ __all__ = [
     "resolve",
     "results_mapping",
     "spec_hash",
+    "trial_job",
 ]
 
 _LOADS_TORCH = {"SpecTask": "fleet.spec.task", "InputPreparation": "fleet.spec.inputs"}

@@ -15,6 +15,7 @@ from fleet.spec.job import Job, incomplete
 from fleet.spec.origins import Origins
 from fleet.spec.overrides import Override, apply, apply_to_job
 from fleet.spec.problem import ABSENT, Path, Problem, SpecError, shown, written
+from fleet.spec.search_form import form_problems, written_out
 from fleet.spec.validation import problems_of
 from fleet.spec.values import LARGEST_SEED, Section
 
@@ -76,6 +77,11 @@ def build(
     problems += _unfinished_problems(expansion, origins)
     problems += _job_problems(expansion.jobs, origins)
     sections = {key: value for key, value in values.items() if key != "defaults"}
+    if values.get("search") is None:
+        problems += _nothing_problems(values, origins)
+    else:
+        sections["search"] = written_out(values["search"], _usable(defaults), _seed_of(values))
+        problems += form_problems(sections["search"], [str(job.get("name")) for job in expansion.jobs], origins)
     if isinstance(values.get("jobs"), list) and (expansion.jobs or not expansion.problems):
         sections["jobs"] = expansion.jobs
     elif expansion.problems:
@@ -101,9 +107,26 @@ def _expanded(values: Mapping[str, Any], defaults: Any, origins: Origins) -> Exp
     entries = values.get("jobs")
     if not isinstance(entries, list):
         return Expansion()
+    return expand(entries, _usable(defaults), _seed_of(values), origins)
+
+
+def _nothing_problems(values: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
+    """What is wrong with a spec of jobs alone that has none."""
+    if "jobs" not in values:
+        mend = "add `jobs:` with a list of jobs, or `search:`"
+        yield origins.problem(("jobs",), ABSENT, "required key jobs is missing", mend=mend)
+    elif values["jobs"] == []:
+        rule = "must have at least 1 element, and has 0"
+        yield origins.problem(("jobs",), [], rule, mend="give it a job, or add `search:`")
+
+
+def _usable(defaults: Any) -> Mapping[str, Any]:
+    return defaults if isinstance(defaults, Mapping) else {}
+
+
+def _seed_of(values: Mapping[str, Any]) -> int:
     seed = values.get("seed", 0)
-    usable = type(seed) is int and 0 <= seed <= LARGEST_SEED
-    return expand(entries, defaults if isinstance(defaults, Mapping) else {}, seed if usable else 0, origins)
+    return seed if type(seed) is int and 0 <= seed <= LARGEST_SEED else 0
 
 
 def _apply_later(later: list[Override], expansion: Expansion, origins: Origins, problems: list[Problem]) -> Origins:

@@ -15,6 +15,7 @@ from fleet.spec.problem import ABSENT, Path, shown, written
 _NO_RESULT = frozenset(
     {"deadline", "soft", "user", "priority", "arrival", "guaranteed", "minimum_devices"}
 )  # of a job: they decide when it trains, not what comes out
+_LATER = frozenset({"width", "trials", "budget"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample
 
 
@@ -24,10 +25,11 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     Names of ensembles, resources, policies, checkpoints, profiles, rehearsals and the order of jobs do not: each job's
     weights are a function of its own keys and data. (``batch_range`` and ``batch`` are kept: a policy chooses in them.)
     Nor does what is to become of corrupt samples: one that was skipped stays so in all sessions of a run. Determinism
-    does; its defaults are left out, so that digests stay what they were.
+    does; its defaults are left out, so that digests stay what they were. A search counts but for its bounds, which may
+    change as it goes on.
     """
     values = spec.to_mapping()
-    used = {job.data for job in spec.jobs}
+    used = {job.data for job in spec.jobs} | ({spec.search.job.get("data")} if spec.search else set())
     jobs = {
         job["name"]: {key: _told(key, value) for key, value in job.items() if _counts(key, value)}
         for job in values["jobs"]
@@ -40,7 +42,9 @@ def results_mapping(spec: EnsembleSpec) -> dict[str, Any]:
     asked = spec.determinism
     set_to = {"level": asked.level, "instruction_set": asked.pinned_to} if asked.level != "D1" else {}
     set_to |= asked.chosen_float32
-    return {"data": data, "jobs": jobs} | ({"determinism": set_to} if set_to else {})
+    search = {key: value for key, value in (values["search"] or {}).items() if key not in _LATER}
+    further = {"determinism": set_to, "search": search}
+    return {"data": data, "jobs": jobs} | {key: value for key, value in further.items() if value}
 
 
 def _counts(key: str, value: Any) -> bool:

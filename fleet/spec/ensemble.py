@@ -16,6 +16,7 @@ from fleet.spec.document import Document
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.resources import Resources
+from fleet.spec.search import SearchSpec
 from fleet.spec.sections import Data, Determinism, Policy, Profile, Rehearse
 from fleet.spec.values import Name, Section, Seed
 
@@ -39,9 +40,14 @@ class EnsembleSpec(Section):
         default_factory=dict, description="The data sets, by the name that jobs use.", examples=[{"digits": "..."}]
     )
     jobs: tuple[Job, ...] = Field(
-        min_length=1,
-        description="The jobs to train: a list of jobs, grids and samples.",
+        default=(),
+        description="The jobs to train: a list of jobs, grids and samples. Needed unless there is a `search`.",
         examples=[[{"name": "mlp-1"}]],
+    )
+    search: SearchSpec | None = Field(
+        default=None,
+        description="A search for good networks, beside the jobs; null: none.",
+        examples=[{"name": "cnn-{trial}"}],
     )
     resources: Resources = Field(
         default_factory=Resources, description="What the run may use of the machine.", examples=[{"trainers": 3}]
@@ -133,6 +139,14 @@ class EnsembleSpec(Section):
         spec = self.model_copy()
         spec._origins = origins
         return spec
+
+    @model_validator(mode="after")
+    def _something_to_train(self) -> EnsembleSpec:
+        if not self.jobs and self.search is None:
+            raise PydanticCustomError(
+                "nothing_to_train", "a spec without jobs and without a search", {"mend": "give it jobs"}
+            )
+        return self
 
     @model_validator(mode="after")
     def _unique_names(self) -> EnsembleSpec:

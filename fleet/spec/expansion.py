@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,14 +14,13 @@ from pydantic import ConfigDict, Field, ValidationError
 from fleet.spec.distributions import Distribution, draw
 from fleet.spec.folds import folded
 from fleet.spec.job import NAMED_KEYS
+from fleet.spec.name_templates import filled, template_problems
 from fleet.spec.origins import JobOrigin, Origins
-from fleet.spec.problem import ABSENT, Path, Problem, nearest
+from fleet.spec.problem import ABSENT, Path, Problem
 from fleet.spec.validation import problems_of
 from fleet.spec.values import MOST_DRAWN, MOST_JOBS, Jobs, Plain, Section, Seed, Text
 
 _SPLIT = "use smaller grids and samples, or several specs"
-_PLACEHOLDER = re.compile(r"\{([^{}:]*)(?::([^{}]*))?\}")
-_NUMBER_FORMAT = re.compile(r"0?\d?\d?(\.\d\d?)?[deEfgG%]")
 
 
 class Grid(Section):
@@ -89,7 +87,7 @@ def expand(entries: list[Any], defaults: Mapping[str, Any], seed: int, origins: 
             rule = f"the spec has more than {MOST_JOBS:,} jobs"
             return Expansion(problems=[*result.problems, origins.problem(path, ABSENT, rule, mend=_SPLIT)])
         elif isinstance(entry, Mapping):
-            _add(result, _laid_over({"seed": seed, **defaults}, entry), JobOrigin(path), origins)
+            _add(result, laid_over({"seed": seed, **defaults}, entry), JobOrigin(path), origins)
         else:
             mend = "write a job as `- name: ...` with its keys below, or a grid or sample"
             result.problems.append(
@@ -115,13 +113,13 @@ def _expand_many(
         if isinstance(body, Mapping):
             result.unfinished.append((base, _own_keys(body, header)))
         return
-    fixed = _laid_over(defaults, _own_keys(body, header))
-    if any(path in ("seed.weights", "seed.order") for path in made.over):
-        fixed["seed"] = _apart(fixed["seed"])
+    fixed = laid_over(defaults, _own_keys(body, header))
+    fixed = with_varied_seeds(fixed, made.over)
     problems = [
-        *_over_problems(made, base, fixed, origins),
+        *over_problems(made.over, base, fixed, origins),
+        *_empty_problems(made, base, origins),
         *_size_problems(made, base, origins, result),
-        *_template_problems(made, base, origins),
+        *template_problems(made.name, list(made.over), base + ("name",), origins),
     ]
     result.problems.extend(problems)
     if problems:
@@ -131,8 +129,8 @@ def _expand_many(
     for index, (values, sources) in enumerate(combinations):
         job = copy.deepcopy(fixed)
         for dotted, value in values.items():
-            _set(job, dotted.split("."), copy.deepcopy(value))
-        job["name"] = _filled(made.name, index, values)
+            set_value(job, dotted.split("."), copy.deepcopy(value))
+        job["name"] = filled(made.name, index, values)
         over = {_parts(dotted): base + ("over", *source) for dotted, source in sources.items()}
         _add(result, job, JobOrigin(base, over), origins)
 
@@ -173,8 +171,9 @@ def _sample(sample: Sample, seed: int) -> Iterator[Combination]:
         )
 
 
-def _over_problems(made: Grid | Sample, base: Path, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
-    paths = list(made.over)
+def over_problems(paths: Iterable[str], base: Path, fixed: Mapping[str, Any], origins: Origins) -> Iterator[Problem]:
+    """What is wrong with the paths that vary in the job `fixed`; they stand at `over` in `base`."""
+    paths = list(paths)
     for path in paths:
         at, parts = base + ("over", path), path.split(".")
         if not all(parts) or parts[0] in ("name", "over", "count"):
@@ -191,8 +190,13 @@ def _over_problems(made: Grid | Sample, base: Path, fixed: Mapping[str, Any], or
             yield origins.problem(
                 at, ABSENT, f"{blocked} holds a plain value, so that nothing can be set inside it", blocked
             )
-        if isinstance(made, Grid) and not made.over[path]:
-            yield origins.problem(at, [], "no values: the grid would be empty", mend="give at least one value")
+
+
+def _empty_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterator[Problem]:
+    for path, values in made.over.items():
+        if isinstance(made, Grid) and not values:
+            rule = "no values: the grid would be empty"
+            yield origins.problem(base + ("over", path), [], rule, mend="give at least one value")
 
 
 def _size_problems(made: Grid | Sample, base: Path, origins: Origins, result: Expansion) -> Iterator[Problem]:
@@ -220,66 +224,8 @@ def _blocked(fixed: Mapping[str, Any], parts: list[str]) -> str | None:
     return None
 
 
-def _template_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterator[Problem]:
-    known = _placeholders(list(made.over))
-    at = base + ("name",)
-    for name, style in _PLACEHOLDER.findall(made.name):
-        if name not in known:
-            rule = f"the name has no {{{name}}}; it may have " + ", ".join(f"{{{key}}}" for key in known)
-            yield origins.problem(at, made.name, rule, f"{{{nearest(name, known) or 'index'}}}", "use one of these")
-        elif known[name] is None and name != "index":
-            yield origins.problem(
-                at,
-                made.name,
-                f"{{{name}}} could be several paths of over",
-                "{index}",
-                "write the whole path in the braces",
-            )
-        elif style and not _NUMBER_FORMAT.fullmatch(style):
-            yield origins.problem(
-                at, made.name, f"{style!r} is not a format of a number", f"{{{name}:.3g}}", "use one such as .3g or 03d"
-            )
-    if re.search(r"[{}]", _PLACEHOLDER.sub("", made.name)):
-        yield origins.problem(at, made.name, "a brace without its partner", mend="write placeholders as {width}")
-
-
-def _placeholders(paths: list[str]) -> dict[str, str | None]:
-    """Placeholder -> path in over; None if several paths end in it."""
-    short: dict[str, str | None] = {"index": None}
-    for path in paths:
-        last = path.rpartition(".")[2]
-        short[last] = None if last in short else path
-    return {**{path: path for path in paths}, **short}
-
-
-def _filled(template: str, index: int, values: Mapping[str, Any]) -> str:
-    known = _placeholders(list(values))
-
-    def text(match: re.Match[str]) -> str:
-        path = known[match[1]]
-        value = index if path is None else values[path]
-        return format(value, match[2]) if match[2] and isinstance(value, (int, float)) else _as_name(value)
-
-    try:
-        return _PLACEHOLDER.sub(text, template)
-    except ValueError:  # a format such as "d" with a fraction: the number as it is
-        return _PLACEHOLDER.sub(
-            lambda match: _as_name(index if known[match[1]] is None else values[known[match[1]] or ""]), template
-        )
-
-
-def _as_name(value: Any) -> str:
-    """A value as a part of a job's name."""
-    if isinstance(value, Mapping):
-        value = value.get("name", "-".join(map(str, value)))
-    if isinstance(value, (list, tuple)):
-        return "-".join(_as_name(child) for child in value)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "none"}[value]
-    return str(value).rpartition(":")[2]
-
-
-def _set(job: dict[str, Any], parts: list[str], value: Any) -> None:
+def set_value(job: dict[str, Any], parts: list[str], value: Any) -> None:
+    """Set one value of a job's mapping, at the parts of a dotted path."""
     at = job
     for part in parts[:-1]:
         child = at.get(part)
@@ -288,14 +234,21 @@ def _set(job: dict[str, Any], parts: list[str], value: Any) -> None:
     at[parts[-1]] = value
 
 
-def _laid_over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def laid_over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """A job's keys over the defaults; a seed that it leaves out of two is the one that stands for both there."""
     if isinstance(own.get("seed"), Mapping):
-        defaults = {**defaults, "seed": _apart(defaults["seed"])}
+        defaults = {**defaults, "seed": seeds_apart(defaults["seed"])}
     return merged(defaults, own)
 
 
-def _apart(seed: Any) -> Any:
+def with_varied_seeds(job: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+    """The job's mapping, with its seed as two where one of them varies."""
+    varied = any(path in ("seed.weights", "seed.order") for path in paths)
+    return {**job, "seed": seeds_apart(job.get("seed"))} if varied else dict(job)
+
+
+def seeds_apart(seed: Any) -> Any:
+    """One seed as the two that it stands for."""
     return {"weights": seed, "order": seed} if type(seed) is int else seed
 
 

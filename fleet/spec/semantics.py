@@ -30,6 +30,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
     from fleet.spec.job_checks import kept_random_state  # loads torch, which reading a spec does not need
     from fleet.spec.own_part import part_problems
     from fleet.spec.references import importable
+    from fleet.spec.search_checks import search_problems, with_likely_trials
     from trainers.repeatable.no_exit import no_exit
 
     with importable([spec.folder, pathlib.Path.cwd()]), kept_random_state(), no_exit():
@@ -40,11 +41,13 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
             *_file_problems(spec),
             *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
-            *_object_problems(spec),
+            *search_problems(spec),
         ]
-        for position, job in enumerate(spec.jobs):
-            problems += part_problems(spec, position, _length_of(job, lengths or {}))
-            problems += _link_problems(spec, position, job, lengths or {})
+        whole = with_likely_trials(spec)
+        problems += _object_problems(whole)
+        for position, job in enumerate(whole.jobs):
+            problems += part_problems(whole, position, _length_of(job, lengths or {}))
+            problems += _link_problems(whole, position, job, lengths or {})
     return in_order(problems)
 
 
@@ -54,7 +57,9 @@ def _length_of(job: Job, lengths: Lengths) -> int | None:
 
 
 def _resource_problems(spec: EnsembleSpec) -> Iterator[Problem]:
-    workers, trainers = sum(job.virtual_workers for job in spec.jobs), spec.resources.trainers
+    from fleet.spec.search_checks import most_workers
+
+    workers, trainers = most_workers(spec), spec.resources.trainers
     if trainers is not None and trainers > workers:
         rule = f"more than the {workers} virtual workers of all jobs together: {trainers - workers} could never work"
         mend = f"set trainers to at most {workers}, or give jobs more virtual_workers"

@@ -13,7 +13,9 @@ from fleet.spec.origins import Origins
 from fleet.spec.problem import ABSENT, Path, Problem, listed, nearest
 from fleet.spec.values import MARKS
 
-REPORTED_ELSEWHERE = frozenset({"duplicate_job", "incomplete_job"})  # found in the mappings already, with both places
+REPORTED_ELSEWHERE = frozenset(
+    {"duplicate_job", "incomplete_job", "nothing_to_train"}
+)  # found in the mappings already, with both places
 
 _RULES = {
     "int_type": "must be a whole number",

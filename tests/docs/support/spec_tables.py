@@ -23,6 +23,7 @@ from fleet.spec.expansion import Grid, Sample
 from fleet.spec.job import Job
 from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
+from fleet.spec.search import Budget, SearchSpec, Stopping
 from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
 from fleet.spec.stop import Stop
 from fleet.spec.values import Named, Seeds
@@ -43,6 +44,9 @@ MODELS: tuple[type[BaseModel], ...] = (
     Sample,
     Distribution,
     Blocks,
+    SearchSpec,
+    Stopping,
+    Budget,
     Resources,
     Store,
     Energy,

@@ -1,0 +1,287 @@
+"""The section of a spec that searches for good networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    Strict,
+    StrictBool,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from fleet.spec.corners import product
+from fleet.spec.distributions import Distribution
+from fleet.spec.problem import nearest
+from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Section, Seed, Text, alone
+
+SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp")
+"""The samplers that have a name; others are `module:Name`."""
+OPERATIONS = "operations"
+
+_RULES = Literal["none", "halving", "hyperband", "median"]
+_KEYS_OF_RULES = {
+    "none": (),
+    "halving": ("eta", "rungs", "synchronous"),
+    "hyperband": ("eta", "rungs"),
+    "median": ("grace", "least"),
+}
+_NOT_HERE = {
+    "population": "population-based training, which copies weights between trials, is not part of this version",
+    "nsga2": "nsga2 weighs several metrics against each other, and a search has one metric in this version",
+}
+
+
+def _known(value: Any, names: tuple[str, ...], what: str) -> Any:
+    if isinstance(value, str) and value not in names and ":" not in value:
+        rule = _NOT_HERE.get(value, f"{value!r} is not a {what}") + f"; there are {', '.join(names)}"
+        suggestion = nearest(value, names)
+        context = {"rule": rule, "mend": "write one of these"} | ({"suggestion": suggestion} if suggestion else {})
+        raise PydanticCustomError(f"unknown_{what.replace(' ', '_')}", "{rule}", context)
+    return value
+
+
+def _rising(rungs: tuple[int, ...]) -> tuple[int, ...]:
+    if any(second <= first for first, second in zip(rungs, rungs[1:])):
+        raise PydanticCustomError(
+            "not_rising",
+            "rungs are numbers of epochs, each more than the one before",
+            {"suggestion": str(sorted(set(rungs)))},
+        )
+    return rungs
+
+
+def _cost(value: Any) -> Any:
+    named = isinstance(value, str) and (value == OPERATIONS or all(value.partition(":")))
+    if not named and (type(value) is not int or value < 1):
+        raise PydanticCustomError(
+            "no_cost",
+            "is `operations`, a whole number of 1 or more, or `module:Name` of a function of a trial's values",
+            {"suggestion": OPERATIONS, "mend": "write one of these"},
+        )
+    return value
+
+
+Eta = Annotated[int, Strict(), Field(ge=2, le=1000)]
+Width = Annotated[int, Strict(), Field(ge=1, le=65_536)]
+Ahead = Annotated[int, Strict(), Field(ge=0, le=65_536)]
+Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
+Cost = Annotated[int | str, BeforeValidator(_cost)]
+
+
+class Stopping(Section):
+    """Which trials of a search train on, and which do not; ``name`` alone may be written for ``{name: name}``."""
+
+    name: Annotated[_RULES, BeforeValidator(lambda value: _known(value, get_args(_RULES), "stopping rule"))] = Field(
+        description="`none`: each trial trains all epochs. `halving`: of those that are known at a rung one in `eta` "
+        "goes on (ASHA). `hyperband`: the same in several brackets, which begin at higher and higher rungs. `median`: "
+        "a trial stops at an epoch where its best value is worse than the median of the others' means until then.",
+        examples=["halving"],
+    )
+    eta: Eta = Field(default=3, description="Of how many trials one goes on from a rung.", examples=[3])
+    rungs: Rungs | None = Field(
+        default=None,
+        description="The epochs after which trials are compared, the last of them the epochs of a whole trial; null: "
+        "1, `eta`, `eta` x `eta` and so on, up to the job's `stop.epochs`.",
+        examples=[[1, 3, 9]],
+    )
+    synchronous: StrictBool = Field(
+        default=False, description="Whether all trials must be at a rung before any goes on from it.", examples=[True]
+    )
+    grace: Count = Field(default=1, description="With `median`, no trial stops before so many epochs.", examples=[2])
+    least: Count = Field(
+        default=5,
+        description="With `median`, a trial stops only where so many others are known at its epoch.",
+        examples=[5],
+    )
+
+    _name_alone = model_validator(mode="before")(alone("name"))
+
+    @model_validator(mode="after")
+    def _own_keys(self) -> Stopping:
+        own = _KEYS_OF_RULES[self.name]
+        foreign = sorted(self.model_fields_set - {"name", *own})
+        changed = [key for key in foreign if getattr(self, key) != type(self).model_fields[key].default]
+        if changed:
+            has = ", ".join(own) or "no keys but its name"
+            raise PydanticCustomError(
+                "foreign_key",
+                "{name} has no {key}; it has {has}",
+                {"name": self.name, "key": changed[0], "has": has, "mend": f"take {changed[0]} away"},
+            )
+        return self
+
+    def levels(self, epochs: int) -> tuple[int, ...]:
+        """The rungs of trials that train at most so many epochs, the last of them all epochs."""
+        if self.rungs is not None:
+            return self.rungs
+        levels = [1]
+        while levels[-1] * self.eta < epochs:
+            levels.append(levels[-1] * self.eta)
+        return (*(level for level in levels if level < epochs), epochs)
+
+
+class Budget(Section):
+    """What a search may use in all."""
+
+    epochs: Count = Field(
+        description="Epochs of all trials together; the search ends where the next part of a trial would take more.",
+        examples=[300],
+    )
+
+
+class SearchSpec(Section):
+    """A search for good networks: which trials there are, and how far each trains.
+
+    A pure function of these keys and the seed: the same on any number of devices.
+    """
+
+    name: Text = Field(
+        description="Template of the trials' names. It holds `{trial}`, a trial's number from 0 (`{trial:03d}`: with "
+        "three digits), and may hold the last parts of paths in `over`.",
+        examples=["cnn-{trial}"],
+    )
+    job: Mapping[Text, JsonValue] = Field(
+        description="What the trials share: keys of a job, laid over `defaults`.",
+        examples=[{"model": "trainers.zoo:CNN"}],
+    )
+    over: Mapping[Text, Distribution] = Field(
+        min_length=1,
+        description="Dotted path of a job's key -> the distribution of its values.",
+        examples=[{"optimizer.arguments.lr": {"log_uniform": [0.0001, 0.1]}}],
+    )
+    metric: Text = Field(description="The metric by which trials are compared.", examples=["accuracy"])
+    mode: Literal["min", "max"] | None = Field(
+        default=None,
+        description="Whether less or more of the metric is better; null: less of a loss or an error, more of any "
+        "other.",
+        examples=["max"],
+    )
+    sampler: Annotated[Named, BeforeValidator(lambda value: _sampler(value))] = Field(
+        default=Named(name="random"),
+        description="What suggests values: `random`, `grid` (every combination of choices and whole numbers), `qmc` "
+        "(Sobol's sequence), Optuna's `tpe`, `cmaes` or `gp`, with Optuna's arguments, or `module:Name` of a class. "
+        "All but the first two need the extra `search`.",
+        examples=["tpe"],
+    )
+    stopping: Stopping = Field(
+        default=Stopping(name="none"),
+        description="Which trials train on.",
+        examples=[{"name": "halving", "eta": 3, "rungs": [1, 3, 9]}],
+    )
+    width: Width = Field(
+        description="Trials under way at a time, in virtual time. About as many as there are devices, or twice that.",
+        examples=[8],
+    )
+    trials: Jobs | None = Field(
+        default=None,
+        description="How many trials there are; null: as many as `budget` allows, or all of a grid. More may be added "
+        "later: the first ones stay.",
+        examples=[60],
+    )
+    budget: Budget | None = Field(
+        default=None, description="What the search may use; null: what its trials take.", examples=[{"epochs": 300}]
+    )
+    prefetch: Ahead = Field(
+        default=4,
+        description="How many trials ahead a sampler that learns suggests: for a trial it knows what was known when "
+        "the one so many before it began. Devices then seldom wait for a suggestion.",
+        examples=[4],
+    )
+    seed: Seed | None = Field(
+        default=None, description="Seed of the suggestions; null: the ensemble's `seed`.", examples=[1]
+    )
+    costs: Cost = Field(
+        default=OPERATIONS,
+        description="The virtual cost of an epoch, by which trials are put in order: `operations` (those of a trial's "
+        "network, counted, times its samples), one number for all trials, or `module:Name` of a function of a trial's "
+        "values, which gives a whole number.",
+        examples=["operations"],
+    )
+
+    @field_validator("over")
+    @classmethod
+    def _same_epochs(cls, over: Mapping[str, Distribution]) -> Mapping[str, Distribution]:
+        varied = next((path for path in over if path in ("stop", "stop.epochs")), None)
+        if varied is not None:
+            raise PydanticCustomError(
+                "varied_epochs",
+                "{path} cannot vary: all trials have the same epochs, and the stopping rule says which train fewer",
+                {"path": varied, "mend": f"set {varied} in `job`"},
+            )
+        return over
+
+    @model_validator(mode="after")
+    def _bounded(self) -> SearchSpec:
+        if self.sampler.name == "grid":
+            self._check_grid()
+        elif self.trials is None and self.budget is None:
+            raise PydanticCustomError(
+                "unbounded_search", "a search without an end", {"mend": "add `trials: 60` or `budget: {epochs: 300}`"}
+            )
+        if self.stopping.synchronous and self.most_trials is None:
+            raise PydanticCustomError(
+                "synchronous_without_trials",
+                "synchronous halving compares all trials, and nobody says how many there are",
+                {"mend": "add `trials: 60`, or take synchronous away"},
+            )
+        return self
+
+    def _check_grid(self) -> None:
+        endless = next((path for path, what in self.over.items() if product((what,)) is None), None)
+        if endless is not None:
+            raise PydanticCustomError(
+                "endless_grid",
+                "a grid has choices and whole numbers only, and {path} has any number of values",
+                {"path": endless, "mend": f"give {endless} a `choice`, or take the sampler qmc"},
+            )
+        there = self.combinations or 0
+        if there > MOST_JOBS if self.trials is None else self.trials > there:
+            mend = f"set trials to at most {min(there, MOST_JOBS)}" + (", or leave it out" if self.trials else "")
+            raise PydanticCustomError(
+                "trials_of_grid",
+                "trials is {trials}, and the grid has {there} combinations",
+                {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
+            )
+
+    @property
+    def combinations(self) -> int | None:
+        """How many combinations of values there are; None: any number."""
+        return product(tuple(self.over.values()))
+
+    @property
+    def most_trials(self) -> int | None:
+        """How many trials there are; None: as many as the budget allows."""
+        return self.combinations if self.trials is None and self.sampler.name == "grid" else self.trials
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs a whole trial trains."""
+        stop: Any = self.job.get("stop")
+        return int(stop["epochs"])
+
+    @property
+    def rungs(self) -> tuple[int, ...]:
+        """The epochs after which trials are compared, where the stopping rule has rungs."""
+        return self.stopping.levels(self.epochs)
+
+    @property
+    def maximise(self) -> bool:
+        """Whether more of the metric is better."""
+        from trainers.convergence.convergence import lower_is_better  # loads torch
+
+        return not lower_is_better(self.metric) if self.mode is None else self.mode == "max"
+
+
+def _sampler(value: Any) -> Any:
+    """The value, once its name is known to be one of a sampler."""
+    name = value.get("name") if isinstance(value, Mapping) else value.name if isinstance(value, Named) else value
+    _known(name, SAMPLERS, "sampler")
+    return value

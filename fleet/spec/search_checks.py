@@ -1,0 +1,91 @@
+"""Whether a search that is well formed can also be carried out: what takes imports to know."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from fleet.spec.corners import corners
+from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.job import Job
+from fleet.spec.problem import Path, Problem, nearest
+from fleet.spec.search import OPERATIONS, SearchSpec
+from fleet.spec.trial import trial_keys, trial_origin
+
+
+def with_likely_trials(spec: EnsembleSpec) -> EnsembleSpec:
+    """The spec with trials at the ends of its search's ranges as further jobs, so that they are looked at as jobs are.
+
+    Their names are of no meaning.
+    """
+    search = spec.search
+    if search is None:
+        return spec
+    trials = [job for values in corners(search.over) if (job := _trial(search, values)) is not None]
+    origins = dataclasses.replace(spec.origins, jobs=(*spec.origins.jobs, *[trial_origin(search.over)] * len(trials)))
+    return spec.with_jobs((*spec.jobs, *trials)).written_at(origins)
+
+
+def _trial(search: SearchSpec, values: dict[str, object]) -> Job | None:
+    """A trial with these values; None if they are no valid job, as in a spec that was not read from values."""
+    try:
+        return Job.model_validate(trial_keys(search.name, search.job, 0, values))
+    except ValidationError:
+        return None
+
+
+def search_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """What is wrong with a search beside its trials."""
+    search = spec.search
+    if search is None:
+        return
+    yield from _metric_problems(spec, search)
+    if isinstance(search.costs, str) and search.costs != OPERATIONS:
+        yield from _reference_problems(spec, ("search", "costs"), search.costs)
+
+
+def most_workers(spec: EnsembleSpec) -> int:
+    """Virtual workers of all jobs together, with those of the trials, as far as anybody says how many there are."""
+    search, workers = spec.search, sum(job.virtual_workers for job in spec.jobs)
+    if search is None:
+        return workers
+    trials = [job for values in corners(search.over) if (job := _trial(search, values)) is not None]
+    each = max((job.virtual_workers for job in trials), default=1)
+    return workers + each * (_trials_at_most(search))
+
+
+def _trials_at_most(search: SearchSpec) -> int:
+    by_epochs = None if search.budget is None else search.budget.epochs
+    return min((bound for bound in (search.most_trials, by_epochs) if bound is not None), default=search.width)
+
+
+def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem]:
+    from fleet.spec.metrics import metric_name
+
+    job = _trial(search, corners(search.over)[0])
+    if job is None or job.task is not None:  # a task measures what it likes
+        return
+    data = spec.data.get(job.data or "")
+    held_out = data is None or data.held_out is not None or job.folds is not None
+    known = ["loss", *(["test_loss", *map(metric_name, job.metrics)] if held_out else [])]
+    if search.metric not in known:
+        why = "" if held_out else " (nothing is held out to measure others on)"
+        rule = f"{search.metric!r} is not measured; trials measure {', '.join(known)}{why}"
+        mend = f"add {search.metric} to the metrics of `search.job`, or name one of them"
+        mend = mend if held_out else "add held_out to the data, or use loss"
+        yield spec.origins.problem(("search", "metric"), search.metric, rule, nearest(search.metric, known), mend)
+
+
+def _reference_problems(spec: EnsembleSpec, path: Path, reference: str) -> Iterator[Problem]:
+    from fleet.spec.references import ReferenceProblem, resolve
+
+    try:
+        found = resolve(reference)
+    except ReferenceProblem as error:
+        yield spec.origins.problem(path, reference, error.rule, error.suggestion, error.mend)
+        return
+    if not callable(found):
+        rule = f"{reference} is of type {type(found).__name__} and cannot be called"
+        yield spec.origins.problem(path, reference, rule, mend="name a class or function")
