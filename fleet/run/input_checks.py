@@ -12,6 +12,7 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
+from fleet.search.sampling.chosen import sampler_problems
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
 from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order
@@ -38,7 +39,7 @@ def check_input(runtime: Runtime, cluster: ClusterMap) -> dict[str, Size]:
 def check_against_data(runtime: Runtime) -> None:
     """Check the spec with the lengths of its data; SpecError with all that is wrong."""
     lengths = {key: (facts.samples, facts.held_out or None) for key, facts in runtime.facts.items()}
-    problems = (*check(runtime.spec, lengths), *_own_data_problems(runtime))
+    problems = (*check(runtime.spec, lengths), *sampler_problems(runtime.spec), *_own_data_problems(runtime))
     if problems:
         raise SpecError(in_order(problems))
 

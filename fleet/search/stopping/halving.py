@@ -48,6 +48,14 @@ class Halving:
                 return self._onward(trial, level)
         return None
 
+    def highest(self) -> int | None:
+        """The epochs of the rung from which `promotion` would be; None: there is none."""
+        for level in reversed(range(len(self._rungs) - 1)):
+            ranking = self._known[level]
+            if any(True for _ in ranking.best_left(len(ranking) // self._eta)):
+                return self._rungs[level]
+        return None
+
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Rank the trial among those that have arrived."""
         level = self._level.get(epoch)

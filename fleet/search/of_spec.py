@@ -1,0 +1,47 @@
+"""The search that a spec asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fleet.search.sampling.chosen import sampler_of
+from fleet.search.search import Costs, Search
+from fleet.search.stopping.halving import Halving
+from fleet.search.stopping.hyperband import Hyperband
+from fleet.search.stopping.median import Median
+from fleet.search.stopping.rule import StoppingRule
+from fleet.search.stopping.synchronous import SynchronousHalving
+from fleet.search.stopping.whole import Whole
+from fleet.spec import EnsembleSpec, SearchSpec
+
+
+def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
+    """The search of a spec that has one, as it begins; its sampler must be importable.
+
+    Raises:
+        fleet.search.sampling.chosen.BadSampler: the sampler cannot be made.
+    """
+    asked = spec.search
+    assert asked is not None
+    return Search(
+        rule_of(asked),
+        sampler_of(asked, spec.seed if asked.seed is None else asked.seed),
+        costs,
+        asked.width,
+        asked.most_trials,
+        None if asked.budget is None else asked.budget.epochs,
+        asked.maximise,
+    )
+
+
+def rule_of(asked: SearchSpec) -> StoppingRule:
+    """The stopping rule of a search, as it begins."""
+    stopping = asked.stopping
+    if stopping.name == "none":
+        return Whole(asked.epochs)
+    if stopping.name == "median":
+        return Median(asked.epochs, stopping.grace, stopping.least)
+    if stopping.synchronous:
+        return SynchronousHalving(asked.rungs, stopping.eta)
+    kinds: Mapping[str, Callable[..., StoppingRule]] = {"halving": Halving, "hyperband": Hyperband}
+    return kinds[stopping.name](asked.rungs, stopping.eta)

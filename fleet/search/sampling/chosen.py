@@ -1,0 +1,146 @@
+"""The sampler that a spec names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fleet.search.sampler import Sampler
+from fleet.search.sampling.cmaes import CmaEs
+from fleet.search.sampling.grid import Grid
+from fleet.search.sampling.optuna_model import OptunaModel
+from fleet.search.sampling.own import Own
+from fleet.search.sampling.qmc import Qmc
+from fleet.search.sampling.random import Random
+from fleet.search.sampling.space import parameters
+from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
+from fleet.spec.calls import Misfit, misfits, refused
+
+_OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler"}
+_NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy")}
+
+
+class BadSampler(ValueError):
+    """A sampler that cannot be made.
+
+    Attributes:
+        misfits: what is wrong with it.
+    """
+
+    def __init__(self, name: str, misfits: tuple[Misfit, ...]) -> None:
+        self.misfits = misfits
+        super().__init__(f"sampler {name}: " + "; ".join(f"{each.rule} ({each.mend})" for each in misfits))
+
+
+def sampler_of(search: SearchSpec, seed: int) -> Sampler:
+    """The sampler of a search; a person's class must be importable.
+
+    Args:
+        seed: the search's.
+
+    Raises:
+        BadSampler: it is not there, or does not take its arguments.
+    """
+    name, arguments = search.sampler.name, dict(search.sampler.arguments)
+    _check_installed(name)
+    if name in ("random", "grid", "qmc"):
+        _check(name, lambda: None, arguments)
+        return {"random": Random, "qmc": Qmc}[name](search.over, seed) if name != "grid" else Grid(search.over)
+    if name == "cmaes":
+        _check(name, lambda sigma0=0.3, popsize=None: None, arguments)
+        return _called(name, CmaEs, lambda: CmaEs(search.over, seed, search.prefetch, **arguments))
+    if name in _OPTUNA:
+        return _optuna(search, seed, arguments)
+    return _own(search, seed, arguments)
+
+
+def sampler_problems(spec: EnsembleSpec) -> tuple[Problem, ...]:
+    """What is wrong with the sampler of a spec's search, if it has one; a person's class is imported."""
+    search = spec.search
+    if search is None:
+        return ()
+    try:
+        with importable([spec.folder, Path.cwd()]):
+            sampler_of(search, 0)
+    except BadSampler as error:
+        named = search.sampler
+        told = [
+            (each, ("arguments", each.argument), named.arguments[each.argument])
+            for each in error.misfits
+            if each.argument
+        ]
+        told += [(each, (), named.name) for each in error.misfits if not each.argument]
+        return tuple(
+            spec.origins.problem(("search", "sampler", *inside), value, each.rule, each.suggestion, each.mend)
+            for each, inside, value in told
+        )
+    return ()
+
+
+def _check_installed(name: str) -> None:
+    for package in _NEEDED.get(name, ()):
+        try:
+            import_module(package)
+        except ImportError as error:
+            mend = "run: pip install 'fleet-hpc[search]'; or take random, which needs nothing"
+            rule = f"{name} needs the package {package}, which cannot be imported ({error})"
+            raise BadSampler(name, (Misfit(None, rule, "random", mend),)) from None
+
+
+def _check(name: str, function: Callable[..., Any], arguments: Mapping[str, Any], positional: int = 0) -> None:
+    wrong = tuple(misfits(function, name, arguments, positional))
+    if wrong:
+        raise BadSampler(name, wrong)
+
+
+def _called(name: str, function: Callable[..., Any], call: Callable[[], Any]) -> Any:
+    """What the call gives.
+
+    Raises:
+        BadSampler: it raises.
+    """
+    try:
+        return call()
+    except (Exception, SystemExit) as error:  # others' code may raise anything
+        raise BadSampler(name, (refused(function, name, error),)) from error
+
+
+def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
+    """TPE with all values of a trial weighed together, and Optuna's Gaussian process."""
+    import optuna
+
+    name = search.sampler.name
+    kind = getattr(optuna.samplers, _OPTUNA[name])
+    if "seed" in arguments:
+        rule = "the seed of suggestions is that of the search"
+        raise BadSampler(name, (Misfit("seed", rule, None, "take it away, and set search.seed"),))
+    _check(name, kind, arguments)
+    if name == "tpe":
+        conditional = not all(always for _, always in parameters(search.over))
+        arguments = {"multivariate": True, "group": conditional, "constant_liar": True, **arguments}
+
+    def make(seed: int) -> Any:
+        return kind(seed=seed, **arguments)
+
+    model = OptunaModel(search.over, seed, search.prefetch, make, only_complete=name == "gp")
+    _called(name, kind, lambda: model.suggest(0, ()))
+    return model
+
+
+def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
+    name = search.sampler.name
+    try:
+        kind = resolve(name)
+    except ReferenceProblem as error:
+        raise BadSampler(name, (Misfit(None, error.rule, error.suggestion, error.mend),)) from None
+    if not callable(kind):
+        rule = f"{name} is of type {type(kind).__name__} and cannot be called"
+        raise BadSampler(name, (Misfit(None, rule, None, "name a class"),))
+    _check(name, kind, arguments, positional=2)
+    made = _called(name, kind, lambda: kind(dict(search.over), seed, **arguments))
+    if not callable(getattr(made, "suggest", None)):
+        mend = "add `def suggest(self, trial, records)` to it"
+        raise BadSampler(name, (Misfit(None, f"{name} has no method suggest", None, mend),))
+    return Own(made, name, tuple(search.over), search.prefetch)

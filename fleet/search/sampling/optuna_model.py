@@ -1,0 +1,100 @@
+"""Optuna's samplers (Akiba et al., Optuna, KDD'19), each suggestion a pure function of what is known."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fleet.search.record import Record
+from fleet.search.sampling.seeds import seed_of
+from fleet.search.sampling.space import Parameter, answers_of, values_of
+from fleet.spec.distributions import Distribution
+
+
+class OptunaModel:
+    """A study that is built anew for each suggestion, with all trials in the order of their numbers.
+
+    Those that are done are COMPLETE, those that were stopped or pause are PRUNED, with all losses as intermediate
+    values; those under way are RUNNING; those that failed are FAIL. The sampler's seed is by seed path (seed, trial,
+    optuna).
+
+    Args:
+        over: dotted path -> its distribution.
+        seed: the search's.
+        prefetch: how many trials ahead it suggests.
+        make: seed -> one of Optuna's samplers.
+        only_complete: whether the sampler learns from trials that are COMPLETE alone; so all known ones are that.
+    """
+
+    def __init__(
+        self,
+        over: Mapping[str, Distribution],
+        seed: int,
+        prefetch: int,
+        make: Callable[[int], Any],
+        only_complete: bool = False,
+    ) -> None:
+        self.prefetch: int | None = prefetch
+        self._over, self._seed, self._make, self._only_complete = dict(over), seed, make, only_complete
+
+    def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
+        """The values of a trial."""
+        import optuna
+
+        with _quiet():
+            study = optuna.create_study(sampler=self._make(seed_of(self._seed, trial, "optuna")))
+            study.add_trials([self._frozen(record) for record in records])
+            asked = study.ask()
+            return values_of(self._over, lambda parameter: _suggested(asked, parameter))
+
+    def _frozen(self, record: Record) -> Any:
+        from optuna.trial import TrialState, create_trial
+
+        states = {"done": TrialState.COMPLETE, "failed": TrialState.FAIL, "suggested": TrialState.RUNNING}
+        state = states.get(record.status, TrialState.PRUNED)
+        last = record.losses[max(record.losses)] if record.losses else None
+        if self._only_complete and last is not None and state != TrialState.FAIL:
+            state = TrialState.COMPLETE
+        answers = answers_of(self._over, record.values)
+        return create_trial(
+            state=state,
+            value=last if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+            params={parameter.name: chosen for parameter, chosen in answers.items()},
+            distributions={parameter.name: _distribution(parameter) for parameter in answers},
+            intermediate_values=dict(sorted(record.losses.items())),
+        )
+
+
+def _distribution(parameter: Parameter) -> Any:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if parameter.kind == "index":
+        return CategoricalDistribution(tuple(range(int(parameter.high) + 1)))
+    if parameter.kind == "whole":
+        return IntDistribution(int(parameter.low), int(parameter.high))
+    return FloatDistribution(parameter.low, parameter.high, log=parameter.kind == "log")
+
+
+def _suggested(asked: Any, parameter: Parameter) -> Any:
+    if parameter.kind == "index":
+        return asked.suggest_categorical(parameter.name, tuple(range(int(parameter.high) + 1)))
+    if parameter.kind == "whole":
+        return asked.suggest_int(parameter.name, int(parameter.low), int(parameter.high))
+    return asked.suggest_float(parameter.name, parameter.low, parameter.high, log=parameter.kind == "log")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Optuna's lines about each study, and its warnings about what is experimental."""
+    from optuna import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)

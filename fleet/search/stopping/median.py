@@ -1,0 +1,63 @@
+"""Median stopping (Golovin et al., Google Vizier, KDD'17, 3.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from fleet.search.segment import Segment, Verdict
+
+
+class Median:
+    """A trial stops after an epoch where its best loss is worse than the median of the others' mean losses until then.
+
+    Args:
+        epochs: the most that a trial trains.
+        grace: no trial stops before so many epochs.
+        least: no trial stops where fewer others are known at its epoch.
+    """
+
+    def __init__(self, epochs: int, grace: int = 1, least: int = 5) -> None:
+        self._epochs, self._grace, self._least = epochs, min(grace, epochs), least
+        self._losses: dict[int, list[float]] = {}
+        self._means: dict[int, dict[int, float]] = {}  # epoch -> trial -> mean loss until then
+        self._ready: list[Segment] = []
+        self._heard: dict[int, int] = {}  # trial -> epochs that have arrived
+        self._ended: set[int] = set()
+
+    def first(self, trial: int) -> Segment:
+        """All epochs of grace."""
+        return Segment(trial, 0, self._grace)
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
+        """Let the trial train one epoch more, unless it is worse than the others."""
+        verdict = self._verdict(trial, epoch, loss)
+        if verdict is None:
+            self._ready.append(Segment(trial, epoch, epoch + 1))
+        else:
+            self._ended.add(trial)
+        return verdict
+
+    def _verdict(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
+        if loss is None:
+            return "fail"
+        losses = self._losses.setdefault(trial, [])
+        losses.append(loss)
+        others = list(self._means.setdefault(epoch, {}).values())
+        self._means[epoch][trial] = sum(losses) / len(losses)
+        if epoch == self._epochs:
+            return "done"
+        return "stop" if len(others) >= self._least and min(losses) > median(others) else None
+
+    def next(self, fresh: int | None) -> Segment | None:
+        """A trial that goes on, otherwise the new one."""
+        return self._ready.pop(0) if self._ready else None if fresh is None else self.first(fresh)
+
+    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
+        """Note how far the trial has come."""
+        self._heard[trial] = -1 if loss is None else max(epoch, self._heard.get(trial, 0))
+
+    def likely(self) -> Iterator[Segment]:
+        """The next epoch of each trial that has not ended, those first that have trained most."""
+        going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._grace <= epoch < self._epochs]
+        return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going) if trial not in self._ended)
