@@ -55,7 +55,8 @@ def form_problems(search: Any, names: Sequence[str], origins: Origins) -> Iterat
     inside = dataclasses.replace(origins, jobs=(trial_origin(paths),))
     yield from _foreign_problems(job, inside)
     yield from _rung_problems(search, job, inside)
-    found = [*_name_problems(search.get("name"), paths, names, origins), *over_problems(paths, _HERE, with_varied_seeds(job, paths), origins)]
+    found = list(_name_problems(search.get("name"), paths, names, origins))
+    found += over_problems(paths, _HERE, with_varied_seeds(job, paths), origins)
     yield from found
     distributions = None if found else _valid(over)
     if distributions is None:

@@ -38,6 +38,7 @@ class OptunaModel:
     ) -> None:
         self.prefetch: int | None = prefetch
         self._over, self._seed, self._make, self._only_complete = dict(over), seed, make, only_complete
+        self._made: dict[int, tuple[Record, Any]] = {}
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
         """The values of a trial."""
@@ -45,9 +46,17 @@ class OptunaModel:
 
         with _quiet():
             study = optuna.create_study(sampler=self._make(seed_of(self._seed, trial, "optuna")))
-            study.add_trials([self._frozen(record) for record in records])
+            study.add_trials([self._kept(record) for record in records])
             asked = study.ask()
             return values_of(self._over, lambda parameter: _suggested(asked, parameter))
+
+    def _kept(self, record: Record) -> Any:
+        """Optuna's trial of a record; made once, as most records stay what they are."""
+        before, frozen = self._made.get(record.trial, (None, None))
+        if before != record:
+            frozen = self._frozen(record)
+            self._made[record.trial] = (record, frozen)
+        return frozen
 
     def _frozen(self, record: Record) -> Any:
         from optuna.trial import TrialState, create_trial
