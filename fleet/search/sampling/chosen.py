@@ -43,14 +43,20 @@ def sampler_of(search: SearchSpec, seed: int) -> Sampler:
     Raises:
         BadSampler: it is not there, or does not take its arguments.
     """
-    name, arguments = search.sampler.name, dict(search.sampler.arguments)
+    name, arguments = search.sampler.name, dict[str, Any](search.sampler.arguments)
     _check_installed(name)
     if name in ("random", "grid", "qmc"):
         _check(name, lambda: None, arguments)
-        return {"random": Random, "qmc": Qmc}[name](search.over, seed) if name != "grid" else Grid(search.over)
+    if name == "random":
+        return Random(search.over, seed)
+    if name == "grid":
+        return Grid(search.over)
+    if name == "qmc":
+        return Qmc(search.over, seed)
     if name == "cmaes":
         _check(name, lambda sigma0=0.3, popsize=None: None, arguments)
-        return _called(name, CmaEs, lambda: CmaEs(search.over, seed, search.prefetch, **arguments))
+        made: Sampler = _called(name, CmaEs, lambda: CmaEs(search.over, seed, search.prefetch, **arguments))
+        return made
     if name in _OPTUNA:
         return _optuna(search, seed, arguments)
     return _own(search, seed, arguments)
@@ -65,18 +71,17 @@ def sampler_problems(spec: EnsembleSpec) -> tuple[Problem, ...]:
         with importable([spec.folder, Path.cwd()]):
             sampler_of(search, 0)
     except BadSampler as error:
-        named = search.sampler
-        told = [
-            (each, ("arguments", each.argument), named.arguments[each.argument])
-            for each in error.misfits
-            if each.argument
-        ]
-        told += [(each, (), named.name) for each in error.misfits if not each.argument]
-        return tuple(
-            spec.origins.problem(("search", "sampler", *inside), value, each.rule, each.suggestion, each.mend)
-            for each, inside, value in told
-        )
+        return tuple(_problem(spec, search, each) for each in error.misfits)
     return ()
+
+
+def _problem(spec: EnsembleSpec, search: SearchSpec, misfit: Misfit) -> Problem:
+    named, path = search.sampler, ("search", "sampler")
+    if misfit.argument is None:
+        return spec.origins.problem(path, named.name, misfit.rule, misfit.suggestion, misfit.mend)
+    value = named.arguments[misfit.argument]
+    inside = (*path, "arguments", misfit.argument)
+    return spec.origins.problem(inside, value, misfit.rule, misfit.suggestion, misfit.mend)
 
 
 def _check_installed(name: str) -> None:
