@@ -47,7 +47,8 @@ def main(
         typer.Option("--repetitions", "--kills", "--jobs", "--ensembles", help="how many of these; 0: its own number"),
     ] = 0,
     parts: Annotated[
-        str, typer.Option(help="of gpu_check and harvest: parts to measure, with commas between; all by default")
+        str,
+        typer.Option(help="of gpu_check, harvest and search: parts to measure, with commas between; all by default"),
     ] = "",
     seconds: Annotated[float, typer.Option(help="of gpu_check: for all parts together; 0: its own number")] = 0.0,
     device: Annotated[str, typer.Option(help="of gpu_check: rig, to try it without a GPU")] = "",

@@ -14,6 +14,7 @@ from fleet.search import Change, Decision, Record, Search, Segment
 from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.whole import Whole
 from tests.search.support.curves import cost, value
+from tests.search.support.devices import train_on
 from tests.search.support.driving import drive
 from tests.search.support.numbered import Looking, Numbered
 
@@ -31,6 +32,17 @@ def test_any_order_of_results_gives_one_list_of_decisions(seed: int, width: int,
     assert other.decisions == in_order.decisions and len(in_order.decisions) > 60
     assert other.digest() == in_order.digest()
     assert other.best() == in_order.best()
+
+
+@pytest.mark.parametrize("prefetch", [None, 3])
+def test_any_number_of_devices_gives_one_list_of_decisions_whatever_is_lost(prefetch: int | None) -> None:
+    in_order = drive(halving(prefetch=prefetch), value, early=0)
+    lost = 0
+    for seed, devices in enumerate((1, 2, 3, 5, 8, 16, 64)):
+        other = halving(prefetch=prefetch)
+        lost += train_on(other, value, devices, seed)
+        assert other.digest() == in_order.digest()
+    assert lost > 20
 
 
 def test_another_result_gives_another_digest() -> None:

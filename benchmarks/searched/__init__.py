@@ -1,0 +1,1 @@
+"""Searches of drawn trials on devices that are played."""
