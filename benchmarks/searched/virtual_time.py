@@ -182,9 +182,9 @@ def _bars(found: dict[float, dict[str, Row]]) -> list[dict[str, Any]]:
 
 def _note(usual: dict[str, Row]) -> str:
     """What no bar says."""
-    wide, barred = usual["W = 2D, K = D"], usual["synchronous halving"]
+    wide, sync = usual["W = 2D, K = D"], usual["synchronous halving"]
     return (
         "A wide search begins more trials before it goes on with the best: with W = 2D the best is within 1 % after "
-        f"{wide.arrived:.2f} times as long as with plain ASHA. Synchronous halving ends after {barred.seconds:.2f} times "
-        f"as long, with {barred.epochs:.2f} times the epochs, and has the best after {barred.arrived:.2f} times as long."
+        f"{wide.arrived:.2f} times as long as with plain ASHA. Synchronous halving ends after {sync.seconds:.2f} times "
+        f"as long, with {sync.epochs:.2f} times the epochs, and has the best after {sync.arrived:.2f} times as long."
     )

@@ -177,7 +177,8 @@ class SearchSpec(Section):
         examples=[{"name": "halving", "eta": 3, "rungs": [1, 3, 9]}],
     )
     width: Width = Field(
-        description="Trials under way at a time, in virtual time. About as many as there are devices, or twice that.",
+        description="Trials under way at a time, in virtual time. Best as many as there are devices, and half as many "
+        "again with a sampler that learns.",
         examples=[8],
     )
     trials: Jobs | None = Field(

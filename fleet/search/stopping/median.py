@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from statistics import median
+from bisect import insort
+from collections.abc import Iterator, Sequence
 
 from fleet.search.segment import Segment, Verdict
 
@@ -20,7 +20,7 @@ class Median:
     def __init__(self, epochs: int, grace: int = 1, least: int = 5) -> None:
         self._epochs, self._grace, self._least = epochs, min(grace, epochs), least
         self._losses: dict[int, list[float]] = {}
-        self._means: dict[int, dict[int, float]] = {}  # epoch -> trial -> mean loss until then
+        self._means: dict[int, list[float]] = {}  # epoch -> means of trials' losses until then, ascending
         self._ready: list[Segment] = []
         self._heard: dict[int, int] = {}  # trial -> epochs that have arrived
         self._ended: set[int] = set()
@@ -36,6 +36,7 @@ class Median:
             self._ready.append(Segment(trial, epoch, epoch + 1))
         else:
             self._ended.add(trial)
+            self._heard.pop(trial, None)
         return verdict
 
     def _verdict(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
@@ -43,11 +44,12 @@ class Median:
             return "fail"
         losses = self._losses.setdefault(trial, [])
         losses.append(loss)
-        others = list(self._means.setdefault(epoch, {}).values())
-        self._means[epoch][trial] = sum(losses) / len(losses)
+        means = self._means.setdefault(epoch, [])
+        worse = len(means) >= self._least and min(losses) > _median(means)
+        insort(means, sum(losses) / len(losses))
         if epoch == self._epochs:
             return "done"
-        return "stop" if len(others) >= self._least and min(losses) > median(others) else None
+        return "stop" if worse else None
 
     def next(self, fresh: int | None) -> Segment | None:
         """A trial that goes on, otherwise the new one."""
@@ -55,9 +57,16 @@ class Median:
 
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Note how far the trial has come."""
-        self._heard[trial] = -1 if loss is None else max(epoch, self._heard.get(trial, 0))
+        if trial not in self._ended:
+            self._heard[trial] = -1 if loss is None else max(epoch, self._heard.get(trial, 0))
 
     def likely(self) -> Iterator[Segment]:
         """The next epoch of each trial that has not ended, those first that have trained most."""
         going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._grace <= epoch < self._epochs]
-        return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going) if trial not in self._ended)
+        return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going))
+
+
+def _median(ascending: Sequence[float]) -> float:
+    """The median, the mean of two in the middle."""
+    half = len(ascending) // 2
+    return ascending[half] if len(ascending) % 2 else (ascending[half - 1] + ascending[half]) / 2
