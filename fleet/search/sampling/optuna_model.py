@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -54,7 +55,7 @@ class OptunaModel:
         """Optuna's trial of a record; made once, as most records stay what they are."""
         before, frozen = self._made.get(record.trial, (None, None))
         if before != record:
-            frozen = self._frozen(record)
+            frozen = _shared(self._frozen(record))
             self._made[record.trial] = (record, frozen)
         return frozen
 
@@ -74,6 +75,18 @@ class OptunaModel:
             distributions={parameter.name: _distribution(parameter) for parameter in answers},
             intermediate_values=dict(sorted(record.losses.items())),
         )
+
+
+def _shared(frozen: Any) -> Any:
+    """Optuna's trial, of which its storage makes a shallow copy: nothing inside a trial that is told ever changes."""
+
+    def shallow(memo: object) -> Any:
+        twin = copy.copy(frozen)
+        del twin.__deepcopy__
+        return twin
+
+    frozen.__deepcopy__ = shallow
+    return frozen
 
 
 def _distribution(parameter: Parameter) -> Any:

@@ -1,0 +1,80 @@
+"""What it takes to decide: a result of a search of many trials, and a suggestion by TPE."""
+
+from __future__ import annotations
+
+import statistics
+from time import perf_counter
+from typing import Any
+
+from benchmarks.bars import at_most, bar
+from benchmarks.searched.deciders import InVirtualTime
+from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
+from fleet.search import Record
+from fleet.search.sampling.chosen import sampler_of
+from fleet.search.stopping.halving import Halving
+from fleet.spec import EnsembleSpec
+
+TRIALS = 10_000
+WIDTH = 64
+KNOWN = 500  # results
+_OVER = {
+    "optimizer.arguments.lr": {"log_uniform": [1e-5, 0.1]},
+    "optimizer.arguments.weight_decay": {"log_uniform": [1e-6, 0.01]},
+    "model.arguments.widths": {"blocks": {"count": [2, 4], "each": {"choice": [8, 16, 32]}}},
+    "model.arguments.dropout": {"uniform": [0.0, 0.5]},
+}
+
+
+def measure(repetitions: int) -> dict[str, Any]:
+    """Time decisions and suggestions.
+
+    Args:
+        repetitions: suggestions; 0: 15.
+
+    Returns:
+        {"bars": [...]}
+    """
+    each, seconds = _deciding()
+    suggestions = _suggesting(repetitions or 15)
+    return {
+        "bars": [
+            at_most(f"a result of {TRIALS:,} trials told and decided on, ms", 1e3 * each, 1.0),
+            bar(f"all decisions on {TRIALS:,} trials, s", seconds, "told", True),
+            at_most(f"a suggestion of TPE with {KNOWN} known trials, median, ms", 1e3 * suggestions, 100.0),
+        ]
+    }
+
+
+def _deciding() -> tuple[float, float]:
+    """Seconds a result, and of all results together."""
+    trials = DrawnTrials(0, TRIALS, 0.3)
+    search = InVirtualTime(trials, Halving(RUNGS, ETA), WIDTH, None)
+    told, begin = 0, perf_counter()
+    while not search.is_over:
+        segment = search.needed()[0]
+        search.ahead(WIDTH)
+        search.tell(segment.trial, segment.end, trials.loss(segment.trial, segment.end))
+        told += 1
+    seconds = perf_counter() - begin
+    return seconds / told, seconds
+
+
+def _suggesting(repetitions: int) -> float:
+    """The median seconds of a suggestion."""
+    search: Any = {
+        "name": "trial-{trial}", "job": {"stop": {"epochs": 27}}, "over": _OVER, "metric": "loss", "sampler": "tpe",
+        "width": 8, "trials": KNOWN + 1,
+    }  # fmt: skip
+    section = EnsembleSpec.model_validate({"name": "searched", "search": search}).search
+    assert section is not None
+    random = sampler_of(
+        section.model_copy(update={"sampler": section.sampler.model_copy(update={"name": "random"})}), 1
+    )
+    trials, tpe = DrawnTrials(0, KNOWN, 0.3), sampler_of(section, 1)
+    records = [Record(each, random.suggest(each, ()), {1: trials.loss(each, 1)}, "paused") for each in range(KNOWN)]
+    times = []
+    for number in range(repetitions + 1):
+        begin = perf_counter()
+        tpe.suggest(KNOWN + number, records)
+        times.append(perf_counter() - begin)
+    return statistics.median(times[1:])
