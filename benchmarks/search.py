@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.searched import deciding, virtual_time
+from benchmarks.searched import deciding, prefetching, virtual_time
 
 Figures = dict[str, Any]
-PARTS: dict[str, Callable[[int], Figures]] = {"virtual_time": virtual_time.measure, "deciding": deciding.measure}
+PARTS: dict[str, Callable[[int], Figures]] = {
+    "virtual_time": virtual_time.measure,
+    "deciding": deciding.measure,
+    "prefetch": prefetching.measure,
+}
 """Name -> what measures it, given how often (0: its own number); returns lists of "bars", "tables" and "notes"."""
 
 

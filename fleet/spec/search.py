@@ -168,12 +168,12 @@ class SearchSpec(Section):
         default=Named(name="random"),
         description="What suggests values: `random`, `grid` (every combination of choices and whole numbers), `qmc` "
         "(Sobol's sequence), Optuna's `tpe`, `cmaes` or `gp`, with Optuna's arguments, or `module:Name` of a class. "
-        "All but the first two need the extra `search`.",
+        "All but the first two need the extra `search`. Not given: `random`.",
         examples=["tpe"],
     )
     stopping: Stopping = Field(
         default=Stopping(name="none"),
-        description="Which trials train on.",
+        description="Which trials train on. Not given: `none`.",
         examples=[{"name": "halving", "eta": 3, "rungs": [1, 3, 9]}],
     )
     width: Width = Field(

@@ -211,3 +211,12 @@ def test_a_persons_own_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "no argument 'part'" in problem(sampler={"name": "own_halves:Halves", "arguments": {"part": 4}})[1]
     with pytest.raises(BadSampler, match="mute"):
         sampler("mute_nowhere:Mute")
+
+
+def test_tpe_weighs_each_value_by_itself_unless_it_is_told_otherwise() -> None:
+    """Optuna's own default has changed between its versions."""
+    records = [Record(trial, {"x": trial / 20 - 1, "y": 0.1}, {1: trial / 40}, "done") for trial in range(40)]
+    plain = sampler("tpe", over=TWO).suggest(40, records)
+    for arguments, same in (({"multivariate": False}, True), ({"multivariate": True}, False)):
+        other = sampler({"name": "tpe", "arguments": arguments}, over=TWO).suggest(40, records)
+        assert (other == plain) is same

@@ -14,11 +14,12 @@ from fleet.search.sampling.optuna_model import OptunaModel
 from fleet.search.sampling.own import Own
 from fleet.search.sampling.qmc import Qmc
 from fleet.search.sampling.random import Random
-from fleet.search.sampling.space import parameters
 from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
 from fleet.spec.calls import Misfit, misfits, refused
 
 _OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler"}
+_TPE = {"multivariate": False, "constant_liar": True}
+"""Each value weighed by itself, and trials under way taken for bad ones, or those beside them would be alike."""
 _NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy")}
 
 
@@ -113,7 +114,7 @@ def _called(name: str, function: Callable[..., Any], call: Callable[[], Any]) ->
 
 
 def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
-    """TPE with all values of a trial weighed together, and Optuna's Gaussian process."""
+    """Optuna's TPE, and its Gaussian process."""
     import optuna
 
     name = search.sampler.name
@@ -123,8 +124,7 @@ def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler
         raise BadSampler(name, (Misfit("seed", rule, None, "take it away, and set search.seed"),))
     _check(name, kind, arguments)
     if name == "tpe":
-        conditional = not all(always for _, always in parameters(search.over))
-        arguments = {"multivariate": True, "group": conditional, "constant_liar": True, **arguments}
+        arguments = {**_TPE, **arguments}
 
     def make(seed: int) -> Any:
         return kind(seed=seed, **arguments)
