@@ -64,6 +64,7 @@ def cases(devices: int) -> list[Case]:
         Case("plain ASHA, elastic", plain(devices), elastic=True),
         Case("W = D, random sampler", virtual(devices, None)),
         Case("W = 1.5D, K = D", virtual(3 * devices // 2, devices)),
+        Case("W = 1.5D, K = 4", virtual(3 * devices // 2, 4)),
         Case("W = 2D, K = D", virtual(2 * devices, devices)),
         Case("W = D, K = D", virtual(devices, devices)),
         Case("W = D, nothing ahead", virtual(devices, 0, speculates=False)),

@@ -18,8 +18,8 @@ from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, impo
 from fleet.spec.calls import Misfit, misfits, refused
 
 _OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler"}
-_TPE = {"multivariate": False, "constant_liar": True}
-"""Each value weighed by itself, and trials under way taken for bad ones, or those beside them would be alike."""
+_TPE = {"multivariate": False, "constant_liar": False}
+"""Each value is weighed by itself, and trials under way are not taken for bad ones; `benchmarks search` says why."""
 _NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy")}
 
 
