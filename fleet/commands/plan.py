@@ -48,9 +48,8 @@ def plan(
         shape, begin = cluster_shape(cluster), start_of(start)
         loaded = load(spec, changes_of(trainers, preprocessors, policy, settings))
         from fleet.run.dry_run import make_plan
-        from fleet.run.ranks.no_search import without_search
 
-        made = make_plan(without_search(loaded), shape, begin)
+        made = make_plan(loaded, shape, begin)
     if as_json:
         print(json.dumps(made.to_json(), indent=1))
         return
@@ -69,6 +68,7 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
         parts.append(_times_table(plan))
     parts.append(_flotillas_table(plan))
     parts.append(f"predicted: {plan.seconds:.0f} s at most, if every job trains all its epochs")
+    parts += plan.search
     parts += _bound(plan)
     if plan.chosen_workers:
         chosen = ", ".join(f"{job}: {count}" for job, count in plan.chosen_workers.items())

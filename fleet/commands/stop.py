@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fleet.run_directory.stop_wishes import StopWishes
 
 _POLL_SECONDS = 0.2
-_OVER = ("halted", "done", "failed")
+_OVER = ("halted", "pruned", "done", "failed")
 
 
 def stop(
@@ -117,6 +117,8 @@ def _stop_jobs(jobs: Sequence[str], undo: bool, asked: _Asked) -> None:
 def _told(status: str, undo: bool, directory: Path, job: str) -> str:
     if status in ("done", "failed"):
         return f"it is {status} already" if status == "done" else "it has failed already"
+    if status == "pruned":
+        return "its search has stopped it already"
     if undo:
         return "goes on"
     return f"stopped, and its checkpoint is written; `fleet stop {directory} {job} --undo` takes it up again"

@@ -165,10 +165,9 @@ def _changes(spec: Path, profile: Path | None, options: Sequence[str]) -> tuple[
 
 def _checked(path: Path, changes: Sequence[str]) -> EnsembleSpec:
     """The spec; SpecError with all that is wrong with it, before it waits in a queue."""
-    from fleet.run.ranks.no_search import without_search
     from fleet.spec import importable, load
 
-    loaded = without_search(load(path, changes))
+    loaded = load(path, changes)
     with importable([loaded.folder, Path.cwd()]):
         return loaded
 

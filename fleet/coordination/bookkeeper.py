@@ -131,6 +131,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
+        case "search" if line["kind"] in ("start", "resume"):
+            ledger.added(ledger.jobs[job].limited(line["end"]))
         case "halted" | "taken_up":
             ledger.halted(job, line["event"] == "halted")
         case "rank_cost":
@@ -157,7 +159,7 @@ def _change_running(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "checkpoint":
             ledger.charged("checkpoint", line.get("seconds", 0.0) * ledger.share(job))
             ledger.saved(job, line["path"], line.get("seconds", 0.0))
-        case "stopped":
+        case "stopped" | "paused":
             ledger.stopped(job, line["epoch"], line["step"], line["t"])
             if line["why"] == "lost" and not ledger.lost_devices.isdisjoint(line["devices"]):
                 ledger.cost_ranks(job)

@@ -13,7 +13,7 @@ from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.event_lines import end_line, epoch_keys, unlike_keys
+from fleet.coordination.event_lines import dropped_by, end_line, epoch_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
@@ -172,7 +172,7 @@ class Coordinator:
         for name in plan.promoted:
             self.books.record("pardoned", job=name)
         for name, why in plan.dropped.items():
-            error, epoch = f"policy {self.policy.name} dropped it: {why}", self.ledger.jobs[name].epoch
+            error, epoch = dropped_by(self.policy.name, why), self.ledger.jobs[name].epoch
             self.books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
         self._undecided = plan.undecided
         self._tell_verdicts()
@@ -252,7 +252,7 @@ class Coordinator:
         job, devices = self.ledger.jobs[name], self._first.begins_on(name, starting.devices[name])
         kinds, resume, lane = self.ledger.kinds_of(devices), job.epoch + job.step > 0, starting.lanes.get(name, 0)
         turns = job.turn_seconds(kinds, self.ledger.feeds(name))
-        return Start(name, devices, job.epoch, job.step, resume, turns, lane, job.shares(kinds))
+        return Start(name, devices, job.epoch, job.step, resume, turns, lane, job.shares(kinds), until=job.until)
 
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:

@@ -36,6 +36,11 @@ def unlike_keys(start: Start, kinds: Kinds) -> Keys:
     return {"kind": kinds[0]} if kinds[0] else {}
 
 
+def dropped_by(policy: str, why: str = "") -> str:
+    """Why a job has failed that its policy will never run."""
+    return f"policy {policy} dropped it: {why}"
+
+
 def end_line(event: GroupEnded, round_: int | None, job: JobRecord) -> tuple[str, Keys]:
     """Name and keys of the line that says how a group's work ended."""
     common: Keys = {"round": round_, "job": event.job, "devices": event.devices, "epoch": event.epoch}
@@ -43,8 +48,8 @@ def end_line(event: GroupEnded, round_: int | None, job: JobRecord) -> tuple[str
         return "done", {**common, "why": event.reason, "metrics": job.metrics, "checkpoint": job.checkpoint}
     if event.why == "failed":
         return "failed", {**common, "error": event.error, "traceback": event.traceback, "cost_ranks": event.cost_ranks}
-    why = event.reason if event.why == "stopped" else "lost"
-    return "stopped", {**common, "step": event.step, "why": why, **_times(event.devices, event)}
+    left = {**common, "step": event.step, "why": event.reason if event.why == "stopped" else "lost"}
+    return "paused" if left["why"] == "pause" else "stopped", {**left, **_times(event.devices, event)}
 
 
 def _times(devices: tuple[int, ...], event: EpochEnded | GroupEnded) -> Keys:

@@ -23,6 +23,7 @@ class Start:
     lane: int = 0  # jobs of another number do not share its samples
     shares: tuple[int, ...] = ()  # virtual workers by device; () if they are balanced
     makers: int = 0  # preprocessors that fill its lane; 0: all
+    until: int | None = None  # epochs after which it leaves, paused; None: it trains until it is done
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fleet.coordination.promise import Promise
 from fleet.scheduling.easyscale.dealing import deal, turns
 from fleet.scheduling.easyscale.executors import Layout, pace_in
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds
@@ -21,25 +22,6 @@ Status = Literal["pending", "running", "stopped", "done", "failed"]
 
 UNRATED = RateCurve({1: 1.0}, per_node=1)
 """Stands for the rates of a job that nobody has measured yet; no policy is shown such a job."""
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What became of a deadline that was promised.
-
-    Attributes:
-        status: `made`; `late` once it is known that it cannot be kept; `kept` or `missed` in the end.
-        deadline: seconds of the run, by the clock of the session that says so.
-        end: when the job was done, or, while it is late, can be done at the earliest; None: not known, or never.
-    """
-
-    status: Literal["made", "late", "kept", "missed"]
-    deadline: float
-    end: float | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in run.json."""
-        return {"status": self.status, "deadline": self.deadline, "end": self.end}
 
 
 @dataclass(frozen=True)
@@ -67,6 +49,7 @@ class JobRecord:
         promise: of its deadline; None: none was made.
         guessed: whether its rates are a guess, since nobody has measured it yet.
         rehearsed: how fast it trains in a rehearsal that does not know that; None: as its rates say.
+        until: epochs after which it pauses until its search wants more of it; None: it is no trial of a search.
     """
 
     state: JobState
@@ -90,6 +73,7 @@ class JobRecord:
     promise: Promise | None = None
     guessed: bool = False
     rehearsed: JobRecord | None = None
+    until: int | None = None
 
     @classmethod
     def of(
@@ -133,7 +117,12 @@ class JobRecord:
     @property
     def waits(self) -> bool:
         """Whether it could go on, or still runs and will then."""
-        return self.status in ("pending", "running")
+        return self.status == "running" or (self.status == "pending" and not self.is_paused)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it has trained all that its search wants of it so far."""
+        return self.until is not None and self.epoch >= self.until
 
     @property
     def scaling(self) -> BatchScaling | None:
@@ -282,6 +271,11 @@ class JobRecord:
         state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
         return replace(record, state=state, step=step)
 
+    def limited(self, until: int) -> JobRecord:
+        """The job, a trial of a search, which trains until so many epochs are over and then pauses."""
+        known = replace(self, until=until, samples=until * self.state.epoch)
+        return known.at(self.epoch, self.step, self.state.ready)
+
     @property
     def step_samples(self) -> int:
         """Samples of a step in the epoch that it stands in."""
@@ -386,6 +380,7 @@ class JobRecord:
     def result(self) -> dict[str, Any]:
         """The job's entry in run.json."""
         status = "pending" if self.status == "running" else self.status
+        status = "paused" if status == "pending" and self.is_paused else status
         return {
             "status": status,
             "epochs": self.epoch,

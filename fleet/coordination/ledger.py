@@ -9,8 +9,9 @@ from typing import Any
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.energy_totals import EnergyTotals
-from fleet.coordination.job_record import JobRecord, Promise
+from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
+from fleet.coordination.promise import Promise
 from fleet.coordination.round import Round
 from fleet.coordination.sample_counts import SampleCounts
 from fleet.coordination.stop_time import StopTime
@@ -73,7 +74,8 @@ class Ledger:
         """What run.json says of the run as a whole, were it to end now."""
         if self.unfinished:
             return "stopped"
-        return "failed" if any(job.status == "failed" for job in self.jobs.values()) else "done"
+        failed = (job for job in self.jobs.values() if job.status == "failed" and job.until is None)  # a trial may
+        return "failed" if any(failed) else "done"
 
     @property
     def next_arrival(self) -> float:
@@ -159,15 +161,14 @@ class Ledger:
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
 
     def added(self, job: JobRecord) -> None:
-        """The run has one job more."""
+        """The run has one job more, or trains one further."""
         self.jobs[job.name] = job
         self._to_come.append(job.name)
 
     def arrived(self, now: float) -> list[str]:
         """Jobs that have come since this was last asked."""
         new = [name for name in self._to_come if self.jobs[name].state.arrival <= now]
-        if new:
-            self._to_come = [name for name in self._to_come if name not in new]
+        self._to_come = [name for name in self._to_come if name not in new] if new else self._to_come
         return new
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
@@ -267,8 +268,7 @@ class Ledger:
 
     def admitted(self, job: str, deadline: float) -> None:
         """A job's deadline is promised, seconds."""
-        state = transitions.promised(self.jobs[job].state)
-        self._change(job, state=state, promise=Promise("made", deadline))
+        self._change(job, state=transitions.promised(self.jobs[job].state), promise=Promise("made", deadline))
 
     def promise_broken(self, job: str, deadline: float, end: float | None) -> None:
         """A job cannot meet the deadline that it was promised; it can be done at `end` at the earliest; None: never."""

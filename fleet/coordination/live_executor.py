@@ -196,7 +196,7 @@ class LiveExecutor:
         members = self._crew.ranks_of(start.devices)
         order = StartGroup(
             start.job, members, self._next_tag(), round_, lane, start.resume, start.epoch, start.step,
-            start.turn_seconds, moved, start.shares,
+            start.turn_seconds, moved, start.shares, start.until,
         )  # fmt: skip
         self._crew.tell(members, order)
         begin = (start.epoch, start.step)

@@ -32,6 +32,7 @@ class StartGroup:
     turn_seconds: tuple[float, ...] = ()  # by member, of one virtual worker: what a rehearsal waits by
     moved: bool = False  # the members hold the job already, see MoveGroup
     shares: tuple[int, ...] = ()  # virtual workers of each member; () if they are balanced
+    until: int | None = None  # epochs after which the job pauses; None: it trains until it is done
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,7 @@ class Left:
     job: str
     rank: int
     why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
-    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked | pause
     epoch: int = 0
     step: int = 0  # inside the epoch
     error: str = ""

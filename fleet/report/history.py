@@ -110,7 +110,8 @@ class _Reader:
             "started": self._started,
             "epoch": self._epoch,
             "checkpoint": self._checkpoint,
-            "stopped": self._stopped,
+            **dict.fromkeys(("stopped", "paused"), self._stopped),
+            "pruned": self._pruned,
             **dict.fromkeys(("halted", "taken_up"), self._by_name),
             "done": self._done,
             "failed": self._failed,
@@ -274,7 +275,10 @@ class _Reader:
         self._checkpoints.append(CheckpointFile(job, epoch, step, self._now, path, size, seconds_of(event)))
 
     def _stopped(self, event: JournalLine) -> None:
-        self._leave(event, "stopped", why=str(event.get("why", "")))
+        self._leave(event, str(event["event"]), why=str(event.get("why", "")))
+
+    def _pruned(self, event: JournalLine) -> None:
+        self._leave(event, "stopped", why="pruned")
 
     def _by_name(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why="asked" if event["event"] == "halted" else "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fleet.run_directory.journal import JournalLine
 
 FINISHED = ("done", "failed")
+_STATUS = {"halted": "stopped", "pruned": "stopped", "taken_up": "pending"}  # after a line of the journal
 
 
 @dataclass
@@ -43,7 +44,7 @@ class RunProgress:
             "planned": self._planned,
             "started": self._started,
             "epoch": self._epoch,
-            "stopped": self._left,
+            **dict.fromkeys(("stopped", "paused", "pruned"), self._left),
             "halted": self._left,
             "taken_up": self._left,
             "done": self._left,
@@ -102,7 +103,7 @@ class RunProgress:
         network = self.network(event)
         self._release(network)
         kind = str(event["event"])
-        network.status, network.rate = {"halted": "stopped", "taken_up": "pending"}.get(kind, kind), None
+        network.status, network.rate = _STATUS.get(kind, kind), None
         network.metrics.update(event.get("metrics") or {})
 
     def _ended(self, event: JournalLine) -> None:

@@ -14,7 +14,7 @@ _HIGHER, _LOWER = ("accuracy",), ("test_loss", "loss")
 
 @dataclass(frozen=True)
 class JobResult:
-    """One network; `status` is done, failed, running (its last word was that it trains), stopped or pending."""
+    """One network; `status` is done, failed, running (its last word was that it trains), stopped, paused or pending."""
 
     job: RecordedJob
     status: str

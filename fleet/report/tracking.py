@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fleet.report.event_file import EventFile
 from fleet.report.metrics_file import MetricsFile
 
-_LEAVING = ("stopped", "done", "failed")
+_LEAVING = ("stopped", "paused", "done", "failed")
 
 
 class Tracking:

@@ -16,6 +16,8 @@ WHY = {
     "policy": "moved by the policy",
     "signal": "stopped by a signal",
     "asked": "stopped by name",
+    "pause": "paused: its search has to decide",
+    "pruned": "stopped by the search",
     "epoch": "left at its epoch's end, for another batch",
     "lost": "its rank was lost, it goes on from its last checkpoint",
 }

@@ -19,6 +19,7 @@ from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import Prepared, device_of, prepare
 from fleet.run.recorded_choices import with_known_batches
+from fleet.run.search.foretold import described_search, with_first_trials
 from fleet.scheduling.model.data_path import Feed
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rounds import PlannedRound
@@ -99,6 +100,7 @@ class DryRun:
         more_workers: what more virtual workers would bring; None: nothing worth telling.
         problems: this machine's problems, which another one may not have.
         orders: a sentence on each data set whose order goes by blocks.
+        search: sentences on the search, whose first trials are planned with the jobs.
     """
 
     spec: EnsembleSpec
@@ -112,6 +114,7 @@ class DryRun:
     more_workers: MoreWorkers | None
     problems: tuple[str, ...]
     orders: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -153,6 +156,7 @@ class DryRun:
             "more_workers": None if self.more_workers is None else self.more_workers.to_json(),
             "problems": list(self.problems),
             "orders": list(self.orders),
+            "search": list(self.search),
         }
 
 
@@ -167,6 +171,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
+    searched, spec = tuple(described_search(spec)), with_first_trials(spec)
     asked, members = spec.resources, 1 if device_of(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
     shape = tuple(devices * members for devices in shape) if shape else here
@@ -183,7 +188,9 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     sizes_of = {name: spec.job(name).batch_size for name in wished}
     wider = more_workers(ready.prediction, expected, told)
     shortages, orders = _shortages(ready, shared), tuple(described_orders(ready.runtime))
-    return DryRun(spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages, orders)
+    return DryRun(
+        spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages, orders, searched
+    )
 
 
 def _leaves_workers(job: Job) -> bool:

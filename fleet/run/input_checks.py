@@ -16,6 +16,7 @@ from fleet.search.sampling.chosen import sampler_problems
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check
 from fleet.spec.own_part import part_problems
 from fleet.spec.problem import in_order
+from fleet.spec.search_checks import most_workers
 from trainers.device.device_room import share_of
 
 
@@ -52,7 +53,7 @@ def _own_data_problems(runtime: Runtime) -> Iterator[Problem]:
 
 
 def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
-    trainers, workers = len(cluster.trainers), sum(job.virtual_workers for job in spec.jobs)
+    trainers, workers = len(cluster.trainers), most_workers(spec)
     if trainers > workers:
         raise BadInput(
             f"{trainers} trainers are more than the {workers} virtual workers of all jobs together: "

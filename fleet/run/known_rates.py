@@ -56,7 +56,7 @@ class KnownRates:
         """
         known = {job.name: rates for job in self.runtime.spec.jobs if (rates := self.of(self.runtime, job.name))}
         missing = [job.name for job in self.runtime.spec.jobs if job.name not in known]
-        if self.runtime.rehearsal is not None and missing:
+        if self.runtime.rehearsal is not None and missing and self.runtime.spec.search is None:
             raise BadInput(
                 f"a rehearsal waits as long as rate curves say, and there is none for {', '.join(missing)}; "
                 "give rehearse.rates, or profile.file from `fleet profile SPEC --out FILE`"

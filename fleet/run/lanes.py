@@ -9,6 +9,7 @@ from fleet.coordination.open_lanes import StreamPlace
 from fleet.run.ranks.kept_samples import divides
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.search.widest import largest_trial_batch, trials_at_once
 from fleet.spec import Job
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 from trainers import BatchPlan
@@ -42,12 +43,11 @@ class RingPlan:
 def ring_plan(runtime: Runtime, trainers: int, preprocessors: int) -> RingPlan:
     """Size the rings for the runtime's jobs and data."""
     resources = runtime.spec.resources
-    largest = max(largest_batch(job) for job in runtime.spec.jobs)
+    largest = max([largest_trial_batch(runtime.spec), *(largest_batch(job) for job in runtime.spec.jobs)])
     samples = max(resources.ring_samples, 2 * largest + resources.slot_samples)
     size = max(lane_bytes(f.layout, samples, resources.slot_samples, preprocessors) for f in runtime.facts.values())
-    return RingPlan(
-        min(trainers, len(runtime.spec.jobs) + SPARE_LANES) + 1, samples, size, resources.slot_samples, preprocessors
-    )
+    groups = len(runtime.spec.jobs) + trials_at_once(runtime.spec) + SPARE_LANES
+    return RingPlan(min(trainers, groups) + 1, samples, size, resources.slot_samples, preprocessors)
 
 
 def largest_batch(job: Job) -> int:

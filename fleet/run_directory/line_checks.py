@@ -153,6 +153,13 @@ _OF_KIND: dict[str, Check] = {
     "epoch.devices": lambda value: _list(_whole)(value) and bool(value),
     **dict.fromkeys(("checkpoint.best", "best.best"), _or_null(_best)),
     **dict.fromkeys(("admitted.deadline", "done.deadline"), _or_null(_number)),
+    **dict.fromkeys(("search.trial", "search.start", "search.time", "result.trial"), _whole),
+    **dict.fromkeys(("search.end", "bounds.width"), _positive),
+    "bounds.time": _whole,
+    **dict.fromkeys(("bounds.trials", "bounds.epochs"), _or_null(_positive)),
+    "search.values": _mapping,
+    "search.cost": _positive,
+    "result.value": _or_null(_number),
 }
 
 _NEEDED = {
@@ -171,7 +178,11 @@ _NEEDED = {
     "epoch": "t job epoch metrics devices",
     "checkpoint": "job path",
     "best": "job best",
-    "stopped": "t job devices epoch step why",
+    **dict.fromkeys(("stopped", "paused"), "t job devices epoch step why"),
+    "search": "t job trial start end time kind",
+    "bounds": "time width",
+    "result": "t job trial epoch value",
+    "pruned": "t job epoch",
     "set_back": "t job epoch step",
     "halted": "t job epoch step",
     "taken_up": "t job",

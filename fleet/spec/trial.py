@@ -27,7 +27,12 @@ def trial_keys(template: str, job: Mapping[str, Any], trial: int, values: Mappin
     keys = with_varied_seeds(copy.deepcopy(dict(job)), values)
     for path, value in values.items():
         set_value(keys, path.split("."), copy.deepcopy(value))
-    return {**keys, "name": filled(template, trial, values, NUMBER)}
+    return {**keys, "name": trial_name(template, trial, values)}
+
+
+def trial_name(template: str, trial: int, values: Mapping[str, Any]) -> str:
+    """The name of a trial's job."""
+    return filled(template, trial, values, NUMBER)
 
 
 def trial_origin(paths: Iterable[str]) -> JobOrigin:

@@ -21,11 +21,12 @@ class JobFacts:
     spec: Event
     epoch: Event
     word: Event
+    search: Event
 
     @classmethod
     def of(cls, job: ScannedJob) -> JobFacts:
         """What the job's lines say."""
-        return cls(job, *((event_of(line) if line else None) or {} for line in (job.spec, job.epoch, job.word)))
+        return cls(job, *((event_of(line) if line else None) or {} for line in (job.spec, job.epoch, job.word, job.search)))
 
     @property
     def epochs(self) -> int:
@@ -39,8 +40,8 @@ class JobFacts:
 
     @property
     def samples_left(self) -> float | None:
-        """Samples until its last epoch ends; None: not known."""
-        samples, most = self.spec.get("samples"), self.most_epochs
+        """Samples until its last epoch ends, or that after which its search wants its result; None: not known."""
+        samples, most = self.spec.get("samples"), _whole(self.search.get("end")) or self.most_epochs
         return None if not samples or most is None else float(samples) * max(0, most - self.epochs)
 
 

@@ -16,7 +16,7 @@ from fleet.report.status.writer import writer_of
 from fleet.run_directory.journal_lines import event_of
 
 JOURNAL = "journal.jsonl"
-COUNTED = ("running", "waiting", "stopped", "done", "failed")
+COUNTED = ("running", "waiting", "stopped", "paused", "pruned", "done", "failed")
 _GOES_ON = ("starting", "measuring", "training", "stopping")
 
 
@@ -92,6 +92,7 @@ class _Reckoning:
             writer=self.writer, scheduler=f"{allocation.get('scheduler', '')} {allocation.get('id', '')}".strip(),
             allocation_left=self._allocation_left(),
             warnings=scan.warnings, damaged=scan.damaged, measuring=scan.measuring,
+            searches=any(job.search for job in jobs) and self.state != "done",
             joules=scan.energy.used if scan.energy else None, idle_joules=scan.energy.idle if scan.energy else None,
             others=tuple(self._others()) if whole else (),
         )  # fmt: skip

@@ -23,10 +23,12 @@ _TOLD = re.compile(
 
 @dataclass
 class ScannedJob:
-    """One job. `spec`, `rates`, `epoch`, `timed`, `word`: its last lines of these kinds, not taken apart; empty: none.
+    """One job. `spec`, `rates`, `epoch`, `timed`, `search`, `word`: its last lines of these kinds, not taken apart;
+    empty: none.
 
     Attributes:
-        status: pending, running, stopped (goes on), halted (as `fleet stop` asked), done or failed.
+        status: pending, running, stopped (goes on), halted (as `fleet stop` asked), paused (its search has to
+            decide), pruned (its search wants no more of it), done or failed.
         since: second of the run at which that began.
         devices: on which it runs.
         seconds: device-seconds of the groups that have ended.
@@ -43,6 +45,7 @@ class ScannedJob:
     rates: bytes = b""
     epoch: bytes = b""
     timed: bytes = b""
+    search: bytes = b""
 
 
 @dataclass
@@ -223,8 +226,8 @@ class Scan:
         job.devices, job.since = (), self.now
 
 
-_KEPT = {b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed"}
-_LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up"})
+_KEPT = {b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed", b"search": "search"}
+_LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned"})
 _STATUS = {b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
     {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy"}

@@ -77,7 +77,7 @@ def _lines(standing: Standing) -> Iterator[str]:
         yield f"  damaged    {wording.plural(standing.damaged, 'line')} of the journal left out"
 
 
-_COUNTED = {"running": "training", "stopped": "stopped by name"}
+_COUNTED = {"running": "training", "stopped": "stopped by name", "pruned": "stopped by the search"}
 
 
 def _devices(standing: Standing) -> str:
@@ -89,6 +89,8 @@ def _devices(standing: Standing) -> str:
 def _end(standing: Standing) -> str:
     assert standing.left is not None
     told = f"in {wording.duration(standing.left)} or sooner, if devices stay busy and nothing fails"
+    if standing.searches:
+        told = f"what its search wants by now in {wording.duration(standing.left)}; its results decide what follows"
     unrated = f"; {wording.plural(standing.unrated, 'network')} of unknown speed taken as the mean"
     return told + (unrated if standing.unrated else "")
 

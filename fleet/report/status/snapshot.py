@@ -25,7 +25,7 @@ _PLAIN = (
     "sessions", "session", "cluster", "allocation", "ended", "warnings", "stopping", "measuring", "begin", "now",
     "unix", "reserved", "damaged", "offset", "last", "_session_at",
 )  # fmt: skip
-_LINES = ("word", "spec", "rates", "epoch", "timed")
+_LINES = ("word", "spec", "rates", "epoch", "timed", "search")
 
 
 class Snapshots:

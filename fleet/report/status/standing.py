@@ -68,7 +68,7 @@ class Standing:
 
     Attributes:
         state: starting, measuring, training, stopping, done, failed, stopped, killed or silent.
-        counts: of jobs by status: running, waiting, stopped (by name), done, failed.
+        counts: of jobs by status: running, waiting, stopped (by name), paused or pruned (by a search), done, failed.
         waits: of the waiting jobs, how many for what.
         devices, busy: how many there are in the last session, and how many of them jobs hold now.
         device_seconds, reserved: held by jobs, and of all devices for as long as sessions lasted.
@@ -79,6 +79,7 @@ class Standing:
         scheduler: batch system and id of the last session's allocation; empty: none that is known.
         allocation_left: seconds until the allocation ends; None: not known.
         joules, idle_joules: used by jobs, and by hosts while devices idled; None: nothing tells it.
+        searches: whether there are trials of a search that is not over: more may train than those that are known.
         damaged: lines of the journal that are not as they were written, of those that were looked at.
     """
 
@@ -105,6 +106,7 @@ class Standing:
     warnings: int = 0
     damaged: int = 0
     measuring: str = ""
+    searches: bool = False
     joules: float | None = None
     idle_joules: float | None = None
     others: tuple[OtherJob, ...] = ()

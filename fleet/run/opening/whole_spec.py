@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Any
 
 from fleet.coordination.errors import storage
@@ -12,10 +13,11 @@ from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.opening.extended_spec import extended
 from fleet.run.ranks.options import RunOptions
 from fleet.run.recorded_choices import with_known_batches
+from fleet.run.search.trials import first_trial
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import last_second
-from fleet.spec import Job
+from fleet.spec import Job, importable
 
 
 def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
@@ -49,7 +51,10 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
                 f"{options.spec} names a job {job['name']}, and so does one that was added to the run in "
                 f"{directory.path}; give yours another name"
             )
-    jobs = extended([*values["jobs"], *added], directory.path, options)
+    known_spec = spec.with_jobs((*spec.jobs, *(Job.model_validate(job) for job in added)))
+    with storage(), importable([spec.folder, Path.cwd()]):
+        trials = [job.model_dump(mode="json") for job in first_trial(known_spec, directory.path)]
+    jobs = extended([*values["jobs"], *added, *trials], directory.path, options)
     return {**values, "jobs": _part_of(jobs, options.profile.part if options.profile else None)}
 
 

@@ -59,6 +59,7 @@ class Course:
         evaluates: measure the held-out samples; a rehearsal only reads past them.
         timed: steps that tell how fast the group trains.
         time_scale: seconds that are trained here for one second of the rates that are told.
+        until: epochs after which the job pauses, saved; None: it trains until it is done.
     """
 
     stop: Stop
@@ -67,6 +68,7 @@ class Course:
     evaluates: bool = True
     timed: int = 20
     time_scale: float = 1.0
+    until: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,8 @@ class JobRun:
             reason = converged(self._trainer.history, self._course.stop)
             self._report_epoch(metrics, self._clock() - begin)
             leaving = self._agree(at_epoch_end=True) != GO_ON
+            if self._trainer.epoch == self._course.until:
+                leaving, self._holds, self._why = True, False, "pause"
             if reason or (leaving and not self._holds) or self._course.saving.is_due(self._trainer.history):
                 self._save()
             if reason or leaving:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.machine.horovod import check_horovod
-from fleet.run.ranks.no_search import without_search
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.profile_parts import part_name
@@ -85,7 +84,7 @@ class RunOptions:
             ValueError: the folder holds no run.
         """
         if self.extend is None:
-            return without_search(load(self.spec, self.overrides))
+            return load(self.spec, self.overrides)
         known = self._known()
         added = {job["name"] for job in AddedJobs(self._run).taken()}
         jobs = [job for job in known.spec["jobs"] if job["name"] not in added]

@@ -17,6 +17,7 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.inputs import InputPreparation
+from fleet.spec.corner_jobs import corner_jobs
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec
@@ -236,13 +237,16 @@ def data_key(job: Job) -> str:
 
 def has_folds(spec: EnsembleSpec, key: str) -> bool:
     """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
-    return any(job.folds is not None and data_key(job) == key for job in spec.jobs)
+    search = spec.search
+    varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
+    jobs = (*spec.jobs, *corner_jobs(spec)) if varied else spec.jobs
+    return any(job.folds is not None and data_key(job) == key for job in jobs)
 
 
 def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:
     """The data sets that the spec's jobs use, by data key, as the preprocessors open them."""
     specs: dict[str, DatasetSpec] = {}
-    for job in spec.jobs:
+    for job in (*spec.jobs, *corner_jobs(spec)):
         key = data_key(job)
         if key not in specs:
             found = _of_section(spec, key) if job.data is not None else _of_task(job, key)

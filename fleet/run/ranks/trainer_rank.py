@@ -246,7 +246,7 @@ class TrainerRank:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))
                     line = Line(self._tell, self._poll, self._moves, self._rank.world.size)
-                    word = JobRun(order.job, trainer, feed, self._course(order.job), line).run()
+                    word = JobRun(order.job, trainer, feed, self._course(order.job, order.until), line).run()
                 if word.held:
                     stack.pop_all()  # the group stays
                     self._held[order.job] = trainer
@@ -278,13 +278,13 @@ class TrainerRank:
         settings, folder = self._runtime.spec.checkpoints, self._rank.directory.checkpoints(job)
         return Saving(folder, settings.every, settings.keep, self._runtime.best_metric)
 
-    def _course(self, job: str) -> Course:
+    def _course(self, job: str, until: int | None) -> Course:
         """What the job's training goes by."""
         runtime = self._runtime
         samples, rehearsal = runtime.samples_of(job), runtime.rehearsal
         scale = 1.0 if rehearsal is None else rehearsal.time_scale
         return Course(
-            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale
+            runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale, until
         )
 
     def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:

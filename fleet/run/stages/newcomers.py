@@ -72,11 +72,20 @@ class Newcomers:
             try:
                 newcomer = self._judged(name, job)
             except Exception as error:  # whatever a newcomer's code does, the run goes on
-                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+                why = _why(error)
                 self._offers.refuse(name, why)
                 self._journal.write("warning", text=f"{name} was offered and not taken in: {why}", job=None)
             else:
                 self._take_in(newcomer)
+
+    def admit(self, job: Job) -> str:
+        """Take in a trial of the run's search; returns why that cannot be, "" if it is done."""
+        try:
+            newcomer = self._judged(job.name, job.model_dump(mode="json"))
+        except Exception as error:  # whatever a trial's code does, the run goes on
+            return _why(error)
+        self._take_in(newcomer)
+        return ""
 
     def _has_room(self) -> bool:
         """Whether each of the run's jobs, and one more, could have a lane at the same time."""
@@ -155,3 +164,7 @@ class Newcomers:
 
     def _curve(self, job: Job, kind: str, rates: Mapping[int, float]) -> RateCurve:
         return RateCurve(rates, per_node=self._ledger.cluster.per_node(kind), workers=job.virtual_workers)
+
+
+def _why(error: Exception) -> str:
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

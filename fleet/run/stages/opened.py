@@ -9,6 +9,8 @@ from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
+from fleet.run.search.searching import Searching
+from fleet.run.search.trials import searching_of
 from fleet.run.stages.books import Books, open_books
 from fleet.run.stages.deaths import write_deaths
 from fleet.run.stages.first_words import write_first_words
@@ -33,6 +35,7 @@ class Opened:
         policy: the spec's.
         books: what is kept account of.
         walltime: says when the run must stop.
+        searching: the search for which its trials train; None: the run has none.
     """
 
     ready: Ready
@@ -41,6 +44,7 @@ class Opened:
     policy: Policy
     books: Books
     walltime: Walltime
+    searching: Searching | None = None
 
     @property
     def rank(self) -> Rank:
@@ -65,10 +69,14 @@ class Opened:
             "skipped_samples": self.books.skipped.counts,
             "reduce": self.rank.options.reduce,
         }
+        if self.searching is not None:
+            more["search"] = self.searching.to_json()
         if self.books.ledger.energy:
             more["energy"] = self.books.ledger.energy.to_json()
         seconds = self.output.journal.seconds()
         summary = run_summary(self.books.ledger, status, spec.policy.name, seconds, **more)
+        for name in self.searching.stopped if self.searching is not None else ():
+            summary["jobs"][name]["status"] = "stopped"
         for job, best in self.books.ledger.bests.items():
             if best is not None:
                 path = best_file(self.output.directory.checkpoints(job), best["epoch"])
@@ -82,6 +90,7 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     spec = rank.runtime.spec
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, wire, output, chosen)
+    searching = searching_of(rank, books.keeper)  # before anything is written
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
     wishes = StopWishes(output.directory.path)
@@ -89,6 +98,8 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     walltime = Walltime(
         rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
     )
-    opened = Opened(ready, wire, output, chosen, books, walltime)
+    if searching is not None:
+        searching.begin()
+    opened = Opened(ready, wire, output, chosen, books, walltime, searching)
     opened.write_ensemble()
     return opened

@@ -52,7 +52,7 @@ def rate(opened: Opened) -> Rated:
     first, waiting = measured_first(opened), waits_for_training(opened)
     if rank.runtime.rehearsal is not None and waiting:
         files = _hidden(opened, files, first)
-    guess = partial(guessed_curves, opened) if waiting else None
+    guess = partial(guessed_curves, opened) if waiting or _rehearses_trials(rank) else None
     begun = {kind: each.begun(learnt=waiting) for kind, each in known.items()}
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
@@ -74,6 +74,11 @@ def rate(opened: Opened) -> Rated:
     return Rated(opened, rating.guessed)
 
 
+def _rehearses_trials(rank: Rank) -> bool:
+    """Whether this is a rehearsal of a search, whose trials nobody can have measured."""
+    return rank.runtime.rehearsal is not None and rank.runtime.spec.search is not None
+
+
 def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> RatesByKind:
     """The rates that a rehearsal knows which learns: those of jobs that are measured first; it waits by all of them."""
     ledger = opened.books.ledger
@@ -82,8 +87,10 @@ def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> Rates
             curves = {
                 kind: RateCurve(rates[job.name], per_node=ledger.cluster.per_node(kind), workers=job.limit)
                 for kind, rates in files.items()
+                if job.name in rates
             }
-            ledger.rehearses(job.name, curves)
+            if curves:
+                ledger.rehearses(job.name, curves)
     return {kind: {job: rates for job, rates in known.items() if job in first} for kind, known in files.items()}
 
 

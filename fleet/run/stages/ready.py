@@ -13,6 +13,7 @@ from fleet.run.opening.extended_spec import extensions
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import forget_stacks
 from fleet.run.same_spec import keep_to_spec
+from fleet.run.search.trials import take_first_trial
 from fleet.run.stages.kept_directory import OvertakenError
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
@@ -48,6 +49,7 @@ def make_ready(rank: Rank) -> Ready:
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
     _see_all_jobs(rank)
     forget_stacks(directory.stacks)
+    take_first_trial(directory, rank.runtime.spec)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
     if rank.options.extend is not None:
         write_extensions(directory.path, extensions(rank.options, directory.path))

@@ -71,6 +71,8 @@ class Running(Outside):
 
     def take_in(self) -> None:
         self._newcomers.take_in()
+        if self._opened.searching is not None:
+            self._opened.searching.look(self._newcomers.admit)
 
     def undecided(self) -> Collection[str]:
         return self._newcomers.undecided

@@ -81,7 +81,9 @@ def _costs(opened: Opened) -> dict[str, Any]:
 
 def _status(opened: Opened) -> str:
     """How the run stands; one that only measures is done once that is."""
-    ledger, rank = opened.books.ledger, opened.rank
+    ledger, rank, searching = opened.books.ledger, opened.rank, opened.searching
+    if searching is not None and rank.options.profile is None and not searching.is_over:
+        return "failed" if searching.is_stuck else "stopped"
     if rank.options.profile is None or rank.stop.raised:
         return ledger.status
     return "failed" if any(job.status == "failed" for job in ledger.jobs.values()) else "done"

@@ -90,7 +90,8 @@ class _Job:
 
     def made(self, name: str, curve: RateCurve | None) -> TraceJob | None:
         """The job of the trace; None where its rates or its amount of work are not known."""
-        epochs = max(self.counts, default=0) if self.outcome == "done" else self.allowed or max(self.counts, default=0)
+        trained = max(self.counts, default=0)
+        epochs = trained if self.outcome in ("done", "pruned") else self.allowed or trained
         if curve is None or not epochs or not self.samples:
             return None
         devices = Counter(self.counts.values()).most_common(1)[0][0] if self.counts else self.minimum
@@ -146,7 +147,7 @@ class _Run:
             self.data_path = DataPath.of(event)
         elif kind == "job":
             self._announce(event)
-        elif kind in ("batch", "rates", "epoch", "done", "failed") and event["job"] in self.jobs:
+        elif kind in ("batch", "rates", "epoch", "done", "pruned", "failed") and event["job"] in self.jobs:
             self._learn(kind, self.jobs[event["job"]], event)
 
     def _announce(self, event: JournalLine) -> None:

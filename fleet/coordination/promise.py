@@ -1,0 +1,25 @@
+"""What became of a deadline that was promised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What became of a deadline that was promised.
+
+    Attributes:
+        status: `made`; `late` once it is known that it cannot be kept; `kept` or `missed` in the end.
+        deadline: seconds of the run, by the clock of the session that says so.
+        end: when the job was done, or, while it is late, can be done at the earliest; None: not known, or never.
+    """
+
+    status: Literal["made", "late", "kept", "missed"]
+    deadline: float
+    end: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in run.json."""
+        return {"status": self.status, "deadline": self.deadline, "end": self.end}

@@ -1,0 +1,45 @@
+"""What an epoch of a trial costs in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fleet.profiling.sizing import Size, size_of
+from fleet.run.ranks.runtime import Runtime
+from fleet.search import Costs
+from fleet.spec import resolve, trial_job
+from fleet.spec.search import OPERATIONS
+
+UNIT = 1_000_000
+"""Operations that cost 1."""
+_PASSES = 6  # operations of a sample for each parameter, where they cannot be counted: two forward, four backward
+
+
+def costs_of(runtime: Runtime) -> Costs:
+    """The costs of the trials of a runtime's search: functions of its spec and its data alone, of no device."""
+    search = runtime.spec.search
+    assert search is not None
+    asked = search.costs
+    if isinstance(asked, int):
+        return lambda trial, values: asked
+    if asked != OPERATIONS:
+        own: Callable[[Mapping[str, Any]], int] = resolve(asked)
+        return lambda trial, values: own(values)
+    return lambda trial, values: _counted(runtime, trial, values)
+
+
+def _counted(runtime: Runtime, trial: int, values: Mapping[str, Any]) -> int:
+    """Operations of an epoch, in millions; 1 where no network can be made of the values: the trial fails."""
+    try:
+        job = trial_job(runtime.spec, trial, values)
+        known = runtime.with_job(job)
+        size = size_of(known.task(job.name), known.data_of(job.name).layout)
+        samples = known.samples_of(job.name)
+    except (Exception, SystemExit):  # of the trial's own code
+        return 1
+    return max(1, round(_operations(size) * samples / UNIT))
+
+
+def _operations(size: Size) -> float:
+    return size.operations or float(_PASSES * size.parameters)

@@ -1,0 +1,129 @@
+"""A search as a run's journal left it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.run.bad_input import BadInput
+from fleet.run.search.bounds import Bounds
+from fleet.run_directory.journal import JournalLine
+from fleet.search import Costs, Decision, Search
+from fleet.search.of_spec import search_of
+from fleet.spec import EnsembleSpec
+
+_KINDS = ("bounds", "search", "result", "pruned", "failed")
+
+
+class KnownCosts:
+    """Costs that are asked for once, and never where the journal tells them.
+
+    Args:
+        costs: what they are otherwise.
+    """
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs, self.known = costs, dict[int, int]()
+
+    def __call__(self, trial: int, values: Mapping[str, Any]) -> int:
+        if trial not in self.known:
+            self.known[trial] = self._costs(trial, values)
+        return self.known[trial]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a journal says of a search.
+
+    Attributes:
+        search: as it stands after all results that the journal has.
+        costs: of its trials.
+        written: how many of its decisions the journal has.
+        bounds: those that it goes by; None: it has not begun.
+        pruned: names of the trials of which the journal says that the search wants no more.
+        failed: name -> the line that says how a trial failed, of those whose failure the search was told.
+    """
+
+    search: Search
+    costs: KnownCosts
+    written: int
+    bounds: Bounds | None
+    pruned: frozenset[str]
+    failed: Mapping[str, JournalLine]
+
+    def told(self, decision: Decision) -> dict[str, Any]:
+        """What the journal says of a decision, but its trial's name."""
+        keys = {name: getattr(decision, name) for name in ("trial", "start", "end", "time", "kind")}
+        if decision.kind == "start":
+            keys["values"] = dict(self.search.values(decision.trial))
+            keys["cost"] = self.costs.known[decision.trial]
+        return keys
+
+
+def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> Recorded:
+    """Let the search of a spec decide once more all that the journal says it has decided.
+
+    Raises:
+        BadInput: it decides otherwise now.
+    """
+    assert spec.search is not None
+    mine = [line for line in lines if line["event"] in _KINDS]
+    bounds = [Bounds.of_line(line) for line in mine if line["event"] == "bounds"]
+    written = [line for line in mine if line["event"] == "search"]
+    starts, known = [line for line in written if line["kind"] == "start"], KnownCosts(costs)
+    known.known.update({line["trial"]: line["cost"] for line in starts})
+    search = search_of((bounds or [Bounds.of(spec.search)])[0].put_into(spec), known)
+    for line in starts:
+        search.remember(line["trial"], line["values"])
+    _replay(search, mine)
+    found = Recorded(search, known, len(written), bounds[-1] if bounds else None, _pruned(mine), _failed(mine))
+    _check(found, written)
+    return found
+
+
+def _replay(search: Search, lines: Iterable[JournalLine]) -> None:
+    """Tell the search, in the order of the journal, results and what people changed; the first bounds it has."""
+    began = False
+    for line in lines:
+        if line["event"] == "result":
+            search.tell(line["trial"], line["epoch"], line["value"])
+        elif line["event"] == "bounds":
+            if began:
+                search.changed(Bounds.of_line(line).change(line["time"]))
+            began = True
+
+
+def _check(found: Recorded, written: Sequence[JournalLine]) -> None:
+    """Raise BadInput if the search decides otherwise than it did."""
+    decisions = found.search.decisions
+    for number, line in enumerate(written):
+        mine = found.told(decisions[number]) if number < len(decisions) else {}
+        mine = json.loads(json.dumps(mine))
+        theirs = {key: line.get(key) for key in mine}
+        if not mine or mine != theirs:
+            raise BadInput(
+                f"the search decides otherwise than the journal says, from decision {number} on: {_told(mine)} now, "
+                f"{_told(theirs)} then; go on with the spec and the versions of fleet and optuna with which it began, "
+                "or begin another run with --out"
+            )
+
+
+def _told(keys: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in keys.items()) or "nothing"
+
+
+def _failed(lines: Sequence[JournalLine]) -> dict[str, JournalLine]:
+    told = {line["job"] for line in lines if line["event"] == "result" and line["value"] is None}
+    return {line["job"]: line for line in lines if line["event"] == "failed" and line["job"] in told}
+
+
+def _pruned(lines: Iterable[JournalLine]) -> frozenset[str]:
+    found: set[str] = set()
+    for line in lines:
+        if line["event"] == "pruned":
+            found.add(line["job"])
+        elif line["event"] == "search" and line["kind"] == "resume":
+            found.discard(line["job"])
+    return frozenset(found)

@@ -1,0 +1,171 @@
+"""Tells a search what its trials come to, and carries out what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fleet.coordination.bookkeeper import Bookkeeper, change
+from fleet.coordination.event_lines import dropped_by
+from fleet.coordination.job_record import JobRecord
+from fleet.run.search.bounds import Bounds
+from fleet.run.search.recorded import Recorded
+from fleet.run.search.values import Values
+from fleet.search import Decision, Segment
+from fleet.spec import EnsembleSpec, Job, trial_job
+from fleet.spec.trial import trial_name
+
+Admit = Callable[[Job], str]
+"""Makes a job part of the run; returns why it cannot be, "" if it is."""
+
+
+class Searching:
+    """A search that goes on.
+
+    Its results and its decisions are written into the journal, the results first: from them alone the next session
+    finds the search where it stands. What the trials come to may be told in any order; it changes no decision.
+
+    Args:
+        spec: of the run; its search's.
+        recorded: the search as the journal has it.
+        books: of the run.
+        values: what the trials' epochs came to.
+    """
+
+    def __init__(self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values) -> None:
+        self._spec, self._search, self._books, self._values = spec, recorded.search, books, values
+        self._recorded = recorded
+        self._written, self._bounds, self._pruned = recorded.written, recorded.bounds, set(recorded.pruned)
+        assert spec.search is not None
+        self._names, self._template = dict[int, str](), spec.search.name
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to decide."""
+        return self._search.is_over
+
+    @property
+    def stopped(self) -> frozenset[str]:
+        """Names of trials that are paused for good, as the search wants no more of them."""
+        return frozenset(self._pruned)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether it waits for a trial that the run's policy will never train."""
+        jobs = (self._books.ledger.jobs.get(self._name(segment.trial)) for segment in self._search.needed())
+        return any(job is not None and self._is_dropped(job) for job in jobs)
+
+    def _is_dropped(self, job: JobRecord) -> bool:
+        """Whether the policy will never train a job; that depends on devices, so that it is no result."""
+        return job.status == "failed" and (job.error or "").startswith(dropped_by(self._spec.policy.name))
+
+    def begin(self) -> None:
+        """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
+        for line in self._recorded.failed.values():
+            change(self._books.ledger, line)
+        asked = Bounds.of(self._spec.search)
+        if asked == self._bounds:
+            return
+        time = self._search.clock
+        if self._bounds is not None:
+            self._search.changed(asked.change(time))
+        self._books.journal.write("bounds", time=time, **asked.to_json())
+        self._bounds = asked
+
+    def look(self, admit: Admit) -> None:
+        """Tell what trials have come to since, and carry out what follows from it, until nothing does."""
+        self._carry_out(admit)
+        while any([self._tell(segment) for segment in self._search.needed()]):
+            self._carry_out(admit)
+        if self._search.is_over:
+            self._prune_the_rest()
+
+    def _tell(self, segment: Segment) -> bool:
+        """Tell the result of a segment, if there is one."""
+        name = self._name(segment.trial)
+        job = self._books.ledger.jobs.get(name)
+        if job is not None and (self._is_dropped(job) or not _has_come(job, segment)):
+            return False
+        failed = job is None or job.status == "failed"
+        value = None if failed or job is None else self._values.of(name, segment.trial, min(segment.end, job.epoch))
+        self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value)
+        self._search.tell(segment.trial, segment.end, value)
+        return True
+
+    def _carry_out(self, admit: Admit) -> None:
+        """Write down the decisions that are new, and do what they say."""
+        while self._written < len(self._search.decisions):
+            decision = self._search.decisions[self._written]
+            name = self._name(decision.trial)
+            if decision.kind == "start" and name not in self._books.ledger.jobs:
+                self._admit(decision, admit)
+            self._books.record("search", job=name, **self._recorded.told(decision))
+            self._written += 1
+            if decision.kind == "resume":
+                self._pruned.discard(name)
+            elif decision.kind == "stop":
+                self._prune(name)
+            elif decision.kind == "fail":
+                self._fail(name, decision.end)
+
+    def _admit(self, decision: Decision, admit: Admit) -> None:
+        """Make a trial's job part of the run; one that cannot be has failed."""
+        try:
+            job = trial_job(self._spec, decision.trial, self._search.values(decision.trial))
+        except ValueError as error:
+            why = str(error)
+        else:
+            why = admit(job)
+        if why:
+            self._write_failure(self._name(decision.trial), 0, why)
+
+    def _fail(self, name: str, epoch: int) -> None:
+        """A trial without a value has failed, if its code has not."""
+        job = self._books.ledger.jobs.get(name)
+        if job is not None and job.status != "failed":
+            metric = self._values.metric
+            self._write_failure(name, job.epoch, f"its {metric} is not a finite number after epoch {epoch}")
+
+    def _write_failure(self, name: str, epoch: int, error: str) -> None:
+        self._books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+
+    def _prune_the_rest(self) -> None:
+        for trial in range(self._search.begun):
+            if self._search.status(trial) == "stopped":
+                self._prune(self._name(trial))
+
+    def _prune(self, name: str) -> None:
+        """Tell that the search wants no more of a trial."""
+        job = self._books.ledger.jobs.get(name)
+        if job is not None and job.is_paused and job.status == "pending" and name not in self._pruned:
+            self._pruned.add(name)
+            self._books.record("pruned", job=name, epoch=job.epoch)
+
+    def _name(self, trial: int) -> str:
+        if trial not in self._names:
+            self._names[trial] = trial_name(self._template, trial, self._search.values(trial))
+        return self._names[trial]
+
+    def to_json(self) -> dict[str, Any]:
+        """What run.json says of the search."""
+        outcomes = (self._search.outcome(trial) for trial in range(self._search.begun))
+        best = self._search.best()
+        return {
+            "over": self._search.is_over,
+            "trials": [
+                {
+                    "name": self._name(one.trial), "values": dict(one.values), "status": one.status,
+                    "epochs": one.epochs, "value": one.value,
+                }
+                for one in outcomes
+            ],
+            "decisions": self._search.digest(),
+            "best": None if best is None else self._name(best[0]),
+            "best_value": None if best is None else best[1],
+        }  # fmt: skip
+
+
+def _has_come(job: JobRecord, segment: Segment) -> bool:
+    """Whether a trial's job has come to the end of the segment, or to its own."""
+    paused = job.status == "pending" and job.is_paused and job.epoch >= segment.end
+    return paused or job.status in ("done", "failed")

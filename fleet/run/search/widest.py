@@ -1,0 +1,19 @@
+"""The most that trials of a search can ask of a run, before their values are known."""
+
+from __future__ import annotations
+
+from fleet.spec import EnsembleSpec
+from fleet.spec.corner_jobs import corner_jobs
+
+
+def trials_at_once(spec: EnsembleSpec) -> int:
+    """How many trials can train at a time."""
+    return 0 if spec.search is None else spec.search.width
+
+
+def largest_trial_batch(spec: EnsembleSpec) -> int:
+    """Samples of the largest step that a trial can have; 0: there are no trials."""
+    jobs = corner_jobs(spec)
+    if not jobs:
+        return 0
+    return max(job.virtual_workers for job in jobs) * max(job.batch_size for job in jobs)
