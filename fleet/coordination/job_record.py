@@ -379,8 +379,8 @@ class JobRecord:
 
     def result(self) -> dict[str, Any]:
         """The job's entry in run.json."""
-        status = "pending" if self.status == "running" else self.status
-        status = "paused" if status == "pending" and self.is_paused else status
+        left: str = "pending" if self.status == "running" else self.status
+        status = "paused" if left == "pending" and self.is_paused else left
         return {
             "status": status,
             "epochs": self.epoch,

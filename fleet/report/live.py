@@ -18,7 +18,14 @@ from fleet.report.colours import network_colours
 from fleet.report.messages import epochs_text, message
 from fleet.report.progress import FINISHED, NetworkProgress, RunProgress
 
-STATUS_STYLES = {"done": "green", "failed": "bold red", "running": "cyan", "stopped": "yellow", "paused": "blue", "pending": "dim"}
+STATUS_STYLES = {
+    "done": "green",
+    "failed": "bold red",
+    "running": "cyan",
+    "stopped": "yellow",
+    "paused": "blue",
+    "pending": "dim",
+}
 _MESSAGES, _AROUND = 5, 9
 _ORDER = ("running", "failed", "stopped", "done", "paused", "pending")
 

@@ -200,7 +200,7 @@ class Preprocessing:
 
 @dataclass(frozen=True)
 class RecordedOutcome:
-    """Where a job stands: running, stopped (goes on later, or its search wants no more of it), paused, done or failed."""
+    """Where a job stands: running, stopped (goes on later, or its search stopped it), paused, done or failed."""
 
     job: str
     status: str

@@ -26,7 +26,9 @@ class JobFacts:
     @classmethod
     def of(cls, job: ScannedJob) -> JobFacts:
         """What the job's lines say."""
-        return cls(job, *((event_of(line) if line else None) or {} for line in (job.spec, job.epoch, job.word, job.search)))
+        return cls(
+            job, *((event_of(line) if line else None) or {} for line in (job.spec, job.epoch, job.word, job.search))
+        )
 
     @property
     def epochs(self) -> int:

@@ -16,8 +16,8 @@ from fleet.run.ranks.feed import Reading
 from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
-from fleet.spec.inputs import InputPreparation
 from fleet.spec.corner_jobs import corner_jobs
+from fleet.spec.inputs import InputPreparation
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
 from preprocess.samples.block_order import BlockOrder, OrderSpec

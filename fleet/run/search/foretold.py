@@ -6,11 +6,19 @@ from collections.abc import Iterator
 
 from fleet.search import Search
 from fleet.search.of_spec import search_of
+from fleet.search.sampling.chosen import sampler_problems
 from fleet.spec import EnsembleSpec, Job, SpecError, trial_job
 
 
 def fresh_search(spec: EnsembleSpec) -> Search:
-    """The search of a spec that is asked for the trials with which it begins, and is told nothing."""
+    """The search of a spec that is asked for the trials with which it begins, and is told nothing.
+
+    Raises:
+        SpecError: its sampler cannot be made.
+    """
+    problems = sampler_problems(spec)
+    if problems:
+        raise SpecError(problems, spec.origins.file)
     return search_of(spec, lambda trial, values: 1)
 
 

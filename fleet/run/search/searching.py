@@ -37,7 +37,7 @@ class Searching:
         self._recorded = recorded
         self._written, self._bounds, self._pruned = recorded.written, recorded.bounds, set(recorded.pruned)
         assert spec.search is not None
-        self._names, self._template = dict[int, str](), spec.search.name
+        self._section, self._names = spec.search, dict[int, str]()
 
     @property
     def is_over(self) -> bool:
@@ -63,7 +63,7 @@ class Searching:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for line in self._recorded.failed.values():
             change(self._books.ledger, line)
-        asked = Bounds.of(self._spec.search)
+        asked = Bounds.of(self._section)
         if asked == self._bounds:
             return
         time = self._search.clock
@@ -75,10 +75,15 @@ class Searching:
     def look(self, admit: Admit) -> None:
         """Tell what trials have come to since, and carry out what follows from it, until nothing does."""
         self._carry_out(admit)
-        while any([self._tell(segment) for segment in self._search.needed()]):
+        while self._tell_all():
             self._carry_out(admit)
         if self._search.is_over:
             self._prune_the_rest()
+
+    def _tell_all(self) -> bool:
+        """Tell what trials have come to; whether there was anything."""
+        told = [self._tell(segment) for segment in self._search.needed()]
+        return any(told)
 
     def _tell(self, segment: Segment) -> bool:
         """Tell the result of a segment, if there is one."""
@@ -143,7 +148,7 @@ class Searching:
 
     def _name(self, trial: int) -> str:
         if trial not in self._names:
-            self._names[trial] = trial_name(self._template, trial, self._search.values(trial))
+            self._names[trial] = trial_name(self._section.name, trial, self._search.values(trial))
         return self._names[trial]
 
     def to_json(self) -> dict[str, Any]:

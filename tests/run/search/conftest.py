@@ -30,7 +30,12 @@ SEARCH: dict[str, Any] = {
 def searching(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """The search, each trial on one device."""
     return write_ensemble(
-        tmp_path_factory.mktemp("searching"), [], measured=False, search=SEARCH, policy={"name": "local"}, ensemble=False
+        tmp_path_factory.mktemp("searching"),
+        [],
+        measured=False,
+        search=SEARCH,
+        policy={"name": "local"},
+        ensemble=False,
     )
 
 

@@ -64,7 +64,7 @@ def test_three_devices_find_the_same(searching: Ensemble, on_one_device: RunFold
     assert ended.code == 0, ended.output
     assert "stopped by the search" in ended.output
     assert_same_search(searching.left("three"), on_one_device)
-    assert [one for one in decisions(on_one_device)] == decisions(searching.left("three"))
+    assert decisions(on_one_device) == decisions(searching.left("three"))
 
 
 def test_a_killed_search_goes_on_to_the_same(searching: Ensemble, on_one_device: RunFolder) -> None:
@@ -103,8 +103,10 @@ def test_people_are_told_how_trials_stand(searching: Ensemble, on_one_device: Ru
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trainers", ["1", "2", "3"])
-@pytest.mark.parametrize("policy", ["fifo", "flotilla", "malleable"])
+@pytest.mark.parametrize(
+    ("policy", "trainers"),
+    [("fifo", "2"), ("fifo", "3"), *((policy, n) for policy in ("flotilla", "malleable") for n in "123")],
+)
 def test_no_policy_and_no_number_of_devices_changes_it(
     searching: Ensemble, on_one_device: RunFolder, policy: str, trainers: str
 ) -> None:
@@ -112,6 +114,16 @@ def test_no_policy_and_no_number_of_devices_changes_it(
     ended = run(searching.plain(out, "--trainers", trainers, "--policy", policy), searching.folder)
     assert ended.code == 0, ended.output
     assert_same_search(searching.left(out), on_one_device)
+
+
+def test_what_a_policy_never_trains_is_no_result(searching: Ensemble, on_one_device: RunFolder) -> None:
+    ended = run(searching.plain("dropped", "--policy", "fifo"), searching.folder)
+    assert ended.code == 1 and "it asks for 2 devices; the cluster has 1" in ended.output
+    folder = searching.left("dropped")
+    assert not folder.events("result") and not folder.summary["search"]["over"]
+    ended = run(searching.plain("dropped", "--policy", "flotilla"), searching.folder)
+    assert ended.code == 0, ended.output
+    assert_same_search(folder, on_one_device)
 
 
 @pytest.mark.slow

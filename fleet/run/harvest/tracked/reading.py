@@ -26,7 +26,13 @@ from trainers import newest_file
 OVER = ("done", "failed", "stopped", "killed")
 _HOUR = 3600.0
 _OF_RUN: dict[str, Status] = {"done": "FINISHED", "failed": "FAILED", "stopped": "KILLED", "killed": "KILLED"}
-_OF_JOB: dict[str, Status] = {"running": "RUNNING", "stopped": "KILLED", "pruned": "KILLED", "done": "FINISHED", "failed": "FAILED"}
+_OF_JOB: dict[str, Status] = {
+    "running": "RUNNING",
+    "stopped": "KILLED",
+    "pruned": "KILLED",
+    "done": "FINISHED",
+    "failed": "FAILED",
+}
 
 
 def read_tracked(directory: Path, exported: Sequence[Path] = ()) -> TrackedEnsemble:
