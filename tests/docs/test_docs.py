@@ -93,6 +93,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("harvest", marks=pytest.mark.slow),
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
+        pytest.param("search", marks=pytest.mark.slow),
         pytest.param("horovod", marks=NEEDS_HOROVOD),
     ],
 )

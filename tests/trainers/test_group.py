@@ -52,6 +52,10 @@ def test_a_member_that_waits_for_samples_can_look_for_failures(seen: list[dict[s
     assert seen[3]["checking"] == "PeerFailed 1: out of memory"
 
 
+def test_nothing_lands_in_the_memory_of_a_member_that_gave_up(seen: list[dict[str, Any]]) -> None:
+    assert seen[3]["landing"] == [0, 0]
+
+
 def test_a_silent_rank_is_named(seen: list[dict[str, Any]]) -> None:
     assert seen[0]["silent"] == "PeerSilent [1]"
     assert seen[2]["silent"] == "PeerSilent [0]"

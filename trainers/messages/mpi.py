@@ -80,6 +80,7 @@ class MpiTransport:
         self.size = len(self._ranks)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.interrupted = False
+        self._open: dict[int, _Transfer] = {}  # begun, and not waited for to the end
         self._keep_alive: list[_Transfer] = []
 
     def communicator(self) -> MPI.Intracomm:
@@ -104,7 +105,9 @@ class MpiTransport:
             requests = [call([piece, MPI.BYTE], self._ranks[peer], self._tag) for piece in _pieces(memory)]
         except MPI.Exception as error:
             raise self._lost(peer, error) from error
-        return _Transfer(peer, requests, memory, receives, self._lost)
+        transfer = _Transfer(peer, requests, memory, receives, self._lost)
+        self._open[id(transfer)] = transfer
+        return transfer
 
     def wait(self, pending: Sequence[Pending]) -> float:
         """Return, once all are complete, the seconds that it took.
@@ -112,15 +115,17 @@ class MpiTransport:
         PeerSilent names the ranks that did not answer in time; PeerFailed the one that aborted.
         """
         begin = time.perf_counter()
-        transfers = cast("list[_Transfer]", pending)
+        transfers = waited = cast("list[_Transfer]", pending)
         try:
             while transfers := [transfer for transfer in transfers if not transfer.done]:
                 elapsed = time.perf_counter() - begin
                 self._look_around(elapsed, transfers)
                 nap(elapsed)
         except (PeerFailed, PeerSilent, Interrupted):
-            self._give_up(transfers)
+            self._give_up()
             raise
+        for transfer in waited:
+            self._open.pop(id(transfer), None)
         return time.perf_counter() - begin
 
     def interrupt(self) -> None:
@@ -143,13 +148,13 @@ class MpiTransport:
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the group is of no use afterwards."""
         message = np.frombuffer(text.encode()[:_LONGEST_TEXT], dtype=np.uint8)
-        transfers = []
         for peer, rank in enumerate(self._ranks):
             if peer != self.index:
                 with suppress(MPI.Exception):  # lost itself
                     request = self._comm.Isend([message, MPI.BYTE], rank, self._abort_tag)
-                    transfers.append(_Transfer(peer, [request], message, False, self._lost))
-        self._give_up(transfers)
+                    transfer = _Transfer(peer, [request], message, False, self._lost)
+                    self._open[id(transfer)] = transfer
+        self._give_up()
 
     def close(self) -> None:
         """Free nothing; call it after a common barrier, so that no message is left."""
@@ -167,8 +172,12 @@ class MpiTransport:
         if elapsed > self.timeout:
             raise PeerSilent(sorted({self.names[transfer.peer] for transfer in transfers}), self.timeout)
 
-    def _give_up(self, transfers: list[_Transfer]) -> None:
-        """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it."""
+    def _give_up(self) -> None:
+        """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it.
+
+        That is all that is open: a message that a peer sent before it failed may come late, and lands where it was told.
+        """
+        transfers, self._open = list(self._open.values()), {}
         for transfer in transfers:
             if transfer.receives:
                 for request in transfer.requests:

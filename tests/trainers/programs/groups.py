@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from mpi4py import MPI
 
@@ -82,6 +84,28 @@ def failing_while_waiting_for_data() -> str:
         return f"PeerFailed {error.rank}: {error.text}"
 
 
+def landing_late() -> list[int]:
+    """Member 1 waits for one of two transfers as member 0 gives up, and then gets what member 0 had sent before."""
+    group = Group.form(WORLD, [1, 3], 35, timeout=60)
+    rooms = [np.zeros(8, dtype=np.uint8) for _ in range(2)]
+    if group.is_master:
+        group.abort("out of memory")
+        WORLD.Barrier()
+        for _ in rooms:
+            WORLD.Send(np.ones(8, dtype=np.uint8), 3, 35)
+    else:
+        pending = [group.transport.receive(0, room) for room in rooms]
+        try:
+            group.transport.wait(pending[:1])
+        except PeerFailed:
+            WORLD.Barrier()
+        late = [WORLD.Irecv(np.zeros(8, dtype=np.uint8), 1, 35) for _ in rooms]
+        end = time.monotonic() + 5
+        while not all(each.Test() for each in late) and time.monotonic() < end:
+            time.sleep(0.001)
+    return [int(room.sum()) for room in rooms]
+
+
 def silent() -> str:
     """Rank 1 never comes to a group."""
     if WORLD.rank == 1:
@@ -104,6 +128,10 @@ def main(folder: Path) -> None:
         seen["failing"] = failing()
     if WORLD.rank in (1, 3):
         seen["checking"] = failing_while_waiting_for_data()
+    if WORLD.rank in (1, 3):
+        seen["landing"] = landing_late()
+    else:
+        WORLD.Barrier()
     seen["silent"] = silent()
     with Group.form(WORLD, [3, 1, 0, 2], 50, timeout=60) as group:
         seen["afterwards"] = group.agree(WORLD.rank)
