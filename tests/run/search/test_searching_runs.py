@@ -116,6 +116,7 @@ def test_no_policy_and_no_number_of_devices_changes_it(
     assert_same_search(searching.left(out), on_one_device)
 
 
+@pytest.mark.slow
 def test_what_a_policy_never_trains_is_no_result(searching: Ensemble, on_one_device: RunFolder) -> None:
     ended = run(searching.plain("dropped", "--policy", "fifo"), searching.folder)
     assert ended.code == 1 and "it asks for 2 devices; the cluster has 1" in ended.output
