@@ -48,8 +48,14 @@ def end_line(event: GroupEnded, round_: int | None, job: JobRecord) -> tuple[str
         return "done", {**common, "why": event.reason, "metrics": job.metrics, "checkpoint": job.checkpoint}
     if event.why == "failed":
         return "failed", {**common, "error": event.error, "traceback": event.traceback, "cost_ranks": event.cost_ranks}
-    left = {**common, "step": event.step, "why": event.reason if event.why == "stopped" else "lost"}
-    return "paused" if left["why"] == "pause" else "stopped", {**left, **_times(event.devices, event)}
+    times = _times(event.devices, event)
+    if event.why == "stopped" and event.reason == "pause":
+        return "paused", {
+            "round": round_, "job": event.job, "devices": event.devices, "epoch": event.epoch, "step": event.step,
+            "why": event.reason, **times,
+        }  # fmt: skip
+    why = event.reason if event.why == "stopped" else "lost"
+    return "stopped", {**common, "step": event.step, "why": why, **times}
 
 
 def _times(devices: tuple[int, ...], event: EpochEnded | GroupEnded) -> Keys:

@@ -81,8 +81,8 @@ def build(
         problems += _nothing_problems(values, origins)
     else:
         sections["search"] = written_out(values["search"], _usable(defaults), _seed_of(values))
-        # Those of a file alone: among the jobs of a run that goes on are trials, by right.
-        names = [str(job.get("name")) for job in expansion.jobs if file is not None]
+        # Those of a text alone: among the jobs of a run that goes on are trials, by right.
+        names = [str(job.get("name")) for job in expansion.jobs if document.places]
         problems += form_problems(sections["search"], names, origins)
     if isinstance(values.get("jobs"), list) and (expansion.jobs or not expansion.problems):
         sections["jobs"] = expansion.jobs

@@ -127,6 +127,7 @@ def test_every_marked_page_is_followed() -> None:
         "see-and-steer",
         "start-from-a-script",
         "install",
+        "search",
     }  # install: by tests/wheel
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
@@ -265,7 +266,11 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}
-    assert told.keys() == summary.keys() | {"costs", "energy"}  # where devices have prices, where hosts tell it
+    assert told.keys() == summary.keys() | {
+        "costs",
+        "energy",
+        "search",
+    }  # where there are prices, where hosts tell it, where one is
     assert told["ensemble"] == summary["ensemble"].keys()
     assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
     assert told["rounds"] == summary["rounds"][0].keys()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.search import Change
@@ -45,7 +45,3 @@ class Bounds:
     def change(self, time: int) -> Change:
         """What a search is told to go by them from a virtual time on."""
         return Change(time, self.width, self.trials, self.epochs)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, by name."""
-        return asdict(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fleet.run.bad_input import BadInput
@@ -53,13 +53,15 @@ class Recorded:
     pruned: frozenset[str]
     failed: Mapping[str, JournalLine]
 
+    def begun(self, decision: Decision) -> dict[str, Any]:
+        """What the journal says of a decision besides, where a trial begins."""
+        if decision.kind != "start":
+            return {}
+        return {"values": dict(self.search.values(decision.trial)), "cost": self.costs.known[decision.trial]}
+
     def told(self, decision: Decision) -> dict[str, Any]:
         """What the journal says of a decision, but its trial's name."""
-        keys = {name: getattr(decision, name) for name in ("trial", "start", "end", "time", "kind")}
-        if decision.kind == "start":
-            keys["values"] = dict(self.search.values(decision.trial))
-            keys["cost"] = self.costs.known[decision.trial]
-        return keys
+        return {**asdict(decision), **self.begun(decision)}
 
 
 def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> Recorded:

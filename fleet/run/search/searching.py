@@ -69,7 +69,8 @@ class Searching:
         time = self._search.clock
         if self._bounds is not None:
             self._search.changed(asked.change(time))
-        self._books.journal.write("bounds", time=time, **asked.to_json())
+        journal = self._books.journal
+        journal.write("bounds", time=time, width=asked.width, trials=asked.trials, epochs=asked.epochs)
         self._bounds = asked
 
     def look(self, admit: Admit) -> None:
@@ -104,7 +105,7 @@ class Searching:
             name = self._name(decision.trial)
             if decision.kind == "start" and name not in self._books.ledger.jobs:
                 self._admit(decision, admit)
-            self._books.record("search", job=name, **self._recorded.told(decision))
+            self._write(name, decision)
             self._written += 1
             if decision.kind == "resume":
                 self._pruned.discard(name)
@@ -112,6 +113,12 @@ class Searching:
                 self._prune(name)
             elif decision.kind == "fail":
                 self._fail(name, decision.end)
+
+    def _write(self, name: str, one: Decision) -> None:
+        begun = self._recorded.begun(one)
+        self._books.record(
+            "search", job=name, trial=one.trial, start=one.start, end=one.end, time=one.time, kind=one.kind, **begun
+        )
 
     def _admit(self, decision: Decision, admit: Admit) -> None:
         """Make a trial's job part of the run; one that cannot be has failed."""
