@@ -128,6 +128,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.done(job, line["epoch"], metrics, checkpoint, line["t"], deadline)
         case "extended":
             ledger.stopped(job, ledger.jobs[job].epoch, ledger.jobs[job].step, line["t"])
+            if ledger.jobs[job].until is not None:
+                ledger.added(ledger.jobs[job].limited(line["epochs"]))
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))

@@ -175,7 +175,7 @@ class MpiTransport:
     def _give_up(self) -> None:
         """Cancel what no peer has begun, let the rest end, keep the memory of what does not: MPI may still use it.
 
-        That is all that is open: a message that a peer sent before it failed may come late, and lands where it was told.
+        That is all that is open: what a peer sent before it failed may come late, and lands where it was told.
         """
         transfers, self._open = list(self._open.values()), {}
         for transfer in transfers:

@@ -65,6 +65,6 @@ def reopen(ledger: Ledger, directory: Path, lines: Iterable[JournalLine]) -> dic
     known = {job: extension.epochs for job, extension in read_extensions(directory).items() if job in ledger.jobs}
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
-        if ledger.jobs[job].status == "done":
-            change(ledger, {"event": "extended", "job": job, "t": 0.0})
+        if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
+            change(ledger, {"event": "extended", "job": job, "epochs": known[job], "t": 0.0})
     return new

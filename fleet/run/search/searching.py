@@ -8,6 +8,7 @@ from typing import Any
 from fleet.coordination.bookkeeper import Bookkeeper, change
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
+from fleet.report import wording
 from fleet.run.search.bounds import Bounds
 from fleet.run.search.recorded import Recorded
 from fleet.run.search.values import Values
@@ -157,6 +158,14 @@ class Searching:
         if trial not in self._names:
             self._names[trial] = trial_name(self._section.name, trial, self._search.values(trial))
         return self._names[trial]
+
+    @property
+    def told(self) -> str:
+        """How the search stands, in a sentence for people."""
+        best, metric = self._search.best(), self._values.metric
+        found = "no trial has a value" if best is None else f"the best is {self._name(best[0])}, {metric} {best[1]:.6g}"
+        over = "over" if self._search.is_over else "not over"
+        return f"search: {over} after {wording.plural(self._search.begun, 'trial')}; {found}"
 
     def to_json(self) -> dict[str, Any]:
         """What run.json says of the search."""

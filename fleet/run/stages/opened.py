@@ -76,7 +76,8 @@ class Opened:
         seconds = self.output.journal.seconds()
         summary = run_summary(self.books.ledger, status, spec.policy.name, seconds, **more)
         for name in self.searching.stopped if self.searching is not None else ():
-            summary["jobs"][name]["status"] = "stopped"
+            told = summary["jobs"][name]
+            told["status"] = "stopped" if told["status"] == "paused" else told["status"]
         for job, best in self.books.ledger.bests.items():
             if best is not None:
                 path = best_file(self.output.directory.checkpoints(job), best["epoch"])

@@ -10,7 +10,7 @@ from fleet.machine.launch.exit_codes import DONE, FAILED, STOPPED
 from fleet.machine.launch.launched import checking
 from fleet.report.costs import run_costs
 from fleet.report.history import read_history
-from fleet.run.console import show_result
+from fleet.run.console import rank_console, show_result
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import kept
 from fleet.run.stages.largest_batches import choose_batches
@@ -68,6 +68,8 @@ def _end(opened: Opened) -> int:
     output.view.close()
     if opened.rank.options.profile is None:
         show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
+        if opened.searching is not None:
+            rank_console().print(opened.searching.told, soft_wrap=True)
     return {"done": DONE, "failed": FAILED}.get(status, STOPPED)
 
 

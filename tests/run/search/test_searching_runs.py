@@ -63,6 +63,7 @@ def test_three_devices_find_the_same(searching: Ensemble, on_one_device: RunFold
     ended = run(searching.plain("three", "--trainers", "3", "--policy", "flotilla"), searching.folder)
     assert ended.code == 0, ended.output
     assert "stopped by the search" in ended.output
+    assert f"search: over after 10 trials; the best is {on_one_device.summary['search']['best']}" in ended.output
     assert_same_search(searching.left("three"), on_one_device)
     assert decisions(on_one_device) == decisions(searching.left("three"))
 
