@@ -13,7 +13,7 @@ from fleet.spec.search import Budget
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of a search; None: it has none of that kind.
+    """What a search may use; None stands for as much as it likes.
 
     Attributes:
         width: virtual slots.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
@@ -138,3 +139,13 @@ def test_a_rehearsal_finds_the_same_on_any_number_of_devices(searching: Ensemble
         folders.append(searching.left(f"rehearsed-{shape}"))
     first, second = (folder.summary["search"] for folder in folders)
     assert first == second and len(first["trials"]) == SEARCH["trials"]
+
+
+@pytest.mark.slow
+def test_a_trial_is_extended_like_any_network(searching: Ensemble, on_one_device: RunFolder) -> None:
+    folder, best = searching.left("extended"), on_one_device.summary["search"]["best"]
+    shutil.copytree(on_one_device.path, folder.path)
+    ended = run([*FLEET, "extend", str(folder.path), best, "--epochs", "6"], searching.folder)
+    assert ended.code == 0, ended.output
+    assert folder.summary["jobs"][best]["epochs"] == 6
+    assert folder.summary["search"] == on_one_device.summary["search"]
