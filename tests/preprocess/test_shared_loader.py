@@ -93,7 +93,7 @@ def test_processes_share_what_is_made_once(start_loader: Start, loader_folder: P
 
 
 def test_modules_of_the_current_folder_do_not_hide_python_s_own(
-    start_loader: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    started_cold: None, start_loader: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')")
     monkeypatch.chdir(tmp_path)

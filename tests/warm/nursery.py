@@ -189,6 +189,9 @@ def go_on(words: list[str]) -> None:
     if words[0] == "-m":
         sys.path[0], sys.argv = os.getcwd(), words[1:]
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.path[0], sys.argv = "", ["-c", *words[2:]]
+        exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
     else:
         sys.path[0], sys.argv = os.path.dirname(os.path.abspath(words[0])), words
         runpy.run_path(words[0], run_name="__main__")

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,18 @@ class CommandedLoader:
 def service_of(folder: Path) -> psutil.Process | None:
     """Return the service that was started in a runtime folder, if it runs."""
     for process in psutil.process_iter():
-        try:
-            if "preprocess.sharing" in process.cmdline() and process.environ().get("XDG_RUNTIME_DIR") == str(folder):
-                parent = process.parent()
-                if parent is None or "preprocess.sharing" not in parent.cmdline():
+        if _writes_in(process.pid, folder):
+            with suppress(psutil.Error):
+                if not _writes_in(process.ppid(), folder):
                     return process
-        except psutil.Error:
-            continue
     return None
+
+
+def _writes_in(process: int, folder: Path) -> bool:
+    """Whether its standard error is a file there: the log of a service, which its preprocessors have too."""
+    with suppress(OSError):
+        return Path(os.readlink(f"/proc/{process}/fd/2")).is_relative_to(folder)
+    return False
 
 
 def wait_for_end_of_service(folder: Path) -> None:

@@ -18,6 +18,7 @@ READ_AT_START = (
     "PYTHONWARN", "TORCH", "TZ",
 )  # fmt: skip
 MODULES = ("fleet", "trainers", "benchmarks", "mpi4py", "torch")
+CALLED = "preprocess"  # its processes start as `python -c CODE MODULE ...`, see preprocess.sharing.launch
 NAMESPACES = ("mnt", "net", "pid", "uts", "ipc", "user", "cgroup")
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTRAP)
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_CORE, resource.RLIMIT_DATA)
@@ -54,6 +55,8 @@ def _is_known(words: list[str]) -> bool:
     """Whether the command is one that tests start, and no other tool."""
     if words[:1] == ["-m"]:
         return len(words) > 1 and words[1].partition(".")[0] in MODULES
+    if words[:1] == ["-c"]:
+        return len(words) > 2 and words[2].partition(".")[0] == CALLED
     return words[:1] != [] and (
         words[0] == f"{sys.prefix}/bin/fleet" or "/tests/" in words[0] and words[0].endswith(".py")
     )
