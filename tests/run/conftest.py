@@ -8,9 +8,9 @@ import pytest
 
 from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
 from tests.run.support.processes import run
-from tests.warm.starting import nursery, started_cold
+from tests.warm.starting import nursery, pinned, started_cold
 
-__all__ = ["nursery", "started_cold"]
+__all__ = ["nursery", "pinned", "started_cold"]
 
 Finished = Callable[[str, "list[str]"], RunFolder]
 

@@ -28,15 +28,15 @@ def ensemble_on(folder: Path, level: str = "D2", kinds: Any = KINDS, **sections:
     return ensemble
 
 
-def runs(ensemble: Ensemble, *options: str, out: str = "run") -> RunFolder:
-    ended = run(ensemble.plain(out, *options), ensemble.folder)
+def runs(ensemble: Ensemble, *options: str, out: str = "run", **variables: str) -> RunFolder:
+    ended = run(ensemble.plain(out, *options), ensemble.folder, **variables)
     assert ended.code == 0, ended.output
     return ensemble.left(out)
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return runs(ensemble_on(tmp_path_factory.mktemp("mixed")))
+def mixed(tmp_path_factory: pytest.TempPathFactory, pinned: dict[str, str]) -> RunFolder:
+    return runs(ensemble_on(tmp_path_factory.mktemp("mixed")), **pinned)
 
 
 def test_the_journal_tells_kinds_rates_and_shares(mixed: RunFolder) -> None:

@@ -19,12 +19,14 @@ import pytest
 import trainers
 from tests.run.support.ensembles import RunFolder
 from tests.run.support.processes import FLEET, run
+from tests.warm.starting import warmed
+from trainers.repeatable.instruction_sets import environment
 
 KEPT = Path(__file__).parent / "old_runs"
 FORMATS = ("unsealed", "rehearsal", "determinism", "sealed", "first", "checksums")
 TRIED = ("first",)  # the rest takes a minute
-SSE = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
-"""What pins the instruction set, as the spec does where it can, and did when the oldest were made."""
+INSTRUCTIONS = "sse4"
+"""To these all are pinned, as by the spec where it can, and when the oldest were made."""
 WEIGHTS = {  # SHA-256, as the versions that wrote the directories trained them to the end, all to the same
     "short": "6336c4128e3d870299a930531b6645e1846457682e7579a48a5200501e07dbab",
     "long": "b9cf5f1da0224e265d7418a498a3b509e1b27bb14e35aa6f2692d49152559021",
@@ -56,7 +58,8 @@ def test_a_run_that_an_earlier_version_stopped_ends_with_the_weights_of_that_ver
     left = RunFolder(tmp_path / "stopped")
     before = (left.path / "journal.jsonl").read_text().splitlines()
     assert left.summary["status"] == "stopped", "else there is nothing to go on with"
-    ended = run([*FLEET, "run", "ensemble.yaml", "--out", "stopped"], tmp_path, **SSE)
+    with warmed(**environment(INSTRUCTIONS)) as given:
+        ended = run([*FLEET, "run", "ensemble.yaml", "--out", "stopped"], tmp_path, **given)
     assert ended.code == 0, ended.output
     weights = WEIGHTS if (left.path / "added").exists() else {job: WEIGHTS[job] for job in ("short", "long")}
     assert {name: job["status"] for name, job in left.summary["jobs"].items()} == dict.fromkeys(weights, "done")

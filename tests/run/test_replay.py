@@ -18,7 +18,7 @@ KINDS = {"fast": 0, "slow": 1}
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def trained(tmp_path_factory: pytest.TempPathFactory, pinned: dict[str, str]) -> RunFolder:
     """Networks on augmented pictures and on samples of any length, moved between trainers of two kinds."""
     folder = tmp_path_factory.mktemp("run")
     ragged: dict[str, Any] = {"name": "ragged", "task": {"name": f"{OWN}:Ragged"}, "data": None, "optimizer": None}
@@ -26,36 +26,38 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8, "kinds": KINDS}
     more: dict[str, Any] = {"determinism": "D2", "policy": {"name": "easyscale"}, "profile": {"batches": 2}}
     ensemble = write_ensemble(folder, jobs, measured=False, resources=resources, **more)
-    ended = run(ensemble.plain("run"), folder)
+    ended = run(ensemble.plain("run"), folder, **pinned)
     assert ended.code == 0, ended.output
     return ensemble.left("run")
 
 
-def replay(folder: RunFolder, job: str, *options: str) -> Ended:
-    return run([*FLEET, "replay", str(folder.path), job, *options], folder.path.parent)
+def replay(folder: RunFolder, job: str, *options: str, **variables: str) -> Ended:
+    return run([*FLEET, "replay", str(folder.path), job, *options], folder.path.parent, **variables)
 
 
 @pytest.mark.parametrize("job", ["mlp", *(pytest.param(job, marks=pytest.mark.slow) for job in ("cnn", "ragged"))])
-def test_under_stock_ddp_it_has_the_bits_of_the_run(trained: RunFolder, job: str) -> None:
-    ended = replay(trained, job, "--ddp")
+def test_under_stock_ddp_it_has_the_bits_of_the_run(trained: RunFolder, job: str, pinned: dict[str, str]) -> None:
+    ended = replay(trained, job, "--ddp", **pinned)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
 
 
 @pytest.mark.slow
-def test_on_any_number_of_trainers_it_has_them_too(trained: RunFolder, tmp_path: Path) -> None:
-    ended = replay(trained, "mlp", "--trainers", "2", "--checkpoint", str(tmp_path / "again.h5"))
+def test_on_any_number_of_trainers_it_has_them_too(
+    trained: RunFolder, tmp_path: Path, pinned: dict[str, str]
+) -> None:
+    ended = replay(trained, "mlp", "--trainers", "2", "--checkpoint", str(tmp_path / "again.h5"), **pinned)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
     assert (tmp_path / "again.h5").is_file()
 
 
-def test_another_history_is_told_apart(trained: RunFolder) -> None:
+def test_another_history_is_told_apart(trained: RunFolder, pinned: dict[str, str]) -> None:
     file = trained.path / "ensemble.json"
     content = file.read_text()
     changed = json.loads(content)
     changed["spec"]["jobs"][1]["seed"] += 1
     file.write_text(json.dumps(changed))
     try:
-        ended = replay(trained, "cnn", "--trainers", "1")
+        ended = replay(trained, "cnn", "--trainers", "1", **pinned)
     finally:
         file.write_text(content)
     assert ended.code == 1 and "different" in ended.output, ended.output

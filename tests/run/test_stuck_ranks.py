@@ -46,13 +46,12 @@ def test_a_stopped_process_is_named_and_the_run_ends(tmp_path: Path) -> None:
 
 
 STUCK = "import os, shutil, signal\nif os.environ.get('OMPI_COMM_WORLD_RANK') == '{rank}':\n    {how}\n"
-IN_ITS_PLACE = "os.sched_getaffinity = lambda process: signal.pause()"
 IN_ITS_RING = (
     "import sys; usage, asked = shutil.disk_usage, []; "
     "shutil.disk_usage = lambda place: asked.extend(['mpi4py.MPI' in sys.modules]) or "
     "(signal.pause() if sum(asked) == 5 else usage(place))"  # its fifth use of shared memory
 )
-IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 4; main.whole_spec = lambda *_: signal.pause()"
+IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 2; main.whole_spec = lambda *_: signal.pause()"
 
 
 @pytest.mark.parametrize(
@@ -62,10 +61,10 @@ IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 4; main.whole_
         (
             1,
             "os.sched_getaffinity = lambda process: signal.pause()",
-            "not every rank has said where it sits within 8 s",
+            "not every rank has said where it sits within 4 s",
         ),
         pytest.param(
-            1, IN_ITS_RING, "not every rank has come to make its node's ring within 8 s", marks=pytest.mark.slow
+            1, IN_ITS_RING, "not every rank has come to make its node's ring within 4 s", marks=pytest.mark.slow
         ),
     ],
 )
@@ -73,7 +72,7 @@ def test_a_rank_that_is_stuck_as_it_begins_ends_the_run(
     tmp_path: Path, started_cold: None, rank: int, how: str, told: str
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(STUCK.format(rank=rank, how=how))
-    ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, **RESOURCES})
+    ensemble = write_ensemble(tmp_path, [mlp()], resources={"trainers": 1, **RESOURCES, "timeout": 4.0})
     ended = run(ensemble.plain("run"), tmp_path, 90, PYTHONPATH=f"{tmp_path}:{ROOT}")
     assert ended.code == 1, ended.output
     assert told in ended.output, ended.output

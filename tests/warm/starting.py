@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from trainers.repeatable.instruction_sets import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0
 RIG_FOLDER = "FLEET_TEST_RIG"
@@ -59,6 +61,13 @@ def nursery() -> Iterator[None]:
         yield
         os.environ.clear()
         os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def pinned() -> Iterator[dict[str, str]]:
+    """What processes need to be forked that keep to an instruction set (D2): they need not begin again."""
+    with warmed(**environment("avx2")) as given:
+        yield given
 
 
 @pytest.fixture
