@@ -86,7 +86,7 @@ def run_epoch(launch: list[str], epoch: Epoch) -> Outcome:
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     program = [sys.executable, "-m", "mpi4py", "-m", "benchmarks.shared_epoch", json.dumps(asdict(epoch))]
     done = subprocess.run(

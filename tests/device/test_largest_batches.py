@@ -35,7 +35,7 @@ RIG = {**ON_ITS_OWN, "RIG_SCHEDULE": "both-late"}
 
 def roomy(name: str = "roomy", batch_size: object = "largest", **arguments: object) -> Job:
     model = {"name": "roomy:Roomy", "arguments": arguments}
-    return {"name": name, "model": model, "batch_size": batch_size, "virtual_workers": 1}
+    return {"name": name, "model": model, "batch_size": batch_size, "virtual_workers": 1, "stop": {"epochs": 1}}
 
 
 def ensemble_of(folder: Path, *jobs: Job) -> Ensemble:

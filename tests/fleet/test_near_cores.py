@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,28 +12,19 @@ from typing import Any
 import pytest
 
 from fleet.machine.near_cores import cores_near, near_first
+from tests.fleet.support import swapping
 from tests.run.support.processes import MPIEXEC, run
 
 # Frontier: which eight cores are near GPU 0, 1, ...
 FRONTIER = [tuple(range(first, first + 8)) for first in (48, 56, 16, 24, 0, 8, 32, 40)]
 LOW, HIGH = (0, 1, 2, 3), (4, 5, 6, 7)
-SWAPPING = """
-import os
-from mpi4py import MPI
-from functools import partial
-from fleet.commands.one_job.places import told_by_all
-from fleet.machine.cluster_map import gather
-from fleet.machine.near_cores import settle_cores
-from trainers import Group
-world = MPI.COMM_WORLD
-cores, nodes = {cores}, {nodes}
-os.sched_setaffinity(0, cores[world.rank])
-everyone = partial(gather, world)
-if {in_a_group}:
-    everyone = partial(told_by_all, Group.form(world, range(2), 10))
-settled = settle_cores(everyone, world.rank, cores, [cores[1], []], nodes)
-print(f"rank {{world.rank}}", settled == cores[::-1], sorted(os.sched_getaffinity(0)), flush=True)
-"""
+EXCHANGES = {
+    "one node": (((), ()), [0, 0], True),
+    "two nodes": (((), ()), [0, 1], False),
+    "cores that the system refuses": (((4000,), (4001,)), [0, 0], False),
+}
+"""By name: cores that a rank has besides one of this machine, the ranks' nodes, whether they exchange their cores."""
+IN_A_GROUP = {"run": False, "train": True}
 
 
 @pytest.mark.parametrize(
@@ -93,21 +85,31 @@ def test_too_few_near_cores_are_no_reason_to_leave_the_others(near: tuple[int, .
     assert near_first([every] * 3, [(), near, ()], [0] * 3) == [every] * 3
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
-@pytest.mark.parametrize("in_a_group", [False, True], ids=["run", "train"])
-@pytest.mark.parametrize(
-    ("missing", "nodes", "exchanged"),
-    [(((), ()), [0, 0], True), (((), ()), [0, 1], False), (((4000,), (4001,)), [0, 0], False)],
-    ids=["one node", "two nodes", "cores that the system refuses"],
-)
-def test_ranks_exchange_their_cores(
-    tmp_path: Path, missing: tuple[tuple[int, ...], ...], nodes: list[int], exchanged: bool, in_a_group: bool
-) -> None:
+@pytest.fixture(scope="module")
+def settled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, tuple[bool, list[int]]]]:
+    """Of each case: by rank, whether it says that cores were exchanged, and its own."""
     own = sorted(os.sched_getaffinity(0))[:2]
-    program = tmp_path / "swapping.py"
-    cores = [(core, *more) for core, more in zip(own, missing)]
-    program.write_text(SWAPPING.format(cores=cores, nodes=nodes, in_a_group=in_a_group))
-    ended = run([*MPIEXEC, "-n", "2", sys.executable, str(program)], tmp_path)
+    cases = [
+        (f"{what} in a {kind}", [(core, *more) for core, more in zip(own, missing)], nodes, in_a_group)
+        for what, (missing, nodes, _) in EXCHANGES.items()
+        for kind, in_a_group in IN_A_GROUP.items()
+    ]
+    program = [sys.executable, swapping.__file__, json.dumps(cases)]
+    ended = run([*MPIEXEC, "-n", "2", *program], tmp_path_factory.mktemp("swapping"))
     assert ended.code == 0, ended.output
-    for rank, core in enumerate(own[::-1] if exchanged else own):
-        assert f"rank {rank} {exchanged} [{core}]" in ended.output
+    found: dict[str, dict[int, tuple[bool, list[int]]]] = {}
+    for line in ended.output.splitlines():
+        name, rank, exchanged, cores = json.loads(line)
+        found.setdefault(name, {})[rank] = (exchanged, cores)
+    return found
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.parametrize("kind", IN_A_GROUP)
+@pytest.mark.parametrize("what", EXCHANGES)
+def test_ranks_exchange_their_cores(
+    what: str, kind: str, settled: dict[str, dict[int, tuple[bool, list[int]]]]
+) -> None:
+    own, exchanged = sorted(os.sched_getaffinity(0))[:2], EXCHANGES[what][2]
+    cores = own[::-1] if exchanged else own
+    assert settled[f"{what} in a {kind}"] == {rank: (exchanged, [core]) for rank, core in enumerate(cores)}

@@ -179,10 +179,11 @@ def test_changed_index_is_found(copied: Converted, change: Callable[[h5py.File],
         copied.open()
 
 
-def test_no_flipped_byte_passes_for_data(copied: Converted) -> None:
+@pytest.mark.parametrize(("drawn", "step"), [(20, 82), pytest.param(100, 7, marks=pytest.mark.slow)])
+def test_no_flipped_byte_passes_for_data(copied: Converted, drawn: int, step: int) -> None:
     """Wherever a byte is flipped, the file is refused or found damaged, or gives the right samples."""
     whole = copied.path.read_bytes()
-    for place in np.random.default_rng(0).integers(0, len(whole), 60).tolist() + list(range(0, 2600, 41)):
+    for place in np.random.default_rng(0).integers(0, len(whole), drawn).tolist() + list(range(0, 2600, step)):
         copied.path.write_bytes(whole)
         flip(copied.path, place)
         try:

@@ -196,7 +196,10 @@ class Squares:
 
 
 def test_object_is_handed_over(loader_folder: Path) -> None:
-    with SharedLoader(Squares(), 4, linger=0.0) as loader, SharedLoader(Squares(), 4, held_out=True) as other:
+    with (
+        SharedLoader(Squares(), 4, linger=0.0) as loader,
+        SharedLoader(Squares(), 4, held_out=True, linger=0.0) as other,
+    ):
         assert sorted(int(target) for _, targets in loader for target in targets) == list(range(10))
         assert [float(row[0]) for inputs, _ in other for row in inputs] == [i * i for i in range(10)]
 

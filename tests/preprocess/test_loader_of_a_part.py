@@ -207,7 +207,7 @@ def test_a_batch_that_spans_the_lane_outlasts_a_change_of_lanes(start_loader: St
 def test_a_death_changes_no_batch(start_loader: Start, loader_folder: Path, data: dict[str, Any], who: str) -> None:
     part = PARTS["fold"]
     wanted = start_loader(**in_processes(part, data=data, name="alone")).ready().ask("epoch")
-    loader = start_loader(**in_processes(part, data=data, workers=2, linger=5.0)).ready()
+    loader = start_loader(**in_processes(part, data=data, workers=2, linger=1.0)).ready()
     loader.ask("iterate")
     batches = [loader.ask("next") for _ in range(3)]
     service = service_of(loader_folder)

@@ -37,7 +37,7 @@ while True:
 
 
 @needs_hosts
-@pytest.mark.parametrize("preprocessors", [1, 3])
+@pytest.mark.parametrize("preprocessors", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_sample_crosses_the_network_once_per_host(preprocessors: int) -> None:
     measured = measure(hosts=3, preprocessors=preprocessors, readers_per_host=2, images=2000, side=64)
     assert measured["nodes"] == 3  # as MPI.COMM_TYPE_SHARED tells them apart
@@ -50,11 +50,16 @@ def test_a_sample_crosses_the_network_once_per_host(preprocessors: int) -> None:
 
 
 @needs_hosts
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_what_is_kept_is_read_once_on_all_hosts_together(epochs: int) -> None:
+@pytest.mark.parametrize(
+    ("readers", "epochs"),
+    [pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(2, 3, marks=pytest.mark.slow), (1, 3)],
+)
+def test_what_is_kept_is_read_once_on_all_hosts_together(readers: int, epochs: int) -> None:
     """Each of three hosts keeps a third of the pictures, and makes its part of every slot."""
-    measured = measure(hosts=3, preprocessors=3, readers_per_host=2, images=1500, side=64, epochs=epochs, kept=True)
-    assert measured["right_bytes"] == measured["readers"] == 6
+    measured = measure(
+        hosts=3, preprocessors=3, readers_per_host=readers, images=1500, side=64, epochs=epochs, kept=True
+    )
+    assert measured["right_bytes"] == measured["readers"] == 3 * readers
     assert measured["decoded_once"] == measured["pictures"] == 1500
     for host in measured["hosts"]:
         assert host["in_ratio"] <= MOST and host["out_ratio"] <= MOST, measured

@@ -42,9 +42,7 @@ def test_under_stock_ddp_it_has_the_bits_of_the_run(trained: RunFolder, job: str
 
 
 @pytest.mark.slow
-def test_on_any_number_of_trainers_it_has_them_too(
-    trained: RunFolder, tmp_path: Path, pinned: dict[str, str]
-) -> None:
+def test_on_any_number_of_trainers_it_has_them_too(trained: RunFolder, tmp_path: Path, pinned: dict[str, str]) -> None:
     ended = replay(trained, "mlp", "--trainers", "2", "--checkpoint", str(tmp_path / "again.h5"), **pinned)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
     assert (tmp_path / "again.h5").is_file()

@@ -1,0 +1,36 @@
+"""A rank that exchanges cores with another, case by case. Argument: the cases, as JSON.
+
+Of each case: its name, the ranks' cores, their nodes, and whether they are a group's members and no run's ranks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+
+from mpi4py import MPI
+
+from fleet.commands.one_job.places import told_by_all
+from fleet.machine.cluster_map import gather
+from fleet.machine.near_cores import settle_cores
+from trainers import Group
+
+
+def main() -> None:
+    """Try each case, and say what came of it."""
+    world = MPI.COMM_WORLD
+    group = Group.form(world, range(2), 10)
+    for name, listed, nodes, in_a_group in json.loads(sys.argv[1]):
+        cores = [tuple(own) for own in listed]
+        os.sched_setaffinity(0, cores[world.rank])
+        everyone = partial(told_by_all, group) if in_a_group else partial(gather, world)
+        settled = settle_cores(everyone, world.rank, cores, [cores[1], ()], nodes)
+        said = json.dumps([name, world.rank, settled == cores[::-1], sorted(os.sched_getaffinity(0))])
+        sys.stdout.write(said + "\n")  # at once, as ranks share the stream
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
