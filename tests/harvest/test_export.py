@@ -26,6 +26,7 @@ from tests.harvest.support import plain
 from tests.harvest.support.families import FAMILIES
 from tests.run.support import parts
 from tests.run.support.ensembles import RunFolder
+from tests.run.support.processes import FLEET
 from trainers import read
 
 EVALUATION_BATCH = 8  # both virtual workers' samples of a step
@@ -35,42 +36,47 @@ def call(*words: object) -> Result:
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def evaluated(file: Path, job: dict[str, Any], folder: Path, batch: int) -> dict[str, float]:
-    """Its figures in a process that knows nothing of fleet."""
-    words = [file, job["model"]["name"], json.dumps(job["model"]["arguments"]), batch, folder]
-    command = [sys.executable, plain.__file__, *map(str, words)]
+Exported = dict[str, tuple[Path, dict[str, float]]]
+CASES = {f"{which}-{job['name']}": (which, job) for which in ("best", "last") for job in FAMILIES[:3]}
+
+
+@pytest.fixture(scope="module")
+def exported(trained: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """By case, the file, and its figures in a process that knows nothing of fleet."""
+    folder, words = tmp_path_factory.mktemp("exported"), [str(EVALUATION_BATCH), str(trained.path.parent)]
+    for case, (which, job) in CASES.items():
+        file = folder / f"{case}.safetensors"
+        done = call("export", trained.path, job["name"], file, "--checkpoint", which)
+        assert done.exit_code == 0, done.output
+        words += [str(file), job["model"]["name"], json.dumps(job["model"]["arguments"])]
     cold = {name: value for name, value in os.environ.items() if name != "FLEET_WARM"}  # not forked: it has no fleet
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=cold)
-    assert done.returncode == 0, done.stderr
-    told = done.stdout
-    return {name: float.fromhex(value) for name, value in json.loads(told).items()}
+    command = [sys.executable, plain.__file__, *words]
+    evaluated = subprocess.run(command, capture_output=True, text=True, timeout=120, env=cold)
+    assert evaluated.returncode == 0, evaluated.stderr
+    found = [{name: float.fromhex(value) for name, value in told.items()} for told in json.loads(evaluated.stdout)]
+    return {case: (folder / f"{case}.safetensors", figures) for case, figures in zip(CASES, found, strict=True)}
 
 
-@pytest.mark.parametrize("job", FAMILIES[:3], ids=lambda job: str(job["name"]))
-@pytest.mark.parametrize("which", ["best", "last"])
+@pytest.mark.parametrize("case", CASES)
 def test_in_plain_torch_the_weights_have_the_figures_of_the_run(
-    trained: RunFolder, tmp_path: Path, job: dict[str, Any], which: str
+    trained: RunFolder, exported: Exported, case: str
 ) -> None:
-    file = tmp_path / "weights.safetensors"
-    done = call("export", trained.path, job["name"], file, "--checkpoint", which)
-    assert done.exit_code == 0, done.output
-    card = json.loads((tmp_path / "weights.safetensors.json").read_text())
+    (file, found), (which, job) = exported[case], CASES[case]
+    card = json.loads(file.with_name(f"{file.name}.json").read_text())
     member = read_members(trained.path).of(job["name"])
     epoch = (member.best("accuracy") if which == "best" else None) or max(member.history)
     assert card["epoch"] == (epoch if isinstance(epoch, int) else epoch.epoch)
     assert card["metrics"] == member.history[card["epoch"]]
-    found = evaluated(file, job, trained.path.parent, EVALUATION_BATCH)
     assert found == {name: card["metrics"][name] for name in found}
     with safe_open(file, "pt") as opened:
         assert json.loads(opened.metadata()["fleet"]) == card
 
 
 def test_others_may_read_the_files_as_any_new_file(trained: RunFolder, tmp_path: Path) -> None:
-    code = "import os, sys; os.umask(0o027); from fleet.commands.entry import main; main()"
-    for name in ("m.safetensors", "m.pt2"):
-        words = [sys.executable, "-c", code, "export", str(trained.path), "mlp", str(tmp_path / name)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd=trained.path.parent)
-        assert done.returncode == 0, done.stderr
+    words = ["export", trained.path, "mlp", tmp_path / "m.safetensors", "--program", tmp_path / "m.pt2"]
+    command = [*FLEET, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=trained.path.parent, umask=0o027)
+    assert done.returncode == 0, done.stderr
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert modes == dict.fromkeys(("m.safetensors", "m.safetensors.json", "m.pt2"), 0o640)
 

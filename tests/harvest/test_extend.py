@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from fleet.commands.cli import app
 from tests.harvest.support.families import FAMILIES, LONG, SHORT, long_ensemble, short_ensemble
 from tests.run.support.ensembles import RunFolder
 from tests.run.support.processes import FLEET, MPIEXEC, Ended, run
@@ -45,8 +47,8 @@ def recorded_stops(run_folder: RunFolder) -> dict[str, dict[str, Any]]:
 
 def assert_equal(one: RunFolder, other: RunFolder, job: str) -> None:
     paths = [str(each.path / "checkpoints" / job) for each in (one, other)]
-    ended = run([*FLEET, "compare", *paths], one.path.parent)
-    assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
+    answer = CliRunner().invoke(app, ["compare", *paths])
+    assert answer.exit_code == 0 and "equal: every bit" in answer.output, answer.output
 
 
 def test_on_other_trainers_it_has_the_bits_of_the_longer_run(extended: RunFolder, longer: RunFolder) -> None:

@@ -155,6 +155,7 @@ def take_over(order: Order) -> list[str]:
     for limit, soft, hard in told["limits"]:
         resource.setrlimit(limit, (soft, hard))
     os.sched_setaffinity(0, told["processors"])
+    os.umask(told["mask"])
     os.chdir(told["folder"])
     _take_variables(told["variables"])
     _open_streams("PYTHONUNBUFFERED" in os.environ)

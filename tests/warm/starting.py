@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from trainers.repeatable.instruction_sets import environment
-
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0
 RIG_FOLDER = "FLEET_TEST_RIG"
@@ -66,6 +64,8 @@ def nursery() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def pinned() -> Iterator[dict[str, str]]:
     """What processes need to be forked that keep to an instruction set (D2): they need not begin again."""
+    from trainers.repeatable.instruction_sets import environment  # imports torch
+
     with warmed(**environment("avx2")) as given:
         yield given
 

@@ -93,6 +93,7 @@ class _Stand:
             "variables": dict(os.environ),
             "folder": os.getcwd(),
             "processors": sorted(os.sched_getaffinity(0)),
+            "mask": _file_mode_mask(),
             "limits": [[limit, *resource.getrlimit(limit)] for limit in LIMITS],
             "ignored": ignored,
             "surroundings": surroundings(),
@@ -106,6 +107,12 @@ class _Stand:
             self._early.append(number)
         else:
             os.kill(self._process, number)
+
+
+def _file_mode_mask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _end_as(end: list[str]) -> None:
