@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.run.support.ensembles import RunFolder, cnn, mlp, write_ensemble
+from tests.run.support.ensembles import RunFolder, cnn, mlp, pictures, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run, started
 
 STOPPED = 75
 RANGE = [4, 24]
-LATE = {"late": 4.0, "later": 6.0}  # when they come, s: the first one trains alone by then
+LATE = {"late": 2.5, "later": 3.5}  # when they come, s: the first one trains alone by then
 JOBS = ("long", *LATE)
+SLOW = {"pictures": pictures({"seconds": 0.003})}  # an epoch takes a quarter of a second of no computing
 
 
 def jobs() -> list[dict[str, Any]]:
@@ -23,7 +24,7 @@ def jobs() -> list[dict[str, Any]]:
     batch = {"range": RANGE, "learning_rate": "square_root", "warm_up": 0.5}
     late = [mlp(name, batch=batch, stop={"epochs": 5}, arrival=arrival) for name, arrival in LATE.items()]
     late[-1]["bag"] = 0.8
-    return [cnn("long", batch=batch, stop={"epochs": 300}), *late]
+    return [cnn("long", batch=batch, stop={"epochs": 30}), *late]
 
 
 def write_rates(folder: Path) -> None:
@@ -39,7 +40,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run that was stopped when its batches had changed, and went on."""
     folder = tmp_path_factory.mktemp("changing")
     resources = {"trainers": 2, "device": "cpu", "ring_samples": 128, "slot_samples": 8}
-    ensemble = write_ensemble(folder, jobs(), resources=resources, policy={"name": "throughput"})
+    ensemble = write_ensemble(folder, jobs(), resources=resources, policy={"name": "throughput"}, data=SLOW)
     write_rates(folder)
     left = ensemble.left("out")
     with started(ensemble.plain("out"), folder) as it:
