@@ -14,9 +14,10 @@ from tests.faults.support.small_runs import JOBS, OneRankRuns
 from tests.run.support.bits import final_states
 from tests.run.support.ensembles import Ensemble, Job, RunFolder, cnn, mlp, write_ensemble, write_rates
 from tests.run.support.processes import run
-from tests.warm.starting import nursery, started_cold, warmed
+from tests.warm.starting import nursery, pinned, started_cold, warmed
+from trainers.repeatable.instruction_sets import environment
 
-__all__ = ["nursery", "started_cold"]
+__all__ = ["nursery", "pinned", "started_cold"]
 
 HEALTHY = ("mlp", "cnn")
 
@@ -95,12 +96,25 @@ def changing(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
 
 
 @pytest.fixture(scope="session")
-def shimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """What a process needs to run with the shim, which sleeps until it is told more."""
-    library = shim.build(tmp_path_factory.mktemp("shim"))
-    if library is None:
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The shim."""
+    built = shim.build(tmp_path_factory.mktemp("shim"))
+    if built is None:
         pytest.skip("the shim that lets system calls fail needs a C compiler: install cc")
-    with warmed(LD_PRELOAD=str(library)) as given:
+    return str(built)
+
+
+@pytest.fixture(scope="session")
+def shimmed(library: str) -> Iterator[dict[str, str]]:
+    """What a process needs to run with the shim, which sleeps until it is told more."""
+    with warmed(LD_PRELOAD=library) as given:
+        yield given
+
+
+@pytest.fixture(scope="session")
+def pinned_and_shimmed(library: str) -> Iterator[dict[str, str]]:
+    """The same for processes that keep to an instruction set."""
+    with warmed(LD_PRELOAD=library, **environment("avx2")) as given:
         yield given
 
 

@@ -131,9 +131,9 @@ def test_drawn_calls_of_a_real_rank_fail(
 
 
 @pytest.fixture
-def of_kinds(mixed: Ensemble, shimmed: dict[str, str]) -> Trial:
+def of_kinds(mixed: Ensemble, pinned: dict[str, str], pinned_and_shimmed: dict[str, str]) -> Trial:
     """Calls of rank 0 in a run on two kinds of trainers; its networks have the bits of one trainer."""
-    ended = run(mixed.plain("alone", "--trainers", "1", "--set", "resources.kinds={}"), mixed.folder)
+    ended = run(mixed.plain("alone", "--trainers", "1", "--set", "resources.kinds={}"), mixed.folder, **pinned)
     assert ended.code == 0, ended.output
     wanted = final_states(mixed.left("alone"), JOBS)
 
@@ -141,7 +141,7 @@ def of_kinds(mixed: Ensemble, shimmed: dict[str, str]) -> Trial:
         shared = [event for event in RunFolder(out).events("started") if len(event["devices"]) > 1]
         return has_the_bits(out, wanted) if shared else ["no network trained on both kinds"]
 
-    return Trial(RealRuns(mixed, shimmed), RealRuns(mixed, {}), wrong_with, rank=0)
+    return Trial(RealRuns(mixed, pinned_and_shimmed), RealRuns(mixed, pinned), wrong_with, rank=0)
 
 
 @pytest.fixture

@@ -24,11 +24,12 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _own_settings() -> Iterator[None]:
-    """Leave torch's compiler to other tests as it was."""
+    """Compile in this process alone, and leave torch's compiler to other tests as it was."""
     import torch._dynamo
     import torch._inductor.config
 
     settings = torch._inductor.config.save_config(), torch._dynamo.config.save_config()
+    torch._inductor.config.compile_threads = 1  # else it starts processes that import torch
     yield
     torch._inductor.config.load_config(settings[0])
     torch._dynamo.config.load_config(settings[1])

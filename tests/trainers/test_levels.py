@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from tests.trainers.programs.few_steps import Job, digest
+from tests.warm.starting import python_path
 from trainers import Checkpoint, Group, Trainer
 from trainers.repeatable.instruction_sets import INSTRUCTION_SETS, environment
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "few_steps.py"
 NETWORKS = ("mlp", "cnn", "transformer")
 HIDDEN = {"avx2": "AVX512F,AVX512VL,AVX512BW,AVX512CD,AVX512DQ", "sse4": "AVX,AVX2,FMA,AVX512F,BMI1,BMI2,LZCNT"}
@@ -40,7 +40,7 @@ def run(level: str, variables: Mapping[str, str] | None = None) -> subprocess.Co
     inherited = {name: value for name, value in os.environ.items() if name not in pins}
     return subprocess.run(
         [sys.executable, str(PROGRAM), level],
-        env={**inherited, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **(variables or {})},
+        env={**inherited, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", **(variables or {})},
         capture_output=True,
         text=True,
         timeout=120,
