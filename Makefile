@@ -50,7 +50,7 @@ test: venv  ## every test but the slow ones
 	$(MAKE) --no-print-directory --jobs 2 test-beside test-alone
 
 test-beside: venv
-	$(PYTEST) $(BESIDE) -m "not slow" -n $(WORKERS) --dist loadfile
+	$(PYTEST) $(BESIDE) -m "not slow" -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-alone: venv
 	$(PYTEST) $(ALONE) -m "not slow"

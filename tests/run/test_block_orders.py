@@ -68,7 +68,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
 def trained(ensemble: Ensemble) -> RunFolder:
     """On two trainers until an epoch is over, and on one after that."""
     folder = ensemble.left("run")
-    options = ("--preprocessors", str(PREPROCESSORS))
+    options = ("--preprocessors", "1")
     with started(ensemble.plain("run", "--trainers", "2", *options), ensemble.folder) as running:
         running.wait_for(lambda: bool(folder.events("epoch")) or running.process.poll() is not None, "an epoch")
         running.interrupt(signal.SIGINT)
@@ -99,7 +99,7 @@ def test_its_bits_are_those_of_stock_ddp_with_a_sampler_by_blocks(
                 assert checkpoint.parameters[name].numpy().tobytes() == wanted[name].tobytes(), name
 
 
-@pytest.mark.parametrize("job", ["other", *FOLDS])
+@pytest.mark.parametrize("job", ["other", FOLDS[0], pytest.param(FOLDS[1], marks=pytest.mark.slow)])
 def test_a_replay_under_plain_ddp_has_them_too(trained: RunFolder, job: str) -> None:
     ended = run([*FLEET, "replay", str(trained.path), job, "--ddp"], trained.path.parent)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
@@ -109,12 +109,6 @@ def test_a_replay_under_plain_ddp_has_them_too(trained: RunFolder, job: str) -> 
 def test_the_elastic_trainer_has_them_too(trained: RunFolder) -> None:
     ended = run([*FLEET, "replay", str(trained.path), "whole", "--trainers", "2"], trained.path.parent)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
-
-
-def test_a_run_with_other_preprocessors_and_trainers_has_the_same_bits(ensemble: Ensemble, trained: RunFolder) -> None:
-    ended = run(ensemble.plain("again", "--trainers", "2", "--preprocessors", "1"), ensemble.folder)
-    assert ended.code == 0, ended.output
-    assert_same_bits(final_states(ensemble.left("again"), JOBS), final_states(trained, JOBS))
 
 
 def noting(ensemble: Ensemble, folder: Path) -> list[str]:
@@ -132,9 +126,14 @@ def assert_blocks_have_one_reader(folder: Path, preprocessors: int) -> None:
     assert len(set.union(*blocks)) == -(-blocked.SAMPLES // blocked.BLOCK)
 
 
-def test_each_block_is_read_by_one_preprocessor(tmp_path: Path, ensemble: Ensemble, trained: RunFolder) -> None:
-    ended = run([*noting(ensemble, tmp_path), "--preprocessors", str(PREPROCESSORS)], ensemble.folder)
+def test_a_run_with_other_preprocessors_and_trainers_has_the_same_bits_and_each_block_is_read_by_one(
+    tmp_path: Path, ensemble: Ensemble, trained: RunFolder
+) -> None:
+    ended = run(
+        [*noting(ensemble, tmp_path), "--trainers", "2", "--preprocessors", str(PREPROCESSORS)], ensemble.folder
+    )
     assert ended.code == 0, ended.output
+    assert_same_bits(final_states(RunFolder(tmp_path / "run"), JOBS), final_states(trained, JOBS))
     assert_blocks_have_one_reader(tmp_path, PREPROCESSORS)
 
 

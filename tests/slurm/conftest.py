@@ -15,6 +15,9 @@ from benchmarks.virtual_hosts import LOGIN
 from benchmarks.virtual_slurm import VirtualSlurm, install, virtual_slurm, why_not
 from tests.run.support.ensembles import Ensemble, RunFolder, cnn, counting, mlp, write_ensemble
 from tests.run.support.processes import run
+from tests.warm.starting import nursery
+
+__all__ = ["nursery"]
 
 ROOT = Path(__file__).resolve().parents[2]
 # What Open MPI needs on a machine without a fast network, as root.

@@ -130,7 +130,7 @@ def test_a_scheduler_takes_the_script_and_runs_it(
 ) -> None:
     """The stand-ins take what the real programs take, and start the ranks here."""
     out = ensemble.folder / f"out-{site}"
-    options = ["--nodes", "1", "--gpus-per-node", "0", "--trainers-per-node", "2", "--cores-per-rank", "2"]
+    options = ["--nodes", "1", "--gpus-per-node", "0", "--trainers-per-node", "2", "--cores-per-rank", "1"]
     ended = submit("--site", site, *options, "--out", str(out), "--script", f"{out}.sh", "--setup", ":", **stand_ins)
     assert ended.code == 0, ended.output
     assert "submitted: job" in ended.output

@@ -57,9 +57,9 @@ def _is_known(words: list[str]) -> bool:
         return len(words) > 1 and words[1].partition(".")[0] in MODULES
     if words[:1] == ["-c"]:
         return len(words) > 2 and words[2].partition(".")[0] == CALLED
-    return words[:1] != [] and (
-        words[0] == f"{sys.prefix}/bin/fleet" or "/tests/" in words[0] and words[0].endswith(".py")
-    )
+    if words[:1] and words[0].endswith(".py"):
+        return "/tests/" in words[0] or "/" not in words[0]  # the latter: a page's script, in its reader's folder
+    return words[:1] == [f"{sys.prefix}/bin/fleet"]
 
 
 class _Stand:
