@@ -56,7 +56,6 @@ def test_run_with_the_profile_measures_no_rate(unmeasured: Ensemble, rates: Path
         assert event["measured"] == measured["rates"][fingerprint]
 
 
-@pytest.mark.slow
 def test_parts_that_were_measured_apart_are_one_profile(unmeasured: Ensemble, tmp_path: Path) -> None:
     out = tmp_path / "sweep.json"
     for part in ("1/2", "2/2"):

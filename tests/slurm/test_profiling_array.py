@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.virtual_slurm import VirtualSlurm
 from tests.run.support.ensembles import cnn, counting, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run
@@ -15,6 +17,7 @@ Submit = Callable[..., Any]
 PARTS = 2
 
 
+@pytest.mark.slow  # tests/run/test_profile.py joins parts, and tests/submit reads the array's script
 def test_the_parts_are_one_profile(submit: Submit, slurm: VirtualSlurm, tmp_path: Path) -> None:
     jobs = {job["name"]: job for job in (mlp(), cnn(), counting())}
     ensemble = write_ensemble(tmp_path, list(jobs.values()), measured=False, profile={"batches": 4, "timed": 2})
