@@ -14,7 +14,7 @@ WAITS = {
         SUM,
         "self._side.wait_stream(self._module.current_stream(self._device))",
     ),
-    "additions before the messages are there": (CHANNEL, "work.wait(timedelta(seconds=self.transport.timeout))"),
+    "additions before the messages are there": (CHANNEL, "work.wait(*limit)"),
     "the master's tensors are used before they are there": (SUM, "self._waited += self._channel.settle()  # they come"),
     "what an other member brings is used before it is there": (
         SUM,

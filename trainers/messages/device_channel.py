@@ -128,12 +128,16 @@ class DeviceChannel:
         return [group._end_coalescing(self._device)]
 
     def _let_wait(self, begin: Callable[[], Sequence[Any]], peer: int) -> None:
-        """Begin messages; the current stream waits for them. peer: of whom an error is."""
+        """Begin messages; the current stream waits for them. peer: of whom an error is.
+
+        With a time limit NCCL and XCCL would block the host until the messages are over; `settle` bounds the wait.
+        """
         if self.transport.interrupted:
             raise Interrupted("this member gives up")
+        limit = () if self._module is not None else (timedelta(seconds=self.transport.timeout),)
         try:
             for work in begin():
-                work.wait(timedelta(seconds=self.transport.timeout))
+                work.wait(*limit)
         except RuntimeError as error:
             raise self._reason(peer, error) from error
 

@@ -39,10 +39,10 @@ class Message final : public c10d::Work {
   Tensors result() override { return outputs_; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   void synchronize() override { current_stream(stream_.device).push_wait(stream_, ticket_); }
-  bool wait(std::chrono::milliseconds) override {  // the host goes on, but after a barrier
+  bool wait(std::chrono::milliseconds most) override {  // the host goes on, but after a barrier, or with a time limit
     synchronize();
-    if (opType_ == c10d::OpType::BARRIER) {
-      count_sync("barrier");
+    if (opType_ == c10d::OpType::BARRIER || most != kNoTimeout) {
+      count_sync(opType_ == c10d::OpType::BARRIER ? "barrier" : "message");
       stream_.wait(ticket_);
     }
     return true;
