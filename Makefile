@@ -21,7 +21,7 @@ BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wil
 ON_RIG := tests/fleet/test_rehearsal.py
 
 .DEFAULT_GOAL := help
-.PHONY: help venv horovod demo test test-beside test-alone test-all test-device gpu-check test-equality test-wheel faults chaos chain lint benchmarks clean
+.PHONY: help venv horovod demo test test-beside test-alone test-all test-device test-schedules gpu-check test-equality test-wheel faults chaos chain lint benchmarks clean
 
 help:  ## what can be made here
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -61,7 +61,10 @@ test-all: venv  ## every test
 	$(MAKE) --no-print-directory test-device
 
 test-device: venv  ## runs and trainers on the rig, an accelerator that tests compile for the CPU
-	$(PYTEST) --device rig tests/gpu tests/run tests/fleet/test_rehearsal.py -m "not slow"
+	$(PYTEST) --device rig tests/gpu tests/run tests/fleet/test_rehearsal.py -m "not slow" -n $$(nproc) --dist loadfile
+
+test-schedules: venv  ## the same with every kind of stream late in turn, and at random (half an hour)
+	for late in main-late side-late random:1 random:2; do RIG_SCHEDULE=$$late $(MAKE) --no-print-directory test-device || exit 1; done
 
 gpu-check: venv  ## on a machine with a GPU: does fleet work there, with which bits, how fast (8 minutes, nothing to download)
 	env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks gpu_check

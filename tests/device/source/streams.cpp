@@ -19,6 +19,7 @@ std::mutex broken_mutex;
 std::unordered_map<int, std::string> broken;  // by device: what a kernel there has failed with
 
 constexpr int64_t kSideStreams = 32;  // as many as CUDA has; the next one is the first again
+constexpr int kPolls = 8;  // a host that asks so often whether a stream has come somewhere waits for it
 constexpr int64_t kCommunication = kSideStreams + 1;
 constexpr int32_t kAssertion = 710;  // as CUDA numbers it
 
@@ -115,7 +116,14 @@ Ticket Stream::last() {
 
 bool Stream::reached(Ticket ticket) {
   std::lock_guard<std::mutex> guard(mutex_);
-  return done_ >= ticket;
+  if (done_ >= ticket) return true;
+  polls_ = polled_ == ticket ? polls_ + 1 : 1;
+  polled_ = ticket;
+  if (polls_ >= kPolls && wanted_ < ticket) {
+    wanted_ = ticket;
+    changed_.notify_one();
+  }
+  return false;
 }
 
 void Stream::end() {

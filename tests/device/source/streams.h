@@ -28,7 +28,7 @@ class Stream {
   void wait(Ticket ticket);                      // the host waits; raises what failed on this stream before
   void wait_for_all() { wait(last()); }
   Ticket last();
-  bool reached(Ticket ticket);
+  bool reached(Ticket ticket);  // asked again and again, work on the way there is late no longer
   void end();  // drop what has not begun, and let the work under way end
 
  private:
@@ -46,7 +46,8 @@ class Stream {
   std::mutex mutex_;
   std::condition_variable changed_, done_something_;
   std::deque<Work> waiting_;
-  Ticket last_ = 0, done_ = 0, wanted_ = 0;
+  Ticket last_ = 0, done_ = 0, wanted_ = 0, polled_ = 0;
+  int polls_ = 0;
   bool serving_ = false, running_ = false, ended_ = false;
   std::string failure_;
 };
