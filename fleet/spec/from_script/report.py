@@ -16,7 +16,7 @@ class Report:
     Attributes:
         data: the section of its data set.
         job: the keys of its job.
-        functions: of the file beside the spec: name -> text of its body's last line.
+        functions: what a function of the file beside the spec gives -> the text of its body.
         told: what a reader of the spec should know.
         problems: what a spec cannot say, each with its mend.
     """

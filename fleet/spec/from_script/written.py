@@ -56,18 +56,11 @@ def _flowed(values: Any, depth: int = 0) -> Any:
     """Values whose inner mappings are written in one line each where they are short."""
     if isinstance(values, Mapping):
         inner = {key: _flowed(each, depth + 1) for key, each in values.items()}
-        return (
-            _Flow(inner)
-            if depth > 1 and len(str(values)) <= _MOST_IN_LINE and "name" not in _job_keys(values)
-            else inner
-        )
+        is_job = "stop" in values
+        return _Flow(inner) if depth > 1 and not is_job and len(str(values)) <= _MOST_IN_LINE else inner
     if isinstance(values, (list, tuple)):
         return [_flowed(each, depth + 1) for each in values]
     return values
-
-
-def _job_keys(values: Mapping[str, Any]) -> set[str]:
-    return set(values) if "stop" in values else set()
 
 
 def _is_flat(values: list[Any]) -> bool:
