@@ -124,7 +124,7 @@ class DrawnRun:
             assert best_epoch(kept.history, METRIC) == told.epoch - 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     history=st.lists(st.sampled_from([0.1, 0.5, 0.5, 0.7, 0.9, float("nan")]), min_size=1, max_size=8),
     every=st.integers(1, 3),
