@@ -1,4 +1,4 @@
-"""Which jobs that start together at unlike places of one stream read one lane: the same rule live and simulated."""
+"""Divides the starts of a run among lanes, by what its books know."""
 
 from __future__ import annotations
 
@@ -8,43 +8,8 @@ from typing import Protocol
 
 from fleet.coordination.executor import Start
 from fleet.coordination.ledger import Ledger
-from fleet.scheduling.model.job_state import JobState
-from preprocess.sharing.joining import PreparingCosts, Reader, lanes
-
-
-def reader_of(job: JobState, place: float, devices: int, rate: float) -> Reader | None:
-    """A job as a reader of its stream; None where its pace or the end of its epoch is not known.
-
-    Args:
-        job: who knows no last epoch counts until the end of this one.
-        place: of its next sample in the stream.
-        devices: that it has from now on.
-        rate: samples/s that it trains there.
-    """
-    if job.remaining < math.inf:
-        end = place + job.remaining * job.passing
-    else:
-        end = max(place, job.epoch * job.passing)
-    return Reader(place, end, devices, rate * job.passing) if rate and (job.epoch or job.remaining < math.inf) else None
-
-
-def divided(readers: Sequence[Reader | None], made: float, most: int | None = None) -> list[list[int]]:
-    """Divide jobs that may read one lane; all read one where something is not known.
-
-    Args:
-        readers: each at its place, on the devices that it will have.
-        made: samples/s of the stream that all preprocessors make; infinite: nobody knows.
-        most: lanes that there are; None: enough.
-
-    Returns:
-        The indices of those of each lane, in their order.
-    """
-    known = [reader for reader in readers if reader is not None]
-    if len(known) < len(readers) or made == math.inf:
-        return [list(range(len(readers)))]
-    costs = PreparingCosts(1 / made, 1 / made, 1.0)  # what is kept is counted in what all make
-    found = lanes(known, costs, max(1, len(known) if most is None else most))
-    return sorted(sorted(members) for members in found)
+from fleet.coordination.reading_together import divided, reader_of
+from preprocess.sharing.joining import Reader
 
 
 class Mates(Protocol):

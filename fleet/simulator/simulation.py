@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from time import perf_counter
 
-from fleet.coordination.lane_mates import divided, reader_of
+from fleet.coordination.reading_together import divided, reader_of
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices

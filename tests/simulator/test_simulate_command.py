@@ -380,6 +380,17 @@ def test_a_published_trace_is_played() -> None:
     assert found["deadline_ratio"] == pytest.approx(0.487, abs=0.001)
 
 
+def test_nothing_that_trains_is_loaded(files: list[str]) -> None:
+    words = [*files, "--cluster", "1x4", "--policy", "fifo", "--json"]
+    program = (
+        "import sys; from fleet.commands.cli import app\n"
+        "app(['simulate', *sys.argv[1:]], standalone_mode=False)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and "avg_jct" in ended.stdout, ended.stderr
+
+
 def test_costs_are_those_of_the_machine(files: list[str]) -> None:
     trace, rates = read_trace(files[1]), read_rates(files[3])
     machine = MeasuredMachine(Cluster((4,)), rates, Costs(5, 7))
