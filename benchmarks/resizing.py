@@ -22,8 +22,8 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.bars import Bar, median_bar
 from trainers import Group, Trainer, latest_good, write
-from trainers.checkpoint import file_name
-from trainers.resize import joining, resize
+from trainers.job.resize import joining, resize
+from trainers.state.checkpoint import file_name
 
 REPETITIONS = 5
 WIDE, NARROW = (0, 1, 2, 3), (0, 1)

@@ -25,6 +25,9 @@ ROOMS = {
         "placing", "model",
     ),
     "preprocess": ("sharing", "making", "store", "conversion", "ring", "sources", "transforms", "samples"),
+    "trainers": (
+        "proof", "job", "step", "task", "reduce", "repeatable", "messages", "state", "convergence", "device", "zoo",
+    ),
 }  # fmt: skip
 MOST_ROOMS = 11
 

@@ -4,7 +4,19 @@ A `Task` says what to train; a `Group` is the trainers that train it now; a `Tra
 `Checkpoint` is the job between two steps; `converged` says when it is done; `trainers.zoo` holds networks.
 """
 
-from trainers.checkpoint import (
+from trainers.convergence.convergence import Stop, converged
+from trainers.job.plan import BatchPlan
+from trainers.job.resize import Move, joining, resize
+from trainers.job.trainer import Trainer
+from trainers.messages.group import Group, blocks_of
+from trainers.messages.transport import PeerFailed, PeerSilent
+from trainers.reduce.first_step import UnevenGradients
+from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
+from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
+from trainers.repeatable.scan import Scan, scan
+from trainers.repeatable.shared_state import UntoldState
+from trainers.repeatable.single_precision import Float32
+from trainers.state.checkpoint import (
     Checkpoint,
     CheckpointError,
     Saved,
@@ -15,22 +27,10 @@ from trainers.checkpoint import (
     read,
     write,
 )
-from trainers.compute import Compute, ForwardBackward, Training
-from trainers.convergence.convergence import Stop, converged
-from trainers.group import Group, blocks_of
-from trainers.losses import Diverged
-from trainers.messages.transport import PeerFailed, PeerSilent
-from trainers.plan import BatchPlan
-from trainers.reduce.first_step import UnevenGradients
-from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
-from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
-from trainers.repeatable.scan import Scan, scan
-from trainers.repeatable.shared_state import UntoldState
-from trainers.repeatable.single_precision import Float32
-from trainers.resize import Move, joining, resize
-from trainers.task import Batch, Sums, Task
-from trainers.trainer import Trainer
-from trainers.virtual_worker import VirtualWorker
+from trainers.step.compute import Compute, ForwardBackward, Training
+from trainers.step.losses import Diverged
+from trainers.step.virtual_worker import VirtualWorker
+from trainers.task.task import Batch, Sums, Task
 
 __all__ = [
     "Batch",

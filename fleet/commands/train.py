@@ -80,8 +80,8 @@ def train(
 
 def run_job(options: TrainOptions) -> int:
     """Train as the options say; return the exit code."""
-    from trainers.checkpoint import CheckpointError
     from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
+    from trainers.state.checkpoint import CheckpointError
 
     try:
         options.check()
@@ -124,7 +124,7 @@ def _devices(options: TrainOptions) -> int:
 
 def _check_task(reference: str) -> None:
     """Find the class, and what it must have, before any rank starts."""
-    from trainers.task_checks import needed_by
+    from trainers.task.task_checks import needed_by
 
     found = resolve(reference)
     needed = ("model", *needed_by(found), "dataset")
@@ -140,8 +140,8 @@ def _check_task(reference: str) -> None:
 def _train_with_ddp(options: TrainOptions) -> int:
     """The yardstick. What it makes has a checkpoint's form."""
     from fleet.commands.one_job.view import TrainView
-    from trainers.checkpoint import write
     from trainers.proof.ddp_processes import DdpJob, ProcessFailed, Stopped, train_with_ddp
+    from trainers.state.checkpoint import write
 
     if inside_launcher():
         raise TrainError("--ddp starts its own processes on this machine: call it without mpirun, srun or jsrun")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainers import CheckpointError, Stop, converged, file_name, latest_good
-from trainers.batch_schedule import BatchChange, from_lists
-from trainers.best_checkpoint import Best, best_of
+from trainers.state.best_checkpoint import Best, best_of
+from trainers.task.batch_schedule import BatchChange, from_lists
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import OBSERVED_WEIGHT, RateCurve
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
-from trainers.batch_schedule import BatchSchedule
+from trainers.task.batch_schedule import BatchSchedule
 
 Status = Literal["pending", "running", "stopped", "done", "failed"]
 

@@ -16,7 +16,7 @@ from fleet.coordination.checkpointed import Standing
 from fleet.coordination.protocol import CheckpointWritten
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import JournalLine
-from trainers.best_checkpoint import Best, best_file, drop_others, is_kept, keep_again
+from trainers.state.best_checkpoint import Best, best_file, drop_others, is_kept, keep_again
 
 
 def record_checkpoint(books: Bookkeeper, event: CheckpointWritten) -> None:

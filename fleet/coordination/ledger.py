@@ -22,7 +22,7 @@ from fleet.scheduling.model import transitions
 from fleet.scheduling.model.data_path import DataPath
 from fleet.scheduling.model.rates import RateCurve, expected_efficiency
 from fleet.scheduling.model.state import Cluster, State
-from trainers.batch_schedule import BatchChange
+from trainers.task.batch_schedule import BatchChange
 
 
 class Ledger:

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainers.parts import is_parted
 from trainers.repeatable.no_exit import no_exit
-from trainers.task import Batch, loss_of
+from trainers.task.parts import is_parted
+from trainers.task.task import Batch, loss_of
 
 
 def least_table(task: Any, batch: Batch) -> int | None:

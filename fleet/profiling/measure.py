@@ -16,7 +16,7 @@ from torch import nn
 from fleet.profiling.known_ids import least_table
 from preprocess import SampleLayout
 from trainers import Batch, Trainer
-from trainers.task import move
+from trainers.task.task import move
 
 LEAST_TIMED = 3
 _BYTES = 251  # a prime, so that rows of a batch differ

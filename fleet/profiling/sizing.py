@@ -13,11 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fleet.profiling.measure import largest_batch, made_up_batch
 from preprocess import SampleLayout
-from trainers.parts import is_parted, rules_of
 from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
 from trainers.repeatable.operators import OperatorsSeen
-from trainers.task import move
+from trainers.task.parts import is_parted, rules_of
+from trainers.task.task import move
 
 # What one device is taken to do where nothing was measured; only ratios between jobs are worth something then.
 ASSUMED_OPERATIONS_PER_SECOND = {"cpu": 2e10}

@@ -12,7 +12,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import batch_set
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec import Job
-from trainers.batch_schedule import BatchChange
+from trainers.task.batch_schedule import BatchChange
 
 
 @dataclass

@@ -19,8 +19,8 @@ from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
 from fleet.spec.values import Named
-from trainers.parts import rules_of
-from trainers.task_checks import check_task, needed_by
+from trainers.task.parts import rules_of
+from trainers.task.task_checks import check_task, needed_by
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from fleet.spec.metrics import metric_name, metric_of
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
 from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
-from trainers.batch_schedule import BatchSchedule
-from trainers.task import Batch, Sums
+from trainers.task.batch_schedule import BatchSchedule
+from trainers.task.task import Batch, Sums
 
 DEFAULT_LOSS = "cross_entropy"
 _AS_WRITTEN = ("state", "load_state", "optimizers", "schedulers", "collate", "largest_sample")

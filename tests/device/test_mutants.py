@@ -9,7 +9,7 @@ import pytest
 from tests.device.rig import SCHEDULES, Rig
 
 COPIES, PREFETCH = "trainers.device.device_copies", "fleet.run.ranks.prefetch"
-MARK, LOSSES = "trainers.device.mark", "trainers.losses"
+MARK, LOSSES = "trainers.device.mark", "trainers.step.losses"
 WAIT = (
     "self._side.wait_stream(self._module.current_stream(self._device))\n        with self._module.stream(self._side):\n"
 )

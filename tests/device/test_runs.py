@@ -15,7 +15,7 @@ from tests.run.support.bits import final_states
 from tests.run.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble
 from tests.run.support.processes import FLEET, MPIEXEC, run
 from trainers import read
-from trainers.tree import flatten
+from trainers.state.tree import flatten
 
 JOBS = ("mlp", "cnn", "count")
 LATE = ("main-late", "side-late", *RANDOM)

@@ -19,9 +19,9 @@ import torch
 from tests.trainers.support.side_by_side import run_side_by_side
 from tests.warm.starting import python_path
 from trainers import Checkpoint, Group, Trainer, read
+from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.proof.comparison import compare_checkpoints
 from trainers.proof.ddp_processes import DdpJob, train_with_ddp
-from trainers.single_job import SingleJob, TaskDatasets
 
 HERE = Path(__file__).parent
 STEPS = 10

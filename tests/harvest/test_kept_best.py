@@ -30,8 +30,8 @@ from tests.harvest.support.families import FAMILIES, LONG, long_ensemble
 from tests.run.support.processes import run, started
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, Stop, read
-from trainers.best_checkpoint import Best, best_file
 from trainers.convergence.best import best_epoch
+from trainers.state.best_checkpoint import Best, best_file
 
 METRIC, JOB = "accuracy", "j"
 CHANGES = [(os, "replace"), (os, "link"), (os, "unlink"), (os, "fsync"), (Journal, "write")]

@@ -19,7 +19,7 @@ from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
-from trainers.batch_schedule import BatchSchedule
+from trainers.task.batch_schedule import BatchSchedule
 
 WORKERS, OWN = 2, 8
 

@@ -13,7 +13,7 @@ from fleet.run.ranks.runtime import Runtime
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange
 from fleet.spec import Job
-from trainers.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 RANGED = {"name": "a", "batch_range": [4, 400]}
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from tests.trainers.support.made_checkpoints import checkpoint
 from trainers import Checkpoint, CheckpointError, file_name, latest_good, prune, read, write
-from trainers.tree import flatten
+from trainers.state.tree import flatten
 
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:

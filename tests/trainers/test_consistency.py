@@ -101,9 +101,13 @@ BROKEN = {
     "the sum in rank order": ("trainers.reduce.ring.VirtualRing.sum", add_in_rank_order, "mlp"),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild, "mlp"),
     "a division for the multiplication": ("trainers.reduce.gradients.scale", divide, "mlp"),
-    "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state, "mlp"),
-    "no base seed drawn by the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None, "mlp"),
-    "another worker's buffers": ("trainers.trainer.Trainer._first_workers_buffers", keep_own_buffers, "cnn"),
+    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.active", share_random_state, "mlp"),
+    "no base seed drawn by the loader": (
+        "trainers.step.virtual_worker.VirtualWorker.open_loader",
+        lambda self: None,
+        "mlp",
+    ),
+    "another worker's buffers": ("trainers.job.trainer.Trainer._first_workers_buffers", keep_own_buffers, "cnn"),
 }
 
 

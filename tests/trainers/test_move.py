@@ -11,8 +11,8 @@ from tests.trainers.programs.drive import run
 from tests.trainers.programs.interrupted_resize import TIMEOUT
 from tests.trainers.programs.resizing import CASES, EACH, HISTORIES, History
 from trainers import Checkpoint, Group, read
-from trainers.resize import Move, joining
-from trainers.tree import flatten
+from trainers.job.resize import Move, joining
+from trainers.state.tree import flatten
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from trainers import Group, Trainer
-from trainers.parts import PhaseError
-from trainers.task_checks import check_task
+from trainers.task.parts import PhaseError
+from trainers.task.task_checks import check_task
 
 Phases = Iterator[tuple[str, Tensor]]
 

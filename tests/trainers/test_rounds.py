@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from trainers import Group
-from trainers.group import blocks_of
+from trainers.messages.group import blocks_of
 from trainers.reduce import device_sum
 from trainers.reduce.adder import InOrder
 from trainers.reduce.order import chunks

@@ -15,7 +15,7 @@ from tests.trainers.programs.cases import CASES, Case
 from tests.trainers.programs.drive import run
 from tests.trainers.support.side_by_side import run_side_by_side
 from trainers import Group, read
-from trainers.tree import encode
+from trainers.state.tree import encode
 
 PROGRAMS = Path(__file__).parent / "programs"
 RANKS = 2

@@ -25,7 +25,7 @@ from trainers import (
 from trainers.reduce.gradients import SparseGradient
 from trainers.repeatable.operators import NonDeterministicOperator
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
+from trainers.task.task import batch_size_of, evaluation_sums, loss_of, name_of, seed_of
 
 Batch = tuple[Tensor, Tensor]
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainers.tree import decode, encode, of_outline, on_host, outline
+from trainers.state.tree import decode, encode, of_outline, on_host, outline
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 KEYS = st.text(max_size=5) | st.integers()

@@ -1,1 +1,1 @@
-"""How a job ends: its metrics, what they decide, and how a group agrees to stop."""
+"""When a job ends, and which of its epochs is the best."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from trainers.device.nap import nap
 from trainers.device.own_device import select
-from trainers.messages.transport import nap
 
 
 def mark(device: torch.device, stream: Any = None) -> Callable[[], None]:

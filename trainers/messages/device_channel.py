@@ -17,10 +17,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers.device.nap import nap
 from trainers.device.own_device import select
 from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import timed_out
-from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport, nap
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport
 
 _SECONDS_BETWEEN_CHECKS = 0.1
 _REASON_SECONDS = 5.0

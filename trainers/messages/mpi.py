@@ -18,7 +18,8 @@ from typing import cast
 import numpy as np
 from mpi4py import MPI
 
-from trainers.messages.transport import LONGEST_NAP, Interrupted, PeerFailed, PeerSilent, Pending, nap
+from trainers.device.nap import LONGEST_NAP, nap
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
 _DRAIN_SECONDS = 1.0
 """How long a member that gives up lets transfers that are already under way finish."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -88,17 +86,6 @@ def exchange(transport: Transport, sends: Sequence[Parcel], receives: Sequence[P
     pending = [transport.receive(peer, memory) for peer, memory in receives]
     pending += [transport.send(peer, memory) for peer, memory in sends]
     return transport.wait(pending)
-
-
-LONGEST_NAP = 200e-6
-
-
-def nap(elapsed: float, eager: float = 50e-6, longest: float = LONGEST_NAP) -> None:
-    """Let others have the processor between two looks, `elapsed` seconds after the first; the later, the longer."""
-    if elapsed > eager:
-        time.sleep(min(elapsed / 4, longest))
-    else:
-        os.sched_yield()
 
 
 class Alone:

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.checkpoint import Checkpoint
 from trainers.proof.tensor_trace import TensorHash
+from trainers.state.checkpoint import Checkpoint
 
 SECTIONS = ("parameters", "buffers", "optimizer", "schedule", "random", "progress", "layout", "task")
 """Parts of a checkpoint that are compared, in the order in which the first difference is looked for."""

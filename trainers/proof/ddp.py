@@ -16,22 +16,22 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from trainers import task as tasks
-from trainers.batch_schedule import as_lists, learning_rates_times
-from trainers.checkpoint import Checkpoint
-from trainers.own_state import OwnState
-from trainers.parts import Rule, rules_of
+from trainers.job.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
 from trainers.repeatable import determinism
-from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.plain_attributes import PlainAttributes
 from trainers.repeatable.random_state import RandomState, seed_everything
-from trainers.single_job import EpochDone, News, Pace, StepsDone, TaskDatasets, at_epoch, shuffles_itself
-from trainers.step_options import StepOptions
-from trainers.task import Batch, Sums, Task
-from trainers.tree import on_host
-from trainers.virtual_worker import VirtualWorker
+from trainers.state.checkpoint import Checkpoint
+from trainers.state.tree import on_host
+from trainers.step.compiled import compile_model
+from trainers.step.virtual_worker import VirtualWorker
+from trainers.task import task as tasks
+from trainers.task.batch_schedule import as_lists, learning_rates_times
+from trainers.task.own_state import OwnState
+from trainers.task.parts import Rule, rules_of
+from trainers.task.step_options import StepOptions
+from trainers.task.task import Batch, Sums, Task
 
 
 class DdpRank:

@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.parts import Rule, rules_of
 from trainers.proof.ddp import DdpRank, recorded_order
 from trainers.proof.tensor_trace import Recorder
 from trainers.reduce.buckets import Layout
-from trainers.task import Batch
+from trainers.task.parts import Rule, rules_of
+from trainers.task.task import Batch
 
 
 class DdpRankOfParts(DdpRank):

@@ -26,15 +26,15 @@ from typing import Any
 
 import torch
 
-from trainers.checkpoint import Checkpoint
-from trainers.parts import is_parted
+from trainers.job.single_job import EpochDone, News, StepsDone
 from trainers.proof.ddp import DdpRank, assemble
 from trainers.proof.ddp_parts import DdpRankOfParts
 from trainers.proof.tensor_trace import Recorder, TensorHash, TraceFile, merged_traces, read_tensor_trace
 from trainers.repeatable import determinism
 from trainers.repeatable.single_precision import Float32
-from trainers.single_job import EpochDone, News, StepsDone
-from trainers.tree import decode, encode
+from trainers.state.checkpoint import Checkpoint
+from trainers.state.tree import decode, encode
+from trainers.task.parts import is_parted
 
 _POLL_SECONDS = 0.05
 _END_SECONDS = 10.0

@@ -22,11 +22,11 @@ from typing import IO, Any
 import torch
 from torch import Tensor, nn
 
-from trainers.checkpoint import put_in_place
-from trainers.compute import Compute, Training
-from trainers.task import Batch
-from trainers.trainer import Trainer
-from trainers.virtual_worker import VirtualWorker
+from trainers.job.trainer import Trainer
+from trainers.state.checkpoint import put_in_place
+from trainers.step.compute import Compute, Training
+from trainers.step.virtual_worker import VirtualWorker
+from trainers.task.task import Batch
 
 _FORMAT = 1
 _HASH_BYTES = 16

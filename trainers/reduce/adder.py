@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainers.group import Group
+from trainers.messages.group import Group
 from trainers.reduce.ring import VirtualRing
 
 

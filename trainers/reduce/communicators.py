@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainers.group import Group
 from trainers.messages.device_channel import DeviceChannel
+from trainers.messages.group import Group
 
 _MOST = 8
 

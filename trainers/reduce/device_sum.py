@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from trainers.device.own_device import select, with_index
-from trainers.group import Group
 from trainers.messages.device_channel import DeviceChannel
+from trainers.messages.group import Group
 from trainers.reduce.adder import Adder, InOrder
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.order import chunks

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from trainers.group import Group
+from trainers.messages.group import Group
 from trainers.reduce.buckets import Layout
 from trainers.repeatable.determinism import ConsistencyWarning
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from trainers.group import Group
-from trainers.messages.transport import LONGEST_NAP, Interrupted, PeerFailed, PeerSilent, nap
+from trainers.device.nap import LONGEST_NAP, nap
+from trainers.messages.group import Group
+from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent
 from trainers.reduce.adder import Adder, InOrder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from trainers.group import Group
+from trainers.messages.group import Group
 from trainers.repeatable.device_pins import device_pins
 from trainers.repeatable.instruction_sets import (
     INSTRUCTION_SETS,

@@ -44,7 +44,7 @@ class SharedState:
         job: its name.
         model: what workers take turns on.
         scratch: names of attributes that may change, as nothing reads them in a later turn (the task's `scratch`).
-        own: gives a digest of the task's own state (see `trainers.own_state`).
+        own: gives a digest of the task's own state (see `trainers.task.own_state`).
 
     Raises:
         UntoldState: the model has a SyncBatchNorm.

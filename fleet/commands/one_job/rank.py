@@ -36,8 +36,8 @@ from trainers import (
     read,
     write,
 )
+from trainers.job.single_job import News, NoSamples, SingleJob, TaskDatasets
 from trainers.messages.device_channel import why_not
-from trainers.parts import PhaseError, is_parted
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
@@ -45,8 +45,8 @@ from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
-from trainers.single_job import News, NoSamples, SingleJob, TaskDatasets
-from trainers.task_checks import check_task
+from trainers.task.parts import PhaseError, is_parted
+from trainers.task.task_checks import check_task
 
 if TYPE_CHECKING:
     from mpi4py import MPI

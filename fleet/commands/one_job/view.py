@@ -12,7 +12,7 @@ from fleet.machine.terminal import progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trainers.single_job import News
+    from trainers.job.single_job import News
 
 
 class TrainView:
@@ -33,7 +33,7 @@ class TrainView:
 
     def __call__(self, news: News) -> None:
         """Show where the job stands, or what an epoch came to."""
-        from trainers.single_job import EpochDone
+        from trainers.job.single_job import EpochDone
 
         if isinstance(news, EpochDone):
             self._bar.update(self._task, completed=news.steps)

@@ -17,9 +17,9 @@ from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from trainers import CheckpointError, newest_file, read
-from trainers.best_checkpoint import best_file
 from trainers.convergence.best import best_epoch
 from trainers.convergence.convergence import lower_is_better
+from trainers.state.best_checkpoint import best_file
 
 _USUAL = ("accuracy", "test_loss", "loss")
 

@@ -20,7 +20,7 @@ from preprocess.samples.layout import Array
 from preprocess.samples.part import Indices
 from preprocess.samples.tensors import tensor_in_place
 from trainers import BatchPlan
-from trainers.task import move
+from trainers.task.task import move
 
 _GRACE_SECONDS = 2.0  # the thread that fetches ahead, whose own waits are bounded, says on whom before this is over
 

@@ -19,9 +19,10 @@ from fleet.coordination.protocol import (
 )
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
 from fleet.run.ranks.first_steps import FirstSteps
-from trainers import Batch, Stop, Trainer, checkpoint, converged
-from trainers.best_checkpoint import best_of, keep_best
-from trainers.convergence.stop_agreement import StopAgreement
+from trainers import Batch, Stop, Trainer, converged
+from trainers.job.stop_agreement import StopAgreement
+from trainers.state import checkpoint
+from trainers.state.best_checkpoint import best_of, keep_best
 
 GO_ON, LEAVE, HOLD = range(3)  # HOLD: leave, and keep the job in memory
 WORDS_A_SECOND = 500  # of progress that rank 0 hears at most, all ranks together

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.run.ranks.packed_samples import Packing
 from preprocess import SourceError
 from preprocess.sources.map_style import open_items
-from trainers.tree import encode, outline
+from trainers.state.tree import encode, outline
 
 _TRIED = 64  # samples that stand for all where the bytes of the largest are declared
 

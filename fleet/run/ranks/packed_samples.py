@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from preprocess.samples.ragged import RaggedSize
-from trainers.tree import decode, encode
+from trainers.state.tree import decode, encode
 
 _HEADER_BYTES = 128  # how much longer another sample's description of its arrays may be than the largest one's
 

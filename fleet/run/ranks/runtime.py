@@ -26,8 +26,8 @@ from preprocess.samples.member import member_order
 from preprocess.samples.part import Indices, Part
 from preprocess.sources.blocks import block_bytes
 from trainers import BatchPlan, Stop, Task
-from trainers.batch_schedule import BatchChange, BatchSchedule
-from trainers.tree import of_outline
+from trainers.state.tree import of_outline
+from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class DataFacts:
     """A data set's sizes and the layout of its samples.
 
     Attributes:
-        largest: where samples are packed, the outline of the largest one, see `trainers.tree.outline`.
+        largest: where samples are packed, the outline of the largest one, see `trainers.state.tree.outline`.
         kept: preparing a sample takes so much longer than fetching it that prepared ones are worth keeping.
         blocks: the order of an epoch, where that goes by blocks.
         block_bytes: of a block, once it is read; 0: nothing of it is kept.

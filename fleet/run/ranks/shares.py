@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleet.run.ranks.feed import Share
 from fleet.run.ranks.runtime import Runtime
 from trainers import Group, Trainer
-from trainers.task import batch_size_of
+from trainers.task.task import batch_size_of
 
 
 def share_of(runtime: Runtime, name: str, group: Group, trainer: Trainer) -> Share:

@@ -50,11 +50,11 @@ from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
 from trainers import CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
+from trainers.job.resize import joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.horovod import HorovodHangs
-from trainers.repeatable.compiled import forget_graphs
 from trainers.repeatable.no_exit import no_exit
-from trainers.resize import joining, resize
+from trainers.step.compiled import forget_graphs
 
 _IDLE_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent

@@ -13,7 +13,7 @@ from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec, Job
 from preprocess import HELD_OUT, TRAIN
 from trainers import file_name, latest_good
-from trainers.batch_schedule import BatchChange, BatchSchedule
+from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)

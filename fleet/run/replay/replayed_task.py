@@ -19,7 +19,7 @@ from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.samples.ragged import places_in
 from trainers.repeatable.random_state import RandomState
-from trainers.tree import decode
+from trainers.state.tree import decode
 
 _CPU = torch.device("cpu")
 
@@ -125,7 +125,7 @@ class OwnSamples:
         order: which are its own.
     """
 
-    shuffles_itself = True  # the order is not to be shuffled again, see `trainers.single_job.shuffles_itself`
+    shuffles_itself = True  # the order is not to be shuffled again, see `trainers.job.single_job.shuffles_itself`
 
     def __init__(self, samples: ReplayedSamples, order: MemberOrder) -> None:
         self._samples, self._order = samples, order

@@ -21,7 +21,7 @@ from fleet.run.wire import Wire
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.stop_wishes import StopWishes
 from fleet.scheduling.policies import Policy, policy
-from trainers.best_checkpoint import best_file
+from trainers.state.best_checkpoint import best_file
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.device.programs.mutants import changed
 from trainers import Group
-from trainers.group import blocks_of
+from trainers.messages.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.reduce import communicators, device_sum

@@ -27,7 +27,7 @@ from tests.faults.fuzz.targets import Target
 from tests.preprocess.support.image_files import encoded, make_shard, smooth
 from trainers import Checkpoint, CheckpointError, Group, Trainer
 from trainers.repeatable.determinism import PinsDiffer
-from trainers.tree import flatten
+from trainers.state.tree import flatten
 
 SEAL = b"\nfleet blake2b "
 

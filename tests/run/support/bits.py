@@ -9,7 +9,7 @@ import numpy as np
 
 import trainers
 from tests.run.support.ensembles import RunFolder
-from trainers.tree import flatten
+from trainers.state.tree import flatten
 
 
 def final_states(run: RunFolder, jobs: tuple[str, ...]) -> dict[str, Path]:

@@ -31,8 +31,8 @@ from tests.trainers.support.equality_gans import GANS, GanTask
 from tests.trainers.support.equality_states import States, merged, state
 from tests.trainers.support.equality_tasks import TASKS, EqualityTask
 from trainers import Checkpoint, Group, Trainer, file_name, latest_good, prune, write
-from trainers.resize import joining, resize
-from trainers.task import order_seed_of
+from trainers.job.resize import joining, resize
+from trainers.task.task import order_seed_of
 
 WORLD = MPI.COMM_WORLD
 ORDER, READY, FINISHED = 1, 2, 3  # tags of the service's own messages

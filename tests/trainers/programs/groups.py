@@ -17,7 +17,7 @@ from mpi4py import MPI
 
 import trainers.messages.mpi
 from trainers import Group, PeerFailed, PeerSilent, blocks_of
-from trainers.group import Beside
+from trainers.messages.group import Beside
 from trainers.messages.transport import Pending
 from trainers.reduce.ring import VirtualRing
 

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import torch
 from mpi4py import MPI
@@ -17,7 +16,8 @@ from mpi4py import MPI
 from tests.trainers.programs.cases import Case
 from tests.trainers.programs.drive import advance
 from trainers import Group, PeerFailed, PeerSilent, Trainer
-from trainers.resize import joining, resize
+from trainers.job import resize as resizing
+from trainers.job.resize import joining, resize
 
 OLD, NEW, VICTIM = [0, 1], [0, 2], 2
 TIMEOUT = {"killed": 5.0, "absent": 5.0, "refused": 60.0}
@@ -45,8 +45,7 @@ def main(what: str, folder: Path) -> None:
     Group.form(world, range(world.size), 12, timeout=END)  # all are ready
     if world.rank == VICTIM:
         if what == "killed":  # between its contexts and the shared state: the others are in the middle of the move
-            module: Any = sys.modules["trainers.resize"]  # its function of the same name hides it
-            module._share = die
+            resizing._share = die  # type: ignore[assignment]
         elif what == "refused":
             trainer.check_fit = refuse  # type: ignore[method-assign,assignment]
         else:

@@ -40,12 +40,12 @@ BROKEN_RULES: dict[str, tuple[str, Any]] = {
     "sum in rank order": ("trainers.reduce.ring.ranks_of_fold", lambda chunk, ranks: list(range(ranks))),
     "no rebuilt buckets": ("trainers.reduce.buckets.Layout.rebuilt", never_rebuild),
     "division for multiplication": ("trainers.reduce.gradients.scale", divide),
-    "one random state for all": ("trainers.virtual_worker.VirtualWorker.active", share_random_state),
-    "no base seed of the loader": ("trainers.virtual_worker.VirtualWorker.open_loader", lambda self: None),
-    "buffers of another worker": ("trainers.trainer.Trainer._first_workers_buffers", last_workers_buffers),
-    "batches in one part": ("trainers.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
-    "full precision": ("trainers.step_options.StepOptions.precision", lambda self, device: nullcontext()),
-    "no clipping": ("trainers.step_options.StepOptions.before_update", lambda self, task, model: None),
+    "one random state for all": ("trainers.step.virtual_worker.VirtualWorker.active", share_random_state),
+    "no base seed of the loader": ("trainers.step.virtual_worker.VirtualWorker.open_loader", lambda self: None),
+    "buffers of another worker": ("trainers.job.trainer.Trainer._first_workers_buffers", last_workers_buffers),
+    "batches in one part": ("trainers.task.step_options.StepOptions.parts", lambda self, batch: [(batch, 1.0)]),
+    "full precision": ("trainers.task.step_options.StepOptions.precision", lambda self, device: nullcontext()),
+    "no clipping": ("trainers.task.step_options.StepOptions.before_update", lambda self, task, model: None),
     "D0": ("trainers.repeatable.determinism.LEVELS", {**LEVELS, "D1": LEVELS["D0"]}),
 }
 

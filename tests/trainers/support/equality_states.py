@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.tree import flatten
+from trainers.state.tree import flatten
 
 State = dict[str, str]
 """Name of a tensor -> digest of its dtype, shape and bytes."""

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.checkpoint import CheckpointError, is_whole, make_folder, put_in_place, sync_folder
 from trainers.convergence.best import best_epoch
+from trainers.state.checkpoint import CheckpointError, is_whole, make_folder, put_in_place, sync_folder
 
 _PARTIAL = ".partial"
 

@@ -29,7 +29,7 @@ class BatchChange:
     """From an epoch on, each virtual worker has other batches.
 
     epoch: the first of them, counted from 0. size: samples of one worker in a step.
-    parts: each part in which a worker works on its own batch (see `trainers.step_options`) is cut into so many, so that
+    parts: each part in which a worker works on its own batch (see `step_options`) is cut into so many, so that
     it fits on the device.
     """
 

@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 from torch import Tensor
 
-from trainers.tree import flatten, unflatten
+from trainers.state.tree import flatten, unflatten
 
 _FORMAT = 2
 _UNSEALED = 1  # an older format: its digest, of the content alone, is inside
@@ -67,7 +67,7 @@ class Checkpoint:
     parameters: by name. workers: each virtual worker's context, in rank order. optimizer, schedule: their state_dicts.
     layout: the gradient buckets. history: each finished epoch's metrics. pins: settings that results depend on.
     parts: of a task with several optimizers, those after the first: part -> {"optimizer", "schedule", "layout"}.
-    batches: where the batch changed (see `trainers.batch_schedule`): [epoch, size, parts] each; None: it never did.
+    batches: where the batch changed (see `trainers.task.batch_schedule`): [epoch, size, parts] each; None: never.
         `batch_size` is the task's own.
     order_seed: that of the samples' order where it is not `seed`.
     task_state: what the task's `state()` gave; None where it has none, and in files of versions that knew of none.
@@ -99,7 +99,7 @@ class Checkpoint:
         return [first, *(self.parts or {}).values()]
 
     def as_tree(self) -> dict[str, Any]:
-        """Return nested plain data (see `trainers.tree`); what is not there is left out, as older versions expect."""
+        """Return nested plain data (`trainers.state.tree`); what is not there is left out, as older versions expect."""
         tree = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in tree.items() if name not in _OPTIONAL or value is not None}
 

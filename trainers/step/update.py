@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from trainers.batch_schedule import learning_rates_times
 from trainers.device.allocator import give_pinned_memory_back
 from trainers.device.device_room import forget_peak, room_on
-from trainers.group import Group
+from trainers.messages.group import Group
 from trainers.reduce import gradients
 from trainers.reduce.buckets import HOST, Buckets, Layout
 from trainers.reduce.first_step import agreed_layout, check_uses
 from trainers.reduce.overlap import Reduction
+from trainers.task.batch_schedule import learning_rates_times
 
 
 @dataclass(frozen=True)

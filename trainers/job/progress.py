@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from trainers import task as tasks
-from trainers.batch_schedule import BatchSchedule, as_lists, from_lists
-from trainers.checkpoint import Checkpoint
-from trainers.plan import BatchPlan
-from trainers.step_options import StepOptions
-from trainers.task import Task
-from trainers.update import Update
+from trainers.job.plan import BatchPlan
+from trainers.state.checkpoint import Checkpoint
+from trainers.step.update import Update
+from trainers.task import task as tasks
+from trainers.task.batch_schedule import BatchSchedule, as_lists, from_lists
+from trainers.task.step_options import StepOptions
+from trainers.task.task import Task
 
 
 class Progress:

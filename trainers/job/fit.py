@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainers.checkpoint import Checkpoint, CheckpointError
 from trainers.repeatable.determinism import PinsDiffer
-from trainers.update import Update
+from trainers.state.checkpoint import Checkpoint, CheckpointError
+from trainers.step.update import Update
 
 _MEND = "go on with the job as it was, or start this one anew"
 _NOT_SAID = "not said: it is the state that workers share, without theirs"

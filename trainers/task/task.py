@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import default_collate
 
-from trainers.batch_schedule import BatchSchedule
+from trainers.task.batch_schedule import BatchSchedule
 
 Batch = tuple[Any, Any]
 """(input, target): tensors whose first axis counts samples, or tuples, lists or mappings of such tensors."""
@@ -33,15 +33,15 @@ class Task(Protocol):
     batch_size = samples a step of one virtual worker (32); seed (0); order_seed = of the samples' order and of
     what the data sets draw as they are built (seed); name (the class's name);
     accumulate = parts of a batch (1); autocast = "bfloat16" (None); clip_norm, clip_value = limits of the summed
-    gradients (None); before_step(model), called with the summed gradients (see `trainers.step_options`);
+    gradients (None); before_step(model), called with the summed gradients (see `trainers.task.step_options`);
     after_step(model), called once after each update: averages of weights, momentum encoders; they may change
     parameters that require no gradient; scratch = names of attributes of modules that forward passes change and that
     nothing reads in a later step (see `trainers.repeatable.shared_state`);
     collate(samples) -> batch, of a list of samples as the data set gives them (torch's default_collate);
     step(model, batch), optimizers(model) and schedulers(optimizers), in place of loss, optimizer and scheduler (see
-    `trainers.parts`);
-    batch_schedule = which batch each epoch has (see `trainers.batch_schedule`; None: `batch_size`, always);
-    state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.own_state`).
+    `trainers.task.parts`);
+    batch_schedule = which batch each epoch has (see `trainers.task.batch_schedule`; None: `batch_size`, always);
+    state() and load_state(state) -> what the task itself keeps from step to step (see `trainers.task.own_state`).
     """
 
     def model(self) -> nn.Module:

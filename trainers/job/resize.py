@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainers.checkpoint import Checkpoint
-from trainers.group import TIMEOUT_SECONDS, Group, blocks_of
+from trainers.job.trainer import Trainer
+from trainers.messages.group import TIMEOUT_SECONDS, Group, blocks_of
 from trainers.messages.transport import Alone, PeerFailed, Pending, Transport, exchange
 from trainers.reduce.device_sum import DeviceSums
-from trainers.trainer import Trainer
-from trainers.tree import Staying, flatten, unflatten
-from trainers.virtual_worker import VirtualWorker
+from trainers.state.checkpoint import Checkpoint
+from trainers.state.tree import Staying, flatten, unflatten
+from trainers.step.virtual_worker import VirtualWorker
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -34,7 +34,7 @@ _GRACE_SECONDS = 2.0
 _PIECE = 4 << 20
 """Bytes that a newcomer gathers before it passes them on."""
 
-_NOT_JOINED = "this trainer has not joined its group yet; call trainers.resize first, as its peers do"
+_NOT_JOINED = "this trainer has not joined its group yet; call trainers.job.resize first, as its peers do"
 
 Context = dict[str, Any]
 
@@ -43,7 +43,7 @@ Context = dict[str, Any]
 class Move:
     """A job's way from some trainers to others; both are ranks of one communicator, each group's master first.
 
-    old_shares, new_shares: how many virtual workers each has (see `trainers.group.blocks_of`).
+    old_shares, new_shares: how many virtual workers each has (see `trainers.messages.group.blocks_of`).
     """
 
     old: tuple[int, ...]
@@ -109,8 +109,8 @@ def resize(
     """Go on with the job on the ranks `new` of `comm` instead of `old`; return whether this rank is one of them.
 
     Every old and every new trainer calls it between two steps, with the same ranks, shares and tag; there may be any
-    number of them, the same or others, or the same with other shares (see `trainers.group.blocks_of`). Newcomers give a
-    trainer of the same task that they built with `joining`. The trainer's group becomes the new one. A trainer that
+    number of them, the same or others, or the same with other shares (see `blocks_of`). Newcomers give a trainer
+    of the same task that they built with `joining`. The trainer's group becomes the new one. A trainer that
     leaves has a group of one from then on, and no workers.
 
     tag: fresh; `tag` to `tag + 3` are used on `comm` until this returns. timeout: seconds that any wait may take.

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
-from trainers import task as tasks
-from trainers.group import Group
-from trainers.task import Batch, Task
+from trainers.messages.group import Group
+from trainers.task import task as tasks
+from trainers.task.task import Batch, Task
 
 Phase = tuple[str, Tensor]
 """The name of a part, and the loss whose gradients update it."""

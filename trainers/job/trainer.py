@@ -15,32 +15,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers import task as tasks
-from trainers.checkpoint import Checkpoint
-from trainers.compute import Compute, ForwardBackward
-from trainers.convergence.metrics import means
 from trainers.device.allocator import keep_freed_memory
-from trainers.fit import BuiltJob, check_fit, misfits_named
-from trainers.group import Group
-from trainers.losses import StepLosses, with_losses_read
-from trainers.own_state import OwnState
-from trainers.parts import Course, Parts, Phase, is_parted, rules_of
-from trainers.progress import Progress
+from trainers.job.fit import BuiltJob, check_fit, misfits_named
+from trainers.job.metrics import means
+from trainers.job.progress import Progress
+from trainers.messages.group import Group
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Layout
 from trainers.reduce.device_sum import DeviceSum
 from trainers.reduce.overlap import Reduction
 from trainers.repeatable import determinism
-from trainers.repeatable.compiled import compile_model
 from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
 from trainers.repeatable.single_precision import AS_TORCH, Float32
-from trainers.task import Batch, Sums, Task
-from trainers.tree import on_host
-from trainers.update import Turn, Update
-from trainers.virtual_worker import VirtualWorker
+from trainers.state.checkpoint import Checkpoint
+from trainers.state.tree import on_host
+from trainers.step.compiled import compile_model
+from trainers.step.compute import Compute, ForwardBackward
+from trainers.step.losses import StepLosses, with_losses_read
+from trainers.step.update import Turn, Update
+from trainers.step.virtual_worker import VirtualWorker
+from trainers.task import task as tasks
+from trainers.task.own_state import OwnState
+from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
+from trainers.task.task import Batch, Sums, Task
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]
 
@@ -49,7 +49,7 @@ class Trainer(Progress):
     """One member's part in the training of a job.
 
     model: as the task built it, the same on every member after every step.
-    updates: its optimizers and schedules, likewise; one, but for tasks with a step of their own (see `trainers.parts`).
+    updates: its optimizers and schedules, likewise; one, but for tasks with steps of their own (`task.parts`).
     workers: this member's virtual workers, in rank order.
     adder_of: makes what adds the gradients of each group that it joins.
     accumulating: whether gradients are not yet whole, as more parts of a worker's batch follow.
@@ -250,7 +250,7 @@ class Trainer(Progress):
             self._adder.bring(tensors, origin)
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:
-        """Go on in another group, with the virtual workers of its block; see `trainers.resize`."""
+        """Go on in another group, with the virtual workers of its block; see `trainers.job.resize`."""
         self.workers = workers
         self._house_workers()
         self._join(group)

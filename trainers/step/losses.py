@@ -12,8 +12,8 @@ from torch import Tensor
 
 from trainers.device.mark import mark
 from trainers.device.own_device import with_index
-from trainers.update import Turn
-from trainers.virtual_worker import VirtualWorker
+from trainers.step.update import Turn
+from trainers.step.virtual_worker import VirtualWorker
 
 
 class Diverged(ArithmeticError):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from trainers.messages.transport import Alone, Parcel, PeerFailed, Pending, Transport, exchange
-from trainers.tree import decode, encode, flatten, unflatten
+from trainers.state.tree import decode, encode, flatten, unflatten
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -170,7 +170,7 @@ class Group:
         return [data, *(part.tobytes() for part in parts)]
 
     def bcast_tree(self, tree: Any = None) -> Any:
-        """Return the master's nested data (see `trainers.tree`); the others give nothing. Tensors arrive on the CPU."""
+        """Return the master's nested data (`state.tree`); the others give nothing. Tensors arrive on the CPU."""
         structure, arrays = flatten(tree) if self.is_master else ("", {})
         header = json.dumps([structure, [[path, array.dtype.str, array.shape] for path, array in arrays.items()]])
         structure, entries = json.loads(self.bcast_bytes(header.encode()))
@@ -210,7 +210,7 @@ class Group:
         self._transport.close()
 
     def become(self, other: Group) -> None:
-        """Go on as `other`: the holders of this object are in that group from now on (see `trainers.resize`)."""
+        """Go on as `other`: the holders of this object are in that group from now on (see `trainers.job.resize`)."""
         self._transport, self.ranks, self.shares = other._transport, other.ranks, other.shares
         self.index, self.size = other.index, other.size
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from trainers.own_state import OwnState
-from trainers.parts import check_parted
-from trainers.step_options import StepOptions
-from trainers.task import Task
+from trainers.task.own_state import OwnState
+from trainers.task.parts import check_parted
+from trainers.task.step_options import StepOptions
+from trainers.task.task import Task
 
 
 def needed_by(task: object) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """One logical data-parallel rank of a job: an EasyScaleThread (EasyScale, SC'23, 3.2).
 
 Virtual workers take turns on a device. What differs between them is small: random states, buffers (BatchNorm's
-statistics), plain attributes and gradients (see `trainers.update`). Parameters and the optimizer's state are shared.
+statistics), plain attributes and gradients (`trainers.step.update`). Parameters and the optimizer's state are shared.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class VirtualWorker:
 
     @torch.no_grad()
     def fill(self, model: nn.Module) -> None:
-        """Copy this worker's buffers into the model, past their versions: a graph may hold them (`trainers.parts`)."""
+        """Copy this worker's buffers into the model, past their versions: a graph may hold them (`task.parts`)."""
         _copy([buffer.data for buffer in model.buffers()], self.buffers)
 
     def open_loader(self) -> None:

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from trainers.convergence.stop_agreement import StopAgreement
-from trainers.plan import BatchPlan
+from trainers.job.plan import BatchPlan
+from trainers.job.stop_agreement import StopAgreement
+from trainers.job.trainer import Trainer
 from trainers.repeatable.random_state import seed_everything
-from trainers.task import Batch, Task, batch_size_of, collate_of, name_of, order_seed_of
-from trainers.trainer import Trainer
+from trainers.task.task import Batch, Task, batch_size_of, collate_of, name_of, order_seed_of
 
 _SECONDS_BETWEEN_NEWS = 1.0
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from trainers.repeatable.shared_state import UntoldState, seen
-from trainers.task import Task, move, name_of
-from trainers.tree import flatten
+from trainers.state.tree import flatten
+from trainers.task.task import Task, move, name_of
 
 
 class OwnState:

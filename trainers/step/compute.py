@@ -8,11 +8,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from trainers import task as tasks
-from trainers.parts import Phase, phases_of
-from trainers.step_options import StepOptions
-from trainers.task import Batch, Task
-from trainers.virtual_worker import VirtualWorker
+from trainers.step.virtual_worker import VirtualWorker
+from trainers.task import task as tasks
+from trainers.task.parts import Phase, phases_of
+from trainers.task.step_options import StepOptions
+from trainers.task.task import Batch, Task
 
 
 class Training(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainers.group import Group
-from trainers.task import Sums
+from trainers.messages.group import Group
+from trainers.task.task import Sums
 
 
 def means(group: Group, sums: Mapping[int, Sums]) -> dict[str, float]:

@@ -8,7 +8,7 @@ Each is what users of DDP write into their loops, and keeps DDP's bits:
 * mixed precision: the loss is computed under `torch.autocast`, backward runs outside. Weights, gradients, buckets and
   sums stay float32.
 * clipping: after the sum, before the update, of the gradients that all workers share.
-* compilation: of the model's forward and backward passes (see `trainers.repeatable.compiled`).
+* compilation: of the model's forward and backward passes (see `trainers.step.compiled`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers.task import Batch, samples_in
+from trainers.task.task import Batch, samples_in
 
 _PRECISIONS = {"bfloat16": torch.bfloat16}
 KERNELS, GRAPHS = "kernels", "graphs"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from trainers.group import Group
+from trainers.messages.group import Group
 
 _SECONDS_BETWEEN_WORDS = 0.1
 _MOST_STEPS_BETWEEN_WORDS = 1000

@@ -1,0 +1,1 @@
+"""One job: its trainers, its progress, and its moves to other trainers."""

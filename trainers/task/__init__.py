@@ -1,0 +1,1 @@
+"""What a user writes to have one network trained, and what is checked of it."""
