@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ def fashion_files(folder: Path, counts: dict[str, int] | None = None) -> tuple[F
     """
     data: dict[str, Any] = yaml.safe_load(SPEC.read_text())["data"]["fashion"]
     known = {part: dict(data[part]["arguments"]) for part in COUNTS}
+    if "FASHION_MNIST" in os.environ:  # a folder with the four files
+        here = Path(os.environ["FASHION_MNIST"])
+        known = {part: {key: str(here / Path(path).name) for key, path in known[part].items()} for part in known}
     if counts is None and all(Path(path).exists() for files in known.values() for path in files.values()):
         return known, "Fashion-MNIST"
     written = {part: _write(folder, part, count) for part, count in (counts or COUNTS).items()}
@@ -48,12 +52,12 @@ def _write(folder: Path, part: str, count: int) -> dict[str, str]:
         of = labels[begin : begin + CHUNK]
         images[begin : begin + CHUNK] = (patterns[of] + draw.normal(0, NOISE, (len(of), SIDE, SIDE))).clip(0, 255)
     return {
-        "images": _write_idx(folder / f"{part}-images.gz", images),
-        "labels": _write_idx(folder / f"{part}-labels.gz", labels),
+        "images": write_idx(folder / f"{part}-images.gz", images),
+        "labels": write_idx(folder / f"{part}-labels.gz", labels),
     }
 
 
-def _write_idx(path: Path, values: Array) -> str:
+def write_idx(path: Path, values: Array) -> str:
     """Bytes in the IDX format, gzipped, as the published files are."""
     head = struct.pack(f">BBBB{values.ndim}I", 0, 0, 8, values.ndim, *values.shape)
     path.write_bytes(gzip.compress(head + values.tobytes(), compresslevel=1))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.searched import deciding, prefetching, virtual_time
+from benchmarks.searched.peers import measuring as peers
 
 Figures = dict[str, Any]
 PARTS: dict[str, Callable[[int], Figures]] = {
     "virtual_time": virtual_time.measure,
     "deciding": deciding.measure,
     "prefetch": prefetching.measure,
+    "peers": peers.measure,
 }
 """Name -> what measures it, given how often (0: its own number); returns lists of "bars", "tables" and "notes"."""
 

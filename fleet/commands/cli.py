@@ -9,6 +9,7 @@ import typer
 import fleet
 from fleet.commands.add import add
 from fleet.commands.best import best
+from fleet.commands.change import change
 from fleet.commands.compare import compare
 from fleet.commands.convert import convert
 from fleet.commands.doctor import doctor
@@ -50,7 +51,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="print the 
 
 
 for _command in (
-    init, run, profile, plan, report, status, stop, track, add, best, predict, export, extend, replay, train, compare,
-    trace_tensors, convert, doctor, simulate, submit,
+    init, run, profile, plan, report, status, stop, change, track, add, best, predict, export, extend, replay, train,
+    compare, trace_tensors, convert, doctor, simulate, submit,
 ):  # fmt: skip
     app.command()(_command)

@@ -39,6 +39,10 @@ _Reduce = Annotated[
     ),
 ]
 
+_Folder = Annotated[
+    Path | None, typer.Option(help="where the spec's modules and relative paths are looked for; default: beside it")
+]
+
 
 def run(
     spec: SpecFile,
@@ -53,6 +57,7 @@ def run(
     restarts: _Restarts = 3,
     in_place: _InPlace = True,
     reduce: _Reduce = None,
+    folder: _Folder = None,
 ) -> None:
     """Train the ensemble; go on with it if the run directory holds it already.
 
@@ -68,5 +73,5 @@ def run(
     changes = changes_of(trainers, preprocessors, policy, settings)
     if time_scale is not None:
         changes = (*changes, f"rehearse.time_scale={time_scale}")
-    options = RunOptions(spec, changes, out, rehearse, shape, reduce=reduce)
+    options = RunOptions(spec, changes, out, rehearse, shape, reduce=reduce, beside=folder)
     sys.exit(run_on_ranks(options, restarts, in_place and reduce != "horovod"))  # Horovod needs all it was started with

@@ -37,6 +37,7 @@ DURABLE = frozenset(
         "paused",
         "result",
         "bounds",
+        "own_trial",
         "done",
         "failed",
         "ended",

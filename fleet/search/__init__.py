@@ -12,6 +12,7 @@ Pure: no MPI, torch, clock, files or global randomness.
 from __future__ import annotations
 
 from fleet.search.change import Change
+from fleet.search.own_trials import OWN_TRIALS
 from fleet.search.record import Outcome, Record, Status
 from fleet.search.sampler import Sampler
 from fleet.search.search import Costs, Search
@@ -23,6 +24,7 @@ __all__ = [
     "Costs",
     "Decision",
     "Kind",
+    "OWN_TRIALS",
     "Outcome",
     "Record",
     "Sampler",

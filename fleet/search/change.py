@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fleet.search.record import Record
+
 
 @dataclass(frozen=True)
 class Change:
@@ -17,6 +19,7 @@ class Change:
         trials: how many trials there may be in all.
         epochs: how many epochs all trials together may train.
         over: whether the search ends then, with whatever is under way; False: one that ended so goes on.
+        own: how a trial that a person trains stands from then on; its number is `OWN_TRIALS` or more.
 
     Raises:
         ValueError: a number that cannot be.
@@ -27,6 +30,7 @@ class Change:
     trials: int | None = None
     epochs: int | None = None
     over: bool | None = None
+    own: Record | None = None
 
     def __post_init__(self) -> None:
         for name in ("width", "trials", "epochs"):

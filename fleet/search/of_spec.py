@@ -13,6 +13,7 @@ from fleet.search.stopping.rule import StoppingRule
 from fleet.search.stopping.synchronous import SynchronousHalving
 from fleet.search.stopping.whole import Whole
 from fleet.spec import EnsembleSpec, SearchSpec
+from fleet.spec.values import MOST_JOBS
 
 
 def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
@@ -28,10 +29,15 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
         sampler_of(asked, spec.seed if asked.seed is None else asked.seed),
         costs,
         asked.width,
-        asked.most_trials,
-        None if asked.budget is None else asked.budget.epochs,
+        trials_of(asked),
+        asked.most_epochs,
         asked.maximise,
     )
+
+
+def trials_of(asked: SearchSpec) -> int | None:
+    """How many trials there may be; as many as a run can have where only the clock bounds them."""
+    return MOST_JOBS if asked.most_trials is None and asked.most_epochs is None else asked.most_trials
 
 
 def rule_of(asked: SearchSpec) -> StoppingRule:

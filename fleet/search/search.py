@@ -16,6 +16,7 @@ from itertools import chain, count, islice
 from typing import Any
 
 from fleet.search.change import Change
+from fleet.search.own_trials import OwnTrials
 from fleet.search.record import Outcome, Record, Status
 from fleet.search.sampler import Sampler
 from fleet.search.segment import Decision, Kind, Segment
@@ -67,6 +68,7 @@ class Search:
         self._held: Segment | None = None  # decided, but too long for the epochs that are left
         self._closed = False
         self._changes: list[Change] = []
+        self._own = OwnTrials()
         self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
         self._events: list[tuple[int, int]] = []  # virtual finish, trial
         self._arrived: dict[tuple[int, int], float | None] = {}
@@ -181,10 +183,11 @@ class Search:
             if loss is not None:
                 losses.setdefault(number, {})[epoch] = loss
         status = {decision.trial: _STATUS[decision.kind] for decision in self.decisions[:decided]}
-        return [
+        records = [
             Record(number, self.values(number), losses.get(number, {}), status.get(number, "suggested"))
             for number in range(trial)
         ]
+        return [*records, *self._own.known(lag)]
 
     @property
     def is_over(self) -> bool:
@@ -251,6 +254,8 @@ class Search:
         self._most_trials = change.trials or self._most_trials
         self._most_epochs = change.epochs or self._most_epochs
         self._closed = self._closed if change.over is None else change.over
+        if change.own is not None:
+            self._own.take(self._begun, change.own)
 
     def _commit(self, finish: int, trial: int) -> None:
         """Let a result become known."""

@@ -14,18 +14,22 @@ from fleet.spec.problem import ABSENT, Problem, SpecError, nearest
 LARGEST_FILE = 16 * 2**20  # bytes
 
 
-def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> EnsembleSpec:
+def load(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), folder: str | os.PathLike[str] | None = None
+) -> EnsembleSpec:
     """Read a spec.
 
     Args:
         path: a YAML file.
         overrides: ``path=value`` texts, each changing one value before it is looked at.
+        folder: where its modules and relative paths are looked for; None: where the file is.
 
     Raises:
         SpecError: with everything that is wrong; no other error comes out, whatever the file holds.
     """
     name = os.fspath(path)
-    return EnsembleSpec.from_document(parse(_text(name), name), overrides, pathlib.Path(name).absolute().parent, name)
+    place = pathlib.Path(name).parent if folder is None else pathlib.Path(folder)
+    return EnsembleSpec.from_document(parse(_text(name), name), overrides, place.absolute(), name)
 
 
 def loads(text: str, overrides: Sequence[str] = (), folder: str | os.PathLike[str] = ".") -> EnsembleSpec:

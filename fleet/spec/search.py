@@ -20,7 +20,7 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
-from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Section, Seed, Text, alone
+from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, alone
 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp")
 """The samplers that have a name; others are `module:Name`."""
@@ -129,12 +129,28 @@ class Stopping(Section):
 
 
 class Budget(Section):
-    """What a search may use in all."""
+    """What a search may use in all: at least one of these."""
 
-    epochs: Count = Field(
-        description="Epochs of all trials together; the search ends where the next part of a trial would take more.",
+    epochs: Count | None = Field(
+        default=None,
+        description="Epochs of all trials together; the search ends where the next part of a trial would take more; "
+        "null: any number.",
         examples=[300],
     )
+    hours: Positive | None = Field(
+        default=None,
+        description="Hours of the run, all its starts together. When they are over the search ends where it is in "
+        "virtual time, and trials that train are saved; more hours let it go on from there; null: any number.",
+        examples=[4.0],
+    )
+
+    @model_validator(mode="after")
+    def _of_something(self) -> Budget:
+        if self.epochs is None and self.hours is None:
+            raise PydanticCustomError(
+                "empty_budget", "a budget of nothing", {"mend": "add `epochs: 300` or `hours: 4`, or take budget away"}
+            )
+        return self
 
 
 class SearchSpec(Section):
@@ -224,9 +240,8 @@ class SearchSpec(Section):
         if self.sampler.name == "grid":
             self._check_grid()
         elif self.trials is None and self.budget is None:
-            raise PydanticCustomError(
-                "unbounded_search", "a search without an end", {"mend": "add `trials: 60` or `budget: {epochs: 300}`"}
-            )
+            mend = "add `trials: 60`, `budget: {epochs: 300}` or `budget: {hours: 4}`"
+            raise PydanticCustomError("unbounded_search", "a search without an end", {"mend": mend})
         if self.stopping.synchronous and self.most_trials is None:
             raise PydanticCustomError(
                 "synchronous_without_trials",
@@ -261,6 +276,11 @@ class SearchSpec(Section):
     def most_trials(self) -> int | None:
         """How many trials there are; None: as many as the budget allows."""
         return self.combinations if self.trials is None and self.sampler.name == "grid" else self.trials
+
+    @property
+    def most_epochs(self) -> int | None:
+        """How many epochs all trials together may train; None: nobody says."""
+        return None if self.budget is None else self.budget.epochs
 
     @property
     def epochs(self) -> int:

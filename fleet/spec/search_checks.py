@@ -57,8 +57,7 @@ def most_workers(spec: EnsembleSpec) -> int:
 
 
 def _trials_at_most(search: SearchSpec) -> int:
-    by_epochs = None if search.budget is None else search.budget.epochs
-    return min((bound for bound in (search.most_trials, by_epochs) if bound is not None), default=search.width)
+    return min((bound for bound in (search.most_trials, search.most_epochs) if bound is not None), default=search.width)
 
 
 def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem]:

@@ -94,6 +94,7 @@ def test_failing_network_leaves_the_other_alone(faults: Path) -> None:
         pytest.param("profiling", marks=pytest.mark.slow),
         pytest.param("rehearse", marks=pytest.mark.slow),
         pytest.param("search", marks=pytest.mark.slow),
+        "from-python",
         pytest.param("horovod", marks=NEEDS_HOROVOD),
     ],
 )
@@ -128,6 +129,7 @@ def test_every_marked_page_is_followed() -> None:
         "start-from-a-script",
         "install",
         "search",
+        "from-python",
     }  # install: by tests/wheel
     assert marked == {"docs/tutorial.md", *(f"docs/how-to/{name}.md" for name in followed)}
 
@@ -261,8 +263,9 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
     reference = page("reference/run-directory.md")
     run = tutorial / "runs" / "second"
     listed = {name.partition("/")[0] for name in keys(reference.text[: reference.text.index("## run.json")])}
-    # a job was added, extended or stopped, a rank stuck or lost, the run tracked, its journal long
-    sometimes = {"added", "extended.json", "stacks", "at_work", "stop", ".track.lock", "status.snapshot"}
+    # a job was added, extended or stopped, a search changed, a spec given by a program, a rank stuck or lost, ...
+    sometimes = {"added", "extended.json", "stacks", "at_work", "stop", "search", "given.yaml"}
+    sometimes |= {".track.lock", "status.snapshot"}  # the run tracked, its journal long
     assert listed == {entry.name for entry in run.iterdir()} | sometimes
     summary = json.loads((run / "run.json").read_text())
     told = {row[0].strip("`"): set(quoted(row[1])) for row in rows(reference.sections(2)["run.json"])}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SpecError, check, loads, spec_hash, trial_job
 from fleet.spec.corners import corners, product
 from fleet.spec.distributions import Distribution
@@ -126,6 +127,8 @@ def test_all_problems_at_once() -> None:
         ("sampler: tpe", "sampler: nsga2", "search.sampler", "one metric in this version", None),
         ("sampler: tpe", "sampler: grid", "search", "optimizer.arguments.lr has any number of values", None),
         ("  trials: 20", "  # none", "search", "a search without an end", None),
+        ("  trials: 20", "  budget: {}", "search.budget", "a budget of nothing", None),
+        ("  trials: 20", "  budget: {hours: 0.0}", "search.budget.hours", "must be more than 0", None),
         ("batch_size: 16", "batch_size: largest", "defaults.batch_size", "must not depend on them", None),
         ("virtual_workers: 2", "folds: 3", "defaults.folds", "a trial is one network", None),
         ("optimizer: SGD", "batch: {range: [1, 64]}, optimizer: SGD", "search.job.batch", "depend on devices", None),
@@ -152,6 +155,13 @@ def test_a_choice_that_makes_no_job_is_told_with_its_path() -> None:
 def test_synchronous_halving_says_how_many_trials_there_are() -> None:
     text = changed("rungs: [1, 3, 9]", "synchronous: true").replace("trials: 20", "budget: {epochs: 50}")
     assert "nobody says how many there are" in problems(text)["search"][0]
+
+
+def test_the_clock_alone_may_bound_a_search() -> None:
+    spec = loads(changed("  trials: 20", "  budget: {hours: 4}"))
+    search = spec.search
+    assert search is not None and (search.most_trials, search.most_epochs) == (None, None)
+    assert search_of(spec, lambda trial, values: 1).needed()
 
 
 def test_jobs_may_stand_beside_a_search_but_not_with_its_names() -> None:

@@ -65,6 +65,7 @@ class RunOptions:
         reduce: "device", "mpi" or "horovod", what adds gradients in groups of trainers; None for "device" where devices
             can send to each other, else "mpi".
         extend: the run in `out` goes on with its own spec, and a job trains longer.
+        beside: where the spec's modules and relative paths are looked for; None: where its file is.
     """
 
     spec: Path
@@ -75,6 +76,7 @@ class RunOptions:
     profile: ProfileOrder | None = None
     reduce: str | None = None
     extend: ExtendOrder | None = None
+    beside: Path | None = None
 
     def load(self) -> EnsembleSpec:
         """Read the spec: the file's, or, where a job is extended, that of the run, without jobs that were added.
@@ -84,7 +86,7 @@ class RunOptions:
             ValueError: the folder holds no run.
         """
         if self.extend is None:
-            return load(self.spec, self.overrides)
+            return load(self.spec, self.overrides, self.folder)
         known = self._known()
         added = {job["name"] for job in AddedJobs(self._run).taken()}
         jobs = [job for job in known.spec["jobs"] if job["name"] not in added]
@@ -93,7 +95,9 @@ class RunOptions:
     @property
     def folder(self) -> Path:
         """Where the spec's modules and relative paths are looked for."""
-        return self.spec.absolute().parent if self.extend is None else Path(self._known().folder)
+        if self.extend is not None:
+            return Path(self._known().folder)
+        return self.beside.absolute() if self.beside is not None else self.spec.absolute().parent
 
     @property
     def _run(self) -> Path:
@@ -137,5 +141,6 @@ class RunOptions:
             self.profile.words if self.profile else ["--out", str(self.out)] if self.out and not self.extend else []
         )
         words += ["--reduce", self.reduce] if self.reduce else []
+        words += ["--folder", str(self.beside)] if self.beside is not None else []
         words += ["--rehearse"] if self.rehearse else []
         return words + (["--cluster", ",".join(map(str, self.pretend))] if self.pretend else [])

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.search import Change
+from fleet.search.of_spec import trials_of
 from fleet.spec import EnsembleSpec, SearchSpec
 from fleet.spec.search import Budget
+
+SPEC, WISH, CLOCK = "spec", "wish", "clock"
+"""Why a search goes by other bounds."""
+_SECONDS = 3600.0  # of an hour
 
 
 @dataclass(frozen=True)
@@ -19,16 +24,27 @@ class Bounds:
         width: virtual slots.
         trials: how many there may be.
         epochs: how many all of them together may train.
+        hours: of the run, all its sessions together.
+        over: whether the hours were over, so that it has ended.
     """
 
     width: int
     trials: int | None = None
     epochs: int | None = None
+    hours: float | None = None
+    over: bool = False
 
     @classmethod
     def of(cls, search: SearchSpec) -> Bounds:
         """Those that the section asks for."""
-        return cls(search.width, search.most_trials, None if search.budget is None else search.budget.epochs)
+        hours = None if search.budget is None else search.budget.hours
+        return cls(search.width, trials_of(search), search.most_epochs, hours)
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Bounds:
+        """Those of a line `bounds` of the journal."""
+        hours, over = line.get("hours"), bool(line.get("over", False))
+        return cls(line["width"], line.get("trials"), line.get("epochs"), hours, over)
 
     def put_into(self, spec: EnsembleSpec) -> EnsembleSpec:
         """A spec with a search, with these in place of its own."""
@@ -37,11 +53,14 @@ class Bounds:
         more = {"width": self.width, "trials": self.trials, "budget": budget}
         return spec.model_copy(update={"search": spec.search.model_copy(update=more)})
 
-    @classmethod
-    def of_line(cls, line: Mapping[str, Any]) -> Bounds:
-        """Those of a line `bounds` of the journal."""
-        return cls(line["width"], line.get("trials"), line.get("epochs"))
+    def changed(self, wish: Mapping[str, Any]) -> Bounds:
+        """These with those that somebody wishes."""
+        return replace(self, **wish)
+
+    def at(self, seconds: float) -> Bounds:
+        """These at a second of the run: over where the hours are, and not over any more where there are more now."""
+        return replace(self, over=self.hours is not None and seconds >= self.hours * _SECONDS)
 
     def change(self, time: int) -> Change:
         """What a search is told to go by them from a virtual time on."""
-        return Change(time, self.width, self.trials, self.epochs)
+        return Change(time, self.width, self.trials, self.epochs, self.over)

@@ -42,7 +42,9 @@ def described_search(spec: EnsembleSpec) -> Iterator[str]:
     if search is None:
         return
     bounds = [f"at most {search.most_trials} trials"] if search.most_trials is not None else []
-    bounds += [f"at most {search.budget.epochs} epochs"] if search.budget is not None else []
+    bounds += [f"at most {search.most_epochs} epochs"] if search.most_epochs is not None else []
+    hours = None if search.budget is None else search.budget.hours
+    bounds += [f"at most {hours:g} hours"] if hours is not None else []
     yield (
         f"search: {' and '.join(bounds)}, {search.width} under way at a time in virtual time, "
         f"sampler {search.sampler.name}, stopping {search.stopping.name}"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fleet.run.bad_input import BadInput
-from fleet.run.search.bounds import Bounds
+from fleet.run.search.bounds import SPEC, Bounds
 from fleet.run_directory.journal import JournalLine
-from fleet.search import Costs, Decision, Search
+from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search
 from fleet.search.of_spec import search_of
-from fleet.spec import EnsembleSpec
+from fleet.spec import EnsembleSpec, SearchSpec
 
-_KINDS = ("bounds", "search", "result", "pruned", "failed")
+_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed")
 
 
 class KnownCosts:
@@ -42,6 +42,9 @@ class Recorded:
         costs: of its trials.
         written: how many of its decisions the journal has.
         bounds: those that it goes by; None: it has not begun.
+        asked: those that the spec had when it counted last; None: it has not begun.
+        wishes: numbers of the changes that people asked for and that were taken in.
+        own_trials: by number, the last line about each trial that a person trains.
         pruned: names of the trials of which the journal says that the search wants no more.
         failed: name -> the line that says how a trial failed, of those whose failure the search was told.
     """
@@ -50,6 +53,9 @@ class Recorded:
     costs: KnownCosts
     written: int
     bounds: Bounds | None
+    asked: Bounds | None
+    wishes: frozenset[int]
+    own_trials: Mapping[int, JournalLine]
     pruned: frozenset[str]
     failed: Mapping[str, JournalLine]
 
@@ -72,29 +78,46 @@ def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> 
     """
     assert spec.search is not None
     mine = [line for line in lines if line["event"] in _KINDS]
-    bounds = [Bounds.of_line(line) for line in mine if line["event"] == "bounds"]
+    told = [line for line in mine if line["event"] == "bounds"]
+    bounds = [Bounds.of_line(line) for line in told]
     written = [line for line in mine if line["event"] == "search"]
     starts, known = [line for line in written if line["kind"] == "start"], KnownCosts(costs)
     known.known.update({line["trial"]: line["cost"] for line in starts})
     search = search_of((bounds or [Bounds.of(spec.search)])[0].put_into(spec), known)
     for line in starts:
         search.remember(line["trial"], line["values"])
-    _replay(search, mine)
-    found = Recorded(search, known, len(written), bounds[-1] if bounds else None, _pruned(mine), _failed(mine))
+    _replay(search, mine, spec.search)
+    found = Recorded(
+        search, known, len(written), bounds[-1] if bounds else None, _asked(told),
+        frozenset(line["wish"] for line in told if line.get("wish") is not None),
+        {line["trial"]: line for line in mine if line["event"] == "own_trial"}, _pruned(mine), _failed(mine),
+    )  # fmt: skip
     _check(found, written)
     return found
 
 
-def _replay(search: Search, lines: Iterable[JournalLine]) -> None:
+def _replay(search: Search, lines: Iterable[JournalLine], section: SearchSpec) -> None:
     """Tell the search, in the order of the journal, results and what people changed; the first bounds it has."""
-    began = False
     for line in lines:
         if line["event"] == "result":
             search.tell(line["trial"], line["epoch"], line["value"])
         elif line["event"] == "bounds":
-            if began:
-                search.changed(Bounds.of_line(line).change(line["time"]))
-            began = True
+            search.changed(Bounds.of_line(line).change(line["time"]))
+        elif line["event"] == "own_trial":
+            search.changed(own_trial_change(line, section))
+
+
+def own_trial_change(line: JournalLine, section: SearchSpec) -> Change:
+    """What a search is told of a trial that a person trains, by a line `own_trial` of the journal."""
+    value, number = line["value"], OWN_TRIALS + line["trial"]
+    losses = {} if value is None else {section.epochs: -value if section.maximise else value}
+    return Change(line["time"], own=Record(number, line["values"], losses, line["status"]))
+
+
+def _asked(lines: Sequence[JournalLine]) -> Bounds | None:
+    """The bounds of the spec at the last start at which they were others than before."""
+    mine = [line for line in lines if line.get("by", SPEC) == SPEC]
+    return replace(Bounds.of_line(mine[-1]), over=False) if mine else None
 
 
 def _check(found: Recorded, written: Sequence[JournalLine]) -> None:

@@ -9,8 +9,8 @@ from fleet.coordination.bookkeeper import Bookkeeper, change
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
 from fleet.report import wording
-from fleet.run.search.bounds import Bounds
 from fleet.run.search.recorded import Recorded
+from fleet.run.search.steering import Steering
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
 from fleet.spec import EnsembleSpec, Job, trial_job
@@ -31,12 +31,15 @@ class Searching:
         recorded: the search as the journal has it.
         books: of the run.
         values: what the trials' epochs came to.
+        steering: says how far it goes.
     """
 
-    def __init__(self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values) -> None:
+    def __init__(
+        self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering
+    ) -> None:
         self._spec, self._search, self._books, self._values = spec, recorded.search, books, values
-        self._recorded = recorded
-        self._written, self._bounds, self._pruned = recorded.written, recorded.bounds, set(recorded.pruned)
+        self._recorded, self._steering = recorded, steering
+        self._written, self._pruned = recorded.written, set(recorded.pruned)
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
 
@@ -64,18 +67,20 @@ class Searching:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for line in self._recorded.failed.values():
             change(self._books.ledger, line)
-        asked = Bounds.of(self._section)
-        if asked == self._bounds:
-            return
-        time = self._search.clock
-        if self._bounds is not None:
-            self._search.changed(asked.change(time))
-        journal = self._books.journal
-        journal.write("bounds", time=time, width=asked.width, trials=asked.trials, epochs=asked.epochs)
-        self._bounds = asked
+        if self._steering.begin():
+            self._pruned.clear()  # what its hours ended goes on
+
+    def halted(self) -> frozenset[str]:
+        """Names of trials whose training ends where they are, since the hours of the search are over."""
+        if not self._steering.is_over:
+            return frozenset()
+        needed = {segment.trial for segment in self._search.needed()}
+        names = [self._name(trial) for trial in range(self._search.begun) if trial not in needed]
+        return frozenset(name for name in names if (job := self._books.ledger.jobs.get(name)) and _is_unfinished(job))
 
     def look(self, admit: Admit) -> None:
         """Tell what trials have come to since, and carry out what follows from it, until nothing does."""
+        self._steering.look()
         self._carry_out(admit)
         while self._tell_all():
             self._carry_out(admit)
@@ -183,6 +188,7 @@ class Searching:
             "decisions": self._search.digest(),
             "best": None if best is None else self._name(best[0]),
             "best_value": None if best is None else best[1],
+            "own_trials": self._steering.to_json(),
         }  # fmt: skip
 
 
@@ -190,3 +196,8 @@ def _has_come(job: JobRecord, segment: Segment) -> bool:
     """Whether a trial's job has come to the end of the segment, or to its own."""
     paused = job.status == "pending" and job.is_paused and job.epoch >= segment.end
     return paused or job.status in ("done", "failed")
+
+
+def _is_unfinished(job: JobRecord) -> bool:
+    """Whether a trial's job has not come to the end of its segment."""
+    return job.status not in ("done", "failed") and not job.is_paused

@@ -12,10 +12,12 @@ from fleet.run.search.foretold import fresh_search
 from fleet.run.search.recorded import recorded
 from fleet.run.search.rehearsed_values import RehearsedValues
 from fleet.run.search.searching import Searching
+from fleet.run.search.steering import Steering
 from fleet.run.search.values import JournalValues, Values
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import read_journal
+from fleet.run_directory.search_wishes import SearchWishes
 from fleet.spec import EnsembleSpec, Job, SpecError, check, trial_job
 from fleet.spec.trial import trial_name
 from trainers import latest_good
@@ -32,7 +34,8 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     if spec.search is None or rank.options.profile is not None:
         return None
     found = recorded(spec, costs_of(rank.runtime), read_journal(rank.directory.journal))
-    return Searching(spec, found, books, _values(rank, books))
+    steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
+    return Searching(spec, found, books, _values(rank, books), steering)
 
 
 def _values(rank: Rank, books: Bookkeeper) -> Values:

@@ -9,6 +9,7 @@ from fleet.coordination.halting import heed
 from fleet.coordination.run_summary import run_summary
 from fleet.machine.walltime_of_allocation import find_allocation
 from fleet.run.ranks.rank import Rank
+from fleet.run.search.halted import Halted
 from fleet.run.search.searching import Searching
 from fleet.run.search.trials import searching_of
 from fleet.run.stages.books import Books, open_books
@@ -95,12 +96,12 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
     wishes = StopWishes(output.directory.path)
-    heed(wishes, books.keeper)
+    if searching is not None:
+        searching.begin()
+    heed(Halted(wishes, searching), books.keeper)
     walltime = Walltime(
         rank.stop, find_allocation(), spec.checkpoints.margin, books.ledger, output.journal, asked=wishes.who_stops
     )
-    if searching is not None:
-        searching.begin()
     opened = Opened(ready, wire, output, chosen, books, walltime, searching)
     opened.write_ensemble()
     return opened

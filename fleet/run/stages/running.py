@@ -19,6 +19,7 @@ from fleet.report.status.snapshot import Snapshots
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
+from fleet.run.search.halted import Halted
 from fleet.run.stages.books import stands
 from fleet.run.stages.guessing import guess
 from fleet.run.stages.learnt_rates import keep_learnt
@@ -46,7 +47,7 @@ class Running(Outside):
         self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers, guessed: Collection[str] = ()
     ) -> None:
         self._opened, self._executor, self._newcomers = opened, executor, newcomers
-        self._wishes = StopWishes(opened.output.directory.path)
+        self._halted = Halted(StopWishes(opened.output.directory.path), opened.searching)
         self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
         self._save = Seldom(self._write)  # it grows with jobs and rounds
         self._snapshot = Seldom(Snapshots(opened.output.directory.journal).renew)
@@ -67,7 +68,7 @@ class Running(Outside):
         return self._opened.walltime()
 
     def halted(self) -> Collection[str]:
-        return self._wishes.jobs()
+        return self._halted.jobs()
 
     def take_in(self) -> None:
         self._newcomers.take_in()

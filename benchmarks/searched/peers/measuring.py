@@ -1,0 +1,222 @@
+"""Searches of Fashion-MNIST by fleet and by other libraries, in turn: how long, how good, and what a kill costs."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bars import Bar, bar, median_bar
+from benchmarks.fashion_files import Files, fashion_files, write_idx
+from benchmarks.searched.peers.plan import Plan
+from benchmarks.searched.peers.ways import FLEET, NAMES, PEERS, EpochDone, Failed, epochs_of, searched
+from preprocess.sources.idx import read_idx
+
+SEEDS = 5
+COUNTS = {"train": 5000, "held_out": 2000}  # samples
+TRIALS, RUNGS, ETA, BATCH = 27, [1, 3, 9], 3, 64
+NEARLY = 0.98  # of the lowest of the best accuracies of one seed: the target
+LIMIT = 300.0  # seconds of one search
+TOLERANCE = 0.002  # of accuracies that count as equal
+_COLUMNS = ["search", "wall s", "wall s to target", "core-s to target", "core-s", "epochs", "twice", "best accuracy"]
+_KILL_COLUMNS = [
+    "search",
+    "epochs before the kill",
+    "epochs trained again",
+    "each trial as far as without",
+    "best accuracy",
+]
+Notes = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """A search that has ended.
+
+    Attributes:
+        begin: in seconds since 1970.
+        wall: seconds.
+        epochs: in the order in which they ended.
+    """
+
+    begin: float
+    wall: float
+    epochs: tuple[EpochDone, ...]
+
+    @property
+    def lengths(self) -> dict[int, int]:
+        """Trial -> epochs that it has."""
+        return {each.trial: each.epoch for each in sorted(self.epochs, key=lambda each: each.epoch)}
+
+    @property
+    def best(self) -> float:
+        """The accuracy of the best of all last epochs."""
+        last = {each.trial: each.accuracy for each in sorted(self.epochs, key=lambda each: each.epoch)}
+        return max(last.values(), default=0.0)
+
+    @property
+    def twice(self) -> int:
+        """How many epochs were trained again."""
+        return len(self.epochs) - len({(each.trial, each.epoch) for each in self.epochs})
+
+    def to(self, accuracy: float) -> tuple[float, float]:
+        """Wall seconds, and core-seconds of all epochs that had ended, until the first epoch as accurate as this."""
+        at = next(number for number, each in enumerate(self.epochs) if each.accuracy >= accuracy)
+        return self.epochs[at].unix - self.begin, sum(each.seconds for each in self.epochs[: at + 1])
+
+
+def measure(repetitions: int) -> dict[str, Any]:
+    """Search with each library and each seed, in turn; then kill each once in the middle.
+
+    Args:
+        repetitions: seeds; 0: SEEDS.
+
+    Returns:
+        {"bars": [...], "tables": [...], "notes": [...]}
+    """
+    found: dict[str, list[Searched]] = {way: [] for way in NAMES}
+    notes: Notes = {}
+    with tempfile.TemporaryDirectory(prefix="searches-") as name:
+        folder = Path(name)
+        files, what = _files(folder)
+        for seed in range(repetitions or SEEDS):
+            for way in NAMES:
+                if way not in notes:
+                    ended = _search(way, _prepared(folder / f"{way}-{seed}", seed, files), notes)
+                    found[way] += [] if ended is None else [ended]
+        whole = {way: ended for way, ended in found.items() if way not in notes}
+        killed = {
+            way: _killed(way, _prepared(folder / f"{way}-killed", 0, files), whole[way][0], notes) for way in whole
+        }
+    title = f"{what}, {COUNTS['train']:,} pictures to train on and {COUNTS['held_out']:,} held out: the same {TRIALS} "
+    title += f"networks in the same order, rungs {RUNGS}, eta {ETA}, 2 cores; medians of {repetitions or SEEDS} seeds"
+    return {
+        "bars": [*_bars(whole), *_kill_bars(killed)],
+        "tables": [_table(whole, title), _kill_table(killed)],
+        "notes": [f"{NAMES[way]}: {text}" for way, text in notes.items()],
+    }
+
+
+def _files(folder: Path) -> tuple[Files, str]:
+    """The first pictures of each part, as files of their own."""
+    files, what = fashion_files(folder)
+    cut = {}
+    for part, count in COUNTS.items():
+        cut[part] = {
+            kind: write_idx(folder / f"{part}-{kind}-cut.gz", np.array(read_idx(path)[:count]))
+            for kind, path in files[part].items()
+        }
+    return cut, what
+
+
+def _prepared(folder: Path, seed: int, files: Files) -> Path:
+    folder.mkdir()
+    Plan(seed, _trials(seed), RUNGS, ETA, BATCH, files).write(folder)
+    return folder
+
+
+def _trials(seed: int) -> list[dict[str, Any]]:
+    """Values by seed path (seed, "peers")."""
+    draw = np.random.default_rng([seed, *b"peers"])
+    return [
+        {
+            "widths": [[8, 16], [16, 32], [8, 16, 32], [16, 32, 64]][int(draw.integers(4))],
+            "lr": float(f"{10 ** draw.uniform(-3.5, 0.3):.6g}"),
+            "momentum": float(f"{draw.uniform(0.0, 0.97):.6g}"),
+            "batch_norm": bool(draw.integers(2)),
+        }
+        for _ in range(TRIALS)
+    ]
+
+
+def _search(way: str, folder: Path, notes: Notes) -> Searched | None:
+    """What a library's search came to; None: it failed, and a note says why."""
+    begin = time.time()
+    try:
+        wall = searched(way, folder, LIMIT)
+    except Failed as error:
+        notes[way] = str(error)
+        return None
+    assert wall is not None, "nobody has killed it"
+    return Searched(begin, wall, tuple(sorted(epochs_of(way, folder), key=lambda each: each.unix)))
+
+
+def _killed(way: str, folder: Path, unbroken: Searched, notes: Notes) -> tuple[int, Searched, bool] | None:
+    """Kill all of a search's processes once half of its epochs are trained, and let it go on.
+
+    Returns:
+        epochs by the kill, the whole, and whether each trial has as many epochs as without the kill; None: it failed.
+    """
+    half = len(unbroken.epochs) // 2
+    try:
+        searched(way, folder, LIMIT, lambda: len(epochs_of(way, folder)) >= half)
+    except Failed as error:
+        notes[way] = str(error)
+        return None
+    before = len(epochs_of(way, folder))
+    ended = _search(way, folder, notes)
+    return None if ended is None else (before, ended, ended.lengths == unbroken.lengths)
+
+
+def _bars(found: Mapping[str, Sequence[Searched]]) -> list[Bar]:
+    bars: list[Bar] = []
+    mine = found.get(FLEET, [])
+    for way in PEERS:
+        theirs = found.get(way, [])
+        if mine and theirs:
+            ratios = [one.wall / other.wall for one, other in zip(mine, theirs)]
+            ratio = statistics.median(ratios)
+            bars.append(median_bar(f"wall seconds of a search over those of {NAMES[way]}", ratios, "< 1", ratio < 1))
+            better = statistics.mean(one.best - other.best for one, other in zip(mine, theirs))
+            name = f"best accuracy less that of {NAMES[way]}, mean"
+            bars.append(bar(name, round(better, 4), f">= -{TOLERANCE:g}", better >= -TOLERANCE))
+    twice = sum(each.twice for each in mine)
+    return [*bars, bar("epochs that fleet trained twice", twice, "0", bool(mine) and not twice)]
+
+
+def _kill_bars(killed: Mapping[str, tuple[int, Searched, bool] | None]) -> list[Bar]:
+    mine = killed.get(FLEET)
+    if mine is None:
+        return [bar("epochs that fleet trained again after a kill", -1, "0", False)]
+    _, ended, same = mine
+    return [
+        bar("epochs that fleet trained again after a kill", ended.twice, "0", not ended.twice),
+        bar("fleet's trials as far after a kill as without", int(same), "1", same),
+    ]
+
+
+def _table(found: Mapping[str, Sequence[Searched]], title: str) -> dict[str, Any]:
+    counts = [len(each) for each in found.values()]
+    targets = [
+        NEARLY * min(each[seed].best for each in found.values()) for seed in range(min(counts, default=0))
+    ]  # fmt: skip
+    rows = []
+    for way, ended in found.items():
+        reached = [each.to(target) for each, target in zip(ended, targets)]
+        columns: list[list[float]] = [
+            [each.wall for each in ended], [wall for wall, _ in reached], [core for _, core in reached],
+            [sum(epoch.seconds for epoch in each.epochs) for each in ended], [len(each.epochs) for each in ended],
+        ]  # fmt: skip
+        middle = [round(statistics.median(column), 1) for column in columns]
+        best = statistics.mean(each.best for each in ended)
+        rows.append([NAMES[way], *middle, sum(each.twice for each in ended), round(best, 4)])
+    told = ", ".join(f"{target:.3f}" for target in targets)
+    return {"title": f"{title}; accuracies are means; targets {told}", "columns": _COLUMNS, "rows": rows}
+
+
+def _kill_table(killed: Mapping[str, tuple[int, Searched, bool] | None]) -> dict[str, Any]:
+    rows = [
+        [NAMES[way], before, ended.twice, "yes" if same else "no", round(ended.best, 4)]
+        for way, (before, ended, same) in ((way, each) for way, each in killed.items() if each is not None)
+    ]
+    return {
+        "title": "kill -9 of all processes in the middle, then the same again",
+        "columns": _KILL_COLUMNS,
+        "rows": rows,
+    }

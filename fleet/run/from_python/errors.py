@@ -1,0 +1,11 @@
+"""What a program asks of a run that it cannot have."""
+
+from __future__ import annotations
+
+
+class RunError(ValueError):
+    """A person can mend this; the text says the mistake and the mend."""
+
+
+class RunLost(RuntimeError):
+    """A run ended before it could say how; the text has its last words. Begun again, it goes on."""

@@ -1,0 +1,129 @@
+"""Trials that people train beside a run's search: suggested by its sampler, told to it through the run directory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.run.from_python.errors import RunError
+from fleet.run_directory.ensemble_file import EnsembleFile
+from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
+from fleet.search import OWN_TRIALS, Record, Status
+from fleet.search.sampling.chosen import BadSampler, sampler_of
+from fleet.search.sampling.given import check_values
+from fleet.spec import EnsembleSpec, SearchSpec, importable
+
+_STATUS: Mapping[str, Status] = {"pause": "paused", "stop": "stopped", "done": "done", "fail": "failed"}
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A trial that a person trains.
+
+    Attributes:
+        number: from 0.
+        values: dotted path of a job's key -> value.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Suggesting:
+    """A run's search, as its directory tells it.
+
+    Attributes:
+        directory: the run's.
+        spec: of the run.
+        section: its search.
+    """
+
+    directory: Path
+    spec: EnsembleSpec
+    section: SearchSpec
+
+    @classmethod
+    def of(cls, directory: Path) -> Suggesting:
+        """The search of the run in a directory.
+
+        Raises:
+            RunError: there is none.
+        """
+        known = EnsembleFile.read(directory)
+        if known is None:
+            raise RunError(f"{directory} holds no run that was started: there is no ensemble.json in it")
+        spec = EnsembleSpec.from_mapping(known.spec, folder=Path(known.folder))
+        if spec.search is None:
+            raise RunError(f"the run in {directory} has no search; add a section `search` to its spec, in another run")
+        return cls(directory, spec, spec.search)
+
+    def ask(self, values: Mapping[str, Any] | None) -> Suggestion:
+        """Begin a trial; see `Run.ask`."""
+        wishes = SearchWishes(self.directory)
+        if values is not None:
+            self._check(values)
+        elif self.section.sampler.name == "grid":
+            mend = "give it values of your own: ask({path: value})"
+            raise RunError(f"the search has a grid, and tries each of its combinations itself; {mend}")
+        number = wishes.claim()
+        given = dict(values) if values is not None else self._suggested(number, wishes.trials())
+        wishes.ask(number, given)
+        return Suggestion(number, given)
+
+    def tell(self, number: int, value: float | None, failed: bool) -> None:
+        """Say what a trial came to; see `Run.tell`."""
+        wishes = SearchWishes(self.directory)
+        known = {trial.number: trial for trial in wishes.trials()}
+        if number not in known:
+            there = ", ".join(map(str, known)) or "none"
+            raise RunError(f"nobody has asked for a trial {number}; there are: {there}")
+        if failed == (value is not None) or (value is not None and not math.isfinite(value)):
+            raise RunError(f"a trial has a finite value or has failed, and this one has {value} and failed={failed}")
+        told = None if value is None else float(value)
+        if known[number].told and known[number].value != told:
+            raise RunError(f"trial {number} came to {known[number].value} before, and now to {told}; a result stays")
+        wishes.tell(number, told)
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        try:
+            check_values(self.section.over, values)
+        except ValueError as error:
+            raise RunError(f"no values of a trial: {error}") from None
+
+    def _suggested(self, number: int, own: Iterable[OwnTrial]) -> dict[str, Any]:
+        """What the sampler suggests, by all results that are known."""
+        lines, seed = list(read_journal(self.directory / "journal.jsonl")), self.section.seed
+        bounds = [line for line in lines if line["event"] == "bounds"]
+        sign = -1.0 if bounds and bounds[-1].get("mode") == "max" else 1.0
+        try:
+            with importable([self.spec.folder, Path.cwd()]):
+                sampler = sampler_of(self.section, self.spec.seed if seed is None else seed)
+                records = [*_records(lines, sign), *(_own_record(trial, sign, self.section.epochs) for trial in own)]
+                return dict(sampler.suggest(OWN_TRIALS + number, () if sampler.prefetch is None else records))
+        except BadSampler as error:
+            raise RunError(str(error)) from None
+
+
+def _records(lines: Iterable[JournalLine], sign: float) -> list[Record]:
+    """The search's own trials, in the order of their numbers."""
+    values: dict[int, Mapping[str, Any]] = {}
+    losses: dict[int, dict[int, float]] = {}
+    status: dict[int, Status] = {}
+    for line in lines:
+        if line["event"] == "search":
+            status[line["trial"]] = _STATUS.get(line["kind"], "suggested")
+            if line["kind"] == "start":
+                values[line["trial"]] = line["values"]
+        elif line["event"] == "result" and line["value"] is not None:
+            losses.setdefault(line["trial"], {})[line["epoch"]] = sign * line["value"]
+    return [Record(each, values[each], losses.get(each, {}), status[each]) for each in sorted(values)]
+
+
+def _own_record(trial: OwnTrial, sign: float, epochs: int) -> Record:
+    losses = {} if trial.value is None else {epochs: sign * trial.value}
+    return Record(OWN_TRIALS + trial.number, trial.values, losses, trial.status)

@@ -1,0 +1,109 @@
+"""How far a search goes, as its spec, people and the clock say; and trials that people train beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds
+from fleet.run.search.recorded import Recorded, own_trial_change
+from fleet.run_directory.journal import JournalLine
+from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
+from fleet.search.sampling.given import check_values
+from fleet.spec import SearchSpec
+
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Steering:
+    """Tells a search of other bounds, and of people's own trials, at its virtual time; the journal has it first.
+
+    Args:
+        section: of the spec.
+        recorded: the search as the journal has it.
+        books: of the run.
+        wishes: what people left in the run directory.
+        clock: seconds; wishes are looked for at most once in SECONDS_BETWEEN_LOOKS.
+    """
+
+    def __init__(
+        self,
+        section: SearchSpec,
+        recorded: Recorded,
+        books: Bookkeeper,
+        wishes: SearchWishes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._section, self._search, self._journal, self._wishes = section, recorded.search, books.journal, wishes
+        self._bounds, self._asked, self._clock = recorded.bounds, recorded.asked, clock
+        self._taken = set(recorded.wishes)
+        self._own: dict[int, JournalLine] = dict(recorded.own_trials)
+        self._refused: set[int] = set()
+        self._looked = -float("inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search's hours are over."""
+        return self._bounds is not None and self._bounds.over
+
+    def begin(self) -> bool:
+        """Let the search go by the bounds of the spec where they are others than at the last start; whether a search
+        that was over by the clock goes on.
+        """
+        asked, was_over = Bounds.of(self._section), self.is_over
+        bounds = asked if self._bounds is None or asked != self._asked else self._bounds
+        self._go_by(bounds.at(self._journal.seconds()), SPEC)
+        return was_over and not self.is_over
+
+    def look(self) -> None:
+        """Take in what people wish, at most once a second, and end the search where its hours are over."""
+        if self._clock() - self._looked < SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked = self._clock()
+        assert self._bounds is not None, "it has begun"
+        for number, wish in self._wishes.changes().items():
+            if number not in self._taken:
+                self._taken.add(number)
+                self._go_by(self._bounds.changed(wish).at(self._journal.seconds()), WISH, number)
+        for trial in self._wishes.trials():
+            self._take(trial)
+        self._go_by(self._bounds.at(self._journal.seconds()), CLOCK)
+
+    def _go_by(self, bounds: Bounds, by: str, wish: int | None = None) -> None:
+        """Let the search go by bounds, if they are others; a wish is written down in any case."""
+        if bounds == self._bounds and wish is None:
+            return
+        at = self._search.clock
+        self._journal.write(
+            "bounds", time=at, width=bounds.width, trials=bounds.trials, epochs=bounds.epochs, hours=bounds.hours,
+            over=bounds.over, metric=self._section.metric, mode="max" if self._section.maximise else "min", by=by,
+            wish=wish,
+        )  # fmt: skip
+        self._search.changed(bounds.change(at))
+        self._bounds = bounds
+
+    def _take(self, trial: OwnTrial) -> None:
+        """Tell the search how a person's trial stands, if it does not know."""
+        known = self._own.get(trial.number)
+        if trial.number in self._refused or (known is not None and known["status"] == trial.status):
+            return
+        try:
+            check_values(self._section.over, trial.values)
+        except ValueError as error:  # of a file that somebody wrote by hand
+            self._refused.add(trial.number)
+            text = f"trial {trial.number} of somebody's own is left out: {error}"
+            self._journal.write("warning", text=text, job=None)
+            return
+        line = self._journal.write(
+            "own_trial", trial=trial.number, time=self._search.clock, values=dict(trial.values), status=trial.status,
+            value=trial.value,
+        )  # fmt: skip
+        self._own[trial.number] = line
+        self._search.changed(own_trial_change(line, self._section))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """What run.json says of trials that people train."""
+        keys = ("values", "status", "value")
+        return [{"number": number, **{key: line[key] for key in keys}} for number, line in sorted(self._own.items())]

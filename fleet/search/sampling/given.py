@@ -1,0 +1,45 @@
+"""Values that a person gives a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.search.sampling.space import answers_of, values_of
+from fleet.spec.distributions import Distribution
+from fleet.spec.problem import nearest
+
+
+def check_values(over: Mapping[str, Distribution], values: Mapping[str, Any]) -> None:
+    """Check that a search could have drawn these values.
+
+    Raises:
+        ValueError: it could not; with all that is wrong.
+    """
+    wrong = [f"{path} has no value" for path in over if path not in values]
+    wrong += [_unknown(path, over) for path in values if path not in over]
+    wrong += [text for path, what in over.items() if path in values and (text := _misfit(path, what, values[path]))]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+
+
+def _unknown(path: str, over: Mapping[str, Distribution]) -> str:
+    meant = nearest(path, list(over))
+    more = f"did you mean {meant}?" if meant else f"it varies {', '.join(over)}"
+    return f"the search does not vary {path}; {more}"
+
+
+def _misfit(path: str, what: Distribution, value: Any) -> str:
+    """What is wrong with a value; "" if it fits."""
+    drawn = what.model_dump(mode="json", exclude_none=True)
+    told = f"{path} is {value!r}, which {drawn} does not give"
+    try:
+        answers = answers_of({path: what}, {path: value})
+        inside = all(
+            not isinstance(answer, bool) and parameter.low <= answer <= parameter.high
+            for parameter, answer in answers.items()
+        )
+        same = values_of({path: what}, lambda parameter: answers[parameter])[path] == value
+    except (ValueError, TypeError, KeyError, IndexError):
+        return told
+    return "" if inside and same else told
