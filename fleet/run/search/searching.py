@@ -70,8 +70,11 @@ class Searching:
         time = self._search.clock
         if self._bounds is not None:
             self._search.changed(asked.change(time))
-        journal = self._books.journal
-        journal.write("bounds", time=time, width=asked.width, trials=asked.trials, epochs=asked.epochs)
+        journal, mode = self._books.journal, "max" if self._section.maximise else "min"
+        journal.write(
+            "bounds", time=time, width=asked.width, trials=asked.trials, epochs=asked.epochs,
+            metric=self._section.metric, mode=mode,
+        )  # fmt: skip
         self._bounds = asked
 
     def look(self, admit: Admit) -> None:
