@@ -143,6 +143,7 @@ class _Reader:
         self.results: list[Result] = []
         self.bounds: list[Change] = []
         self.metric, self.maximise = "", False
+        self._early: dict[str, Line] = {}
         self._folds = {
             "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
             "done": self._done, "pruned": self._pruned,
@@ -156,6 +157,10 @@ class _Reader:
             self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
         elif kind == "search" and line["kind"] == "start":
             self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])
+            if job in self._early:
+                self._failed(self.trials[job], self._early.pop(job))
+        elif kind == "failed" and job not in self.trials:
+            self._early[job] = line  # what cannot be made fails before it begins
         if kind in self._folds and job in self.trials:
             self._folds[kind](self.trials[job], line)
 
