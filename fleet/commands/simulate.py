@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -16,6 +16,7 @@ import typer
 
 from fleet.commands.arguments import AsJson, Start, start_of
 from fleet.commands.ending import end, mendable
+from fleet.commands.simulate_search import SearchOptions, simulate_search
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
 if TYPE_CHECKING:
@@ -30,11 +31,27 @@ WIDE = 200
 
 
 _Policies = Annotated[
-    list[str], typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
+    list[str] | None, typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
 ]
 _TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
 _Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
 _Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
+_Search = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="in place of jobs: the search of a run, decided anew by its curves")
+]
+_Stopping = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RULE", help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9; repeatable"),
+]
+_Widths = Annotated[
+    list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
+]
+_Devices = Annotated[
+    list[int] | None,
+    typer.Option("--devices", metavar="N", help="with --search: so many devices of one node; may be repeated"),
+]
+_Trials = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many trials")]
+_Epochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many epochs in all")]
 _Drawn = Annotated[
     str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
 ]
@@ -85,10 +102,16 @@ _Out = Annotated[
 
 
 def simulate(
-    policies: _Policies,
+    policies: _Policies = None,
     trace: _TraceFile = None,
     format: _Format = None,
     run: _Run = None,
+    search: _Search = None,
+    stopping: _Stopping = None,
+    width: _Widths = None,
+    devices: _Devices = None,
+    trials: _Trials = None,
+    epochs: _Epochs = None,
     synthetic: _Drawn = None,
     rates: _RatesFolder = None,
     draw_models: _DrawModels = False,
@@ -112,16 +135,33 @@ def simulate(
 
     Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
     """
+    of_search = {
+        "--stopping": stopping, "--width": width, "--devices": devices, "--trials": trials, "--epochs": epochs,
+    }  # fmt: skip
+    if search is not None:
+        others = {
+            "--trace": trace, "--format": format, "--run": run, "--synthetic": synthetic, "--rates": rates,
+            "--draw-models": draw_models, "--tightness": tightness, "--batch-ranges": batch_ranges, "--start": start,
+            "--seed": seeds, "--failures": failures, "--slack": slack, "--guaranteed": guaranteed is not None,
+            "--processes": processes, "--csv": csv, "--out": out,
+        }  # fmt: skip
+        options = SearchOptions(
+            search, *(tuple(given or ()) for given in (stopping, width, devices)), trials, epochs,
+            tuple(policies or ()), tuple(settings or ()), cluster, start_seconds, restart_seconds,
+        )  # fmt: skip
+        simulate_search(options, others, as_json)
+        return
     from fleet.simulator.comparing.cases import cases_of
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.failures import failures_of
 
     with mendable():
+        _check_search(policies, of_search)
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges, start)
         comparison = Comparison(
             workload,
             _cluster(cluster, workload),
-            cases_of(policies, settings or [], seeds or [0]),
+            cases_of(policies or [], settings or [], seeds or [0]),
             _costs(workload, start_seconds, restart_seconds),
             None if failures is None else failures_of(failures),
             slack,
@@ -133,6 +173,14 @@ def simulate(
         notes += _undone(comparison, outcomes)
         _write(comparison, outcomes, notes, csv, out)
     _tell(comparison, outcomes, notes, as_json, out)
+
+
+def _check_search(policies: Sequence[str] | None, of_search: Mapping[str, object]) -> None:
+    given = [name for name, value in of_search.items() if value]
+    if given:
+        raise ValueError(f"{', '.join(given)} is for a recorded search; name the run with --search DIR")
+    if not policies:
+        raise ValueError("under which policy? name one or more, such as --policy flotilla")
 
 
 def _workload(

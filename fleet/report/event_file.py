@@ -14,6 +14,11 @@ _VERSION = "brain.Event:2"
 _NUMBERS = count()
 
 
+def tag_of(name: str) -> str:
+    """What TensorBoard calls a value of that name."""
+    return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
+
+
 class EventFile:
     """The values of one job since it was started.
 
@@ -44,9 +49,15 @@ class EventFile:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         for name, value in values.items():
-            tag = re.sub(r"[^-/\w.]", "_", name).lstrip("/")
-            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value)])
+            summary = Summary(value=[Summary.Value(tag=tag_of(name), simple_value=value)])
             self._put(Event(wall_time=unix, step=step, summary=summary))
+        self._records.flush()
+
+    def tell(self, summary: object, unix: float) -> None:
+        """Write a summary that belongs to no step, at once. OSError if it cannot be."""
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        self._put(Event(wall_time=unix, summary=summary))  # type: ignore[arg-type]
         self._records.flush()
 
     def close(self) -> None:

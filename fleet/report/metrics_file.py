@@ -28,9 +28,11 @@ class MetricsFile:
         self._stale = False  # the file is not as it should be
         self._read()
 
-    def put(self, row: Mapping[str, str], metrics: Mapping[str, str]) -> None:
-        """Write one epoch: `row` has the fixed columns, `metrics` the others."""
+    def put(self, row: Mapping[str, str], metrics: Mapping[str, str], values: Mapping[str, str] | None = None) -> None:
+        """Write one epoch: `row` has the fixed columns, `metrics` and a trial's `values` the others."""
         named = {self._column(name): value for name, value in metrics.items()}
+        for name, value in (values or {}).items():
+            named[f"values.{name}" if name in metrics or name in (*FIRST, *LAST) else name] = value
         added = [name for name in named if name not in self._metrics]
         whole = {**row, **named}
         key = (row["job"], row["epoch"])
@@ -47,7 +49,7 @@ class MetricsFile:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """job, epoch, step, time, the metrics as they came, rate, devices."""
+        """job, epoch, step, time, the metrics and values as they came, rate, devices."""
         return (*FIRST, *self._metrics, *LAST)
 
     def _column(self, metric: str) -> str:

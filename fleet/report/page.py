@@ -7,19 +7,26 @@ from typing import Any
 
 from fleet.report.colours import network_colours
 from fleet.report.costs import run_costs
+from fleet.report.figures.best_so_far import best_figures
 from fleet.report.figures.curves import curve_figures
 from fleet.report.figures.data_path import data_path_figure
+from fleet.report.figures.importance import importance_figure
 from fleet.report.figures.layout import Figure
+from fleet.report.figures.parallel import parallel_figure
 from fleet.report.figures.rates import rates_figure
+from fleet.report.figures.rungs import kinds_shown, rung_shades, rungs_figure
 from fleet.report.figures.timeline import timeline
 from fleet.report.figures.waiting import REASONS, waiting_figure
 from fleet.report.flotillas import flotillas, running_lengths
 from fleet.report.history import read_history
+from fleet.report.importance import Importance, importance_of
 from fleet.report.overheads import overheads
 from fleet.report.rates import job_rates
 from fleet.report.records import RunHistory
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
+from fleet.report.searched import Searched, read_searched
+from fleet.report.told_values import shown
 from fleet.report.waiting import device_times, mean_waiting
 from fleet.report.wording import per_read, together
 from fleet.run_directory.whole_files import write_whole
@@ -41,18 +48,21 @@ def write_report(run_dir: Path) -> Path:
             "Give the directory of a run (--out of fleet run, or runs/NAME)."
         )
     page = Path(run_dir) / REPORT
-    write_whole(page, render(read_history(journal), Path(run_dir).resolve().name))
+    searched = read_searched(Path(run_dir))
+    write_whole(page, render(read_history(journal), Path(run_dir).resolve().name, searched))
     return page
 
 
-def render(history: RunHistory, name: str) -> str:
+def render(history: RunHistory, name: str, searched: Searched | None = None) -> str:
     """The page as text; `name` is the run's, unless the journal says another."""
-    figures = _figures(history)
+    importance = Importance() if searched is None else importance_of(searched)
+    figures = _figures(history) | ({} if searched is None else _search_figures(history, searched, importance))
     page = (
         page_environment()
         .get_template("report.html.j2")
         .render(
             **_facts(history, name),
+            **_search_facts(searched, importance),
             figures=figures,
             figures_json=script_json(figures),
             plotly=plotly() if figures else "",
@@ -86,6 +96,29 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
         "per_read": per_read(history.samples),
         "samples": history.samples.to_json(),
     }
+
+
+def _search_facts(searched: Searched | None, importance: Importance) -> dict[str, Any]:
+    """What the section of the search tells; `search` is None where there is none."""
+    if searched is None:
+        return {"search": None}
+    return {
+        "search": searched,
+        "shown": shown,
+        "importance": importance,
+        "shades": rung_shades(searched),
+        "kinds": kinds_shown(searched),
+    }
+
+
+def _search_figures(history: RunHistory, searched: Searched, importance: Importance) -> dict[str, Figure]:
+    figures = {
+        "search-parallel": parallel_figure(searched, importance.shares),
+        "search-rungs": rungs_figure(searched),
+        "search-importance": importance_figure(importance),
+        **best_figures(searched, history),
+    }
+    return {key: figure for key, figure in figures.items() if figure is not None}
 
 
 def _figures(history: RunHistory) -> dict[str, Figure]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,8 +10,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fleet.report.event_file import EventFile
+from fleet.report.event_file import EventFile, tag_of
+from fleet.report.hparams import begin_of_trial, end_of_trial
 from fleet.report.metrics_file import MetricsFile
+from fleet.run_directory.journal import read_journal
+from fleet.search.columns import value_columns, value_row
+from fleet.spec import SearchSpec
 
 _LEAVING = ("stopped", "paused", "done", "failed")
 
@@ -20,11 +25,21 @@ class Tracking:
 
     Going on with a run adds no row twice: the later (job, epoch) replaces the earlier, in TensorBoard by its purge
     step. Without the tensorboard package only metrics.csv is written, and a warning says so. A file that cannot be
-    written ends no run: a warning says so, and the next epoch tries again.
+    written ends no run: a warning says so, and the next epoch tries again. Rows of a search's trials have their values
+    in columns of their own, and TensorBoard's plugin for hyper-parameters gets these too.
+
+    Args:
+        run_dir: the run's directory.
+        tensorboard: whether TensorBoard's files are written.
+        search: the run's, if it has one.
     """
 
-    def __init__(self, run_dir: Path, tensorboard: bool = True) -> None:
-        self._run_dir = Path(run_dir)
+    def __init__(self, run_dir: Path, tensorboard: bool = True, search: SearchSpec | None = None) -> None:
+        self._run_dir, self._search = Path(run_dir), search
+        self._columns = () if search is None else value_columns(search.over)
+        self._values: dict[str, Mapping[str, Any]] = {}  # trial's job -> parameter -> value
+        for line in () if search is None else read_journal(self._run_dir / "journal.jsonl"):
+            self._learn(line)
         self._file = MetricsFile(self._run_dir / "metrics.csv")
         self._tensorboard = tensorboard
         self._writers: dict[str, EventFile] = {}
@@ -33,6 +48,7 @@ class Tracking:
     def event(self, event: Mapping[str, Any]) -> None:
         """Take one journal event."""
         kind, job = event.get("event"), str(event.get("job", ""))
+        self._learn(event)
         if kind == "started":
             self._steps[job] = int(event.get("step") or 0)
         elif kind == "epoch":
@@ -42,6 +58,7 @@ class Tracking:
                 except OSError as error:
                     self._warn(error, job)
         elif kind in _LEAVING:
+            self._end(event, job)
             self._leave(job)
 
     def close(self) -> None:
@@ -54,6 +71,18 @@ class Tracking:
             with suppress(OSError):  # each epoch's values were written at once
                 self._writers.pop(job).close()
 
+    def _learn(self, event: Mapping[str, Any]) -> None:
+        """Note the values with which a trial begins."""
+        if self._search is not None and event.get("event") == "search" and event.get("kind") == "start":
+            self._values[str(event["job"])] = value_row(self._search.over, event["values"])
+
+    def _end(self, event: Mapping[str, Any], job: str) -> None:
+        """Tell TensorBoard that a trial is done, or has failed."""
+        if job in self._writers and job in self._values and event["event"] in ("done", "failed"):
+            unix = float(event.get("unix") or 0.0)
+            with suppress(OSError):
+                self._writers[job].tell(end_of_trial(event["event"] == "failed", unix), unix)
+
     def _warn(self, error: OSError, job: str) -> None:
         self._leave(job)
         what = f"{error.filename or 'metrics for other tools'} cannot be written: {error.strerror}"
@@ -62,10 +91,13 @@ class Tracking:
     def _row(self, event: Mapping[str, Any], job: str) -> None:
         row = {key: str(event.get(key, "")) for key in ("epoch", "step", "rate")}
         row |= {"job": job, "time": str(event.get("t", "")), "devices": " ".join(map(str, event.get("devices", ())))}
-        self._file.put(row, {name: str(value) for name, value in (event.get("metrics") or {}).items()})
+        metrics = {name: str(value) for name, value in (event.get("metrics") or {}).items()}
+        values = self._values.get(job, {})
+        self._file.put(row, metrics, {name: told(values[name]) if name in values else "" for name in self._columns})
 
     def _scalars(self, event: Mapping[str, Any], job: str) -> None:
-        writer = self._writer(job)
+        step, unix = int(event.get("step") or 0), float(event.get("unix") or 0.0)
+        writer = self._writer(job, unix)
         if writer is None:
             return
         values = {
@@ -73,19 +105,31 @@ class Tracking:
             "rate": event.get("rate"),
             "learning_rate": event.get("learning_rate"),
         }
-        step, unix = int(event.get("step") or 0), float(event.get("unix") or 0.0)
         writer.put({name: float(value) for name, value in values.items() if value is not None}, step, unix)
 
-    def _writer(self, job: str) -> EventFile | None:
+    def _tell_values(self, job: str, unix: float) -> None:
+        if self._search is None or job not in self._values:
+            return
+        tag = tag_of(self._search.metric)
+        for summary in begin_of_trial(job, self._values[job], self._columns, tag, unix):
+            self._writers[job].tell(summary, unix)
+
+    def _writer(self, job: str, unix: float) -> EventFile | None:
         if self._tensorboard and job not in self._writers:
             directory = self._run_dir / "tensorboard" / folder_of(job)
             try:
                 # What an earlier session wrote past the step from which this one goes on is trained again: hide it.
                 self._writers[job] = EventFile(directory, self._steps.get(job, 0) + 1)
+                self._tell_values(job, unix)
             except ImportError:
                 self._tensorboard = False
                 warnings.warn("no TensorBoard files are written: pip install tensorboard", stacklevel=2)
         return self._writers.get(job)
+
+
+def told(value: Any) -> str:
+    """A parameter's value in a cell: texts as they are, all else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def folder_of(job: str) -> str:

@@ -38,6 +38,7 @@ class SimulatedBooks:
         self.unavailable: frozenset[int] = frozenset()
         self.promises: dict[str, Any] = {}
         self.row: dict[str, int] = {}
+        self.names: list[str] = []  # of those that have arrived, by row
         self.version = [0] * jobs  # of the job's end that was predicted last
         self.begin, self.end, self.service = (np.full(jobs, np.nan) for _ in range(3))
         self.admitted, self.dropped = (np.zeros(jobs, bool) for _ in range(2))
@@ -57,6 +58,7 @@ class SimulatedBooks:
         """A job is there."""
         self._unfinished[job.name] = job
         self.row[job.name] = row
+        self.names.append(job.name)
         self.curve[row], self.samples[row], self.limit[row] = job.rate, job.remaining, job.limit
         self.single[row] = job.rate(1)
 

@@ -85,15 +85,14 @@ class Simulation:
         self._policy = driven(policy, machine.cluster, premises.prices)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
-        self._books = SimulatedBooks(machine.cluster, len(trace))
+        self._coming, self._arrived = trace.coming(), 0
+        self._books = SimulatedBooks(machine.cluster, self._coming.most)
         self._calendar = Calendar()
         self._timeline = Timeline()
         self._lanes, self._lane_numbers = Lanes(premises.slack), count(1)
         self._preprocessors, self._feedings = SharedPreprocessors(trace.feeds), 0
         self._classes = SharingClasses(not trace.any_epoch and policy.shares_streams)
         self._loss_curves = LossCurves(trace.losses)
-        self._arrivals = trace.jobs.arrival.tolist()
-        self._next_arrival, self._coming = 0, iter(trace.jobs)
         self._changed: list[str] = []  # since the last plan
         self._events = 0  # since the last plan
         self._urgent = False  # a guaranteed job came since the last plan
@@ -109,18 +108,22 @@ class Simulation:
             BadPlan: the policy gave what cannot be given.
         """
         begin = perf_counter()
+        self.play()
+        return Outcome.of(self._policy.name, self._trace, self._books, self._timeline, perf_counter() - begin)
+
+    def play(self) -> SimulatedBooks:
+        """As `run`; returns the books as they are at the end."""
         self._enter_failures()
         while (now := self._next_time()) < math.inf:
             self._happen(now)
             self._due = self._policy.trigger.due(now, self._events, self._urgent)
             if now >= min(self._wake, self._due) and self._carry_out(self._ask(now), now):
                 self._carry_out(self._ask(now), now)
-        seconds = perf_counter() - begin
-        return Outcome.of(self._policy.name, self._trace, self._books, self._timeline, seconds)
+        return self._books
 
     def _next_time(self) -> float:
         """When the next thing happens; infinite when nothing can any more."""
-        arrival = self._arrivals[self._next_arrival] if self._next_arrival < len(self._arrivals) else math.inf
+        arrival = self._coming.next
         if arrival == math.inf and not self._books.unfinished:
             return math.inf
         return min(arrival, self._calendar.next, self._wake, self._due)
@@ -140,9 +143,8 @@ class Simulation:
             elif kind == Kind.REPAIR:
                 self._note(())
                 self._books.repaired(self._devices_of(what))
-        while self._next_arrival < len(self._arrivals) and self._arrivals[self._next_arrival] <= now:
-            self._arrive(self._next_arrival)
-            self._next_arrival += 1
+        while self._coming.next <= now:
+            self._arrive()
         self._feed(now)
 
     def _ask(self, now: float) -> Plan:
@@ -288,7 +290,7 @@ class Simulation:
     def _prepared(self, row: int, feeding: int) -> None:
         """A job has read an epoch, unless it has been fed otherwise since that was foretold."""
         if feeding == self._feedings:
-            self._preprocessors.prepared(self._trace.jobs.name[row])
+            self._preprocessors.prepared(self._books.names[row])
 
     def _take(self, jobs: Sequence[str], now: float) -> None:
         """These jobs lose their devices; those with which they shared samples go on without them."""
@@ -314,18 +316,20 @@ class Simulation:
         self._events += 1
         self._changed += changed
 
-    def _arrive(self, row: int) -> None:
-        job = self._machine.arriving(next(self._coming))
-        self._books.arrived(row, job)
+    def _arrive(self) -> None:
+        job = self._machine.arriving(self._coming.take())
+        self._books.arrived(self._arrived, job)
+        self._arrived += 1
         self._classes.arrived(job)
         self._note([job.name])
         self._urgent |= job.guaranteed
 
     def _done(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:
-            name = self._trace.jobs.name[row]
+            name = self._books.names[row]
             self._leave([name], now)
             self._books.done(name, now)
+            self._coming.ended(row, now)
             self._note([name])
             if self._ticked is not None:
                 self._ticked()
@@ -333,7 +337,7 @@ class Simulation:
     def _advance(self, row: int, version: int, now: float) -> None:
         if self._books.version[row] == version:
             assert self._staged is not None
-            name = self._trace.jobs.name[row]
+            name = self._books.names[row]
             job = self._books.unfinished[name]
             left = job.remaining - self._staged.lasts(job)
             self._show(self._staged.advanced(job))

@@ -16,11 +16,18 @@ import pytest
 
 from fleet.report.history import build_history
 from fleet.report.page import render
+from fleet.report.searched import Searched
 from fleet.scheduling.model.cluster import Cluster
+from fleet.search.journalled import journalled
+from fleet.search.of_run import section_of
 from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload
 from fleet.simulator.results.page import render as comparison_page
+from fleet.spec import results_mapping
+from tests.search.support.curves import cost, value
+from tests.search.support.journals import searched_lines
+from tests.search.support.sections import spec_of
 
 Event = dict[str, Any]
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -158,6 +165,31 @@ def test_a_comparison_of_policies_draws_its_figures_without_an_error(tmp_path: P
         assert (answer["overflow"], answer["wide"]) == (0, 0), name
         assert len(answer["drawn"]) == 6 and all(drawn for _, drawn in answer["drawn"]), name
         assert (answer["selected"], answer["dimmed"]) == ("fifo", 2), name
+
+
+def test_the_page_of_a_search_draws_its_figures_without_an_error(tmp_path: Path) -> None:
+    pages = {
+        "many": searched_page(trials=300, width=16),
+        "begun": searched_page(most=9),
+        "one": searched_page(trials=1),
+        "fresh": searched_page(most=0),
+        "hostile": searched_page(trials=3, name="</script><img src=x onerror=fail()>{trial}"),
+    }
+    for name, answer in answers(tmp_path, framed(tmp_path, pages, (1400, 400)), LIGHT).items():
+        assert answer["problems"] == [], name
+        assert (answer["overflow"], answer["wide"]) == (0, 0), name
+        assert all(drawn for _, drawn in answer["drawn"]), name
+        wanted = {"search-parallel", "search-rungs"} | (set() if "fresh" in name else {"search-time", "search-devices"})
+        assert wanted <= {figure for figure, _ in answer["drawn"]}, name
+
+
+def searched_page(most: int | None = None, **search: Any) -> str:
+    spec = spec_of(stopping={"name": "halving", "eta": 3, "rungs": [1, 3, 9]}, **search)
+    lines = searched_lines(spec, value, cost, most)
+    told = journalled(lines)
+    section = section_of(results_mapping(spec), told)
+    assert section is not None
+    return render(build_history(lines), "search", Searched(section, told))
 
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK])

@@ -114,7 +114,7 @@ def test_a_snapshot_of_no_use_is_passed_over(few: Path, tmp_path: Path) -> None:
     good = (tmp_path / SNAPSHOT).read_bytes()
     flipped = bytearray(good)
     flipped[len(good) // 2] ^= 1
-    newer = good[9:].replace(b'"format":1', b'"format":2')
+    newer = good[9:].replace(b'"format":2', b'"format":3')
     for bad in (b"", b"\n", good[:-1], bytes(flipped), b"%08x\n%s" % (zlib.crc32(newer), newer), b"\xff" * 100):
         (tmp_path / SNAPSHOT).write_bytes(bad)
         assert read_snapshot(journal) is None

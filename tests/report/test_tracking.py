@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams import list_session_groups
+from tensorboard.plugins.hparams.api_pb2 import AGGREGATION_AVG, ListSessionGroupsRequest, Status
+from tensorboard.plugins.hparams.backend_context import Context
 
 from fleet.report.tracking import Tracking, folder_of
+from tests.search.support.sections import spec_of
 
 Event = dict[str, Any]
 
@@ -134,3 +143,87 @@ def test_a_whole_run(simulated: Callable[..., list[Event]], tmp_path: Path) -> N
     pairs = [(row["job"], row["epoch"]) for row in rows(tmp_path)]
     expected = {(event["job"], str(event["epoch"])) for event in events if event["event"] == "epoch"}
     assert len(pairs) == len(set(pairs)) and set(pairs) == expected
+
+
+def search_lines(*jobs: str) -> list[Event]:
+    values = {"optimizer.arguments.lr": 0.01, "model.arguments.widths": [8, 16]}
+    begun = {"t": 0.0, "unix": 1.7e9, "event": "search", "kind": "start", "values": values}
+    begun |= {"start": 0, "end": 1, "time": 0, "cost": 1}
+    return [{**begun, "job": job, "trial": trial} for trial, job in enumerate(jobs)]
+
+
+SEARCH = spec_of(
+    over={
+        "optimizer.arguments.lr": {"log_uniform": [0.001, 0.1]},
+        "model.arguments.widths": {"blocks": {"count": [1, 3], "each": {"choice": [8, 16]}}},
+    }
+).search
+VALUES = {
+    "model.arguments.widths#0": "8", "model.arguments.widths#1": "16", "model.arguments.widths#2": "",
+    "model.arguments.widths#count": "2", "optimizer.arguments.lr": "0.01",
+}  # fmt: skip
+
+
+def searched(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
+    """What a session of a run with a search writes."""
+    tracking = Tracking(run_dir, tensorboard, SEARCH)
+    for event in events:
+        tracking.event(event)
+    tracking.close()
+
+
+def test_rows_of_trials_have_their_values(tmp_path: Path) -> None:
+    searched(tmp_path, *search_lines("t"), epoch("t", 0, loss=2.0), epoch("plain", 0, loss=1.0))
+    trial, plain = rows(tmp_path)
+    assert {name: trial[name] for name in VALUES} == VALUES
+    assert {plain[name] for name in VALUES} == {""} and plain["loss"] == "1.0"
+    names = list(trial)
+    assert names[:4] == ["job", "epoch", "step", "time"] and names[-2:] == ["rate", "devices"]
+
+
+def test_a_later_session_knows_the_values_of_earlier_trials(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in search_lines("t")))
+    searched(tmp_path, epoch("t", 1, loss=2.0))
+    (row,) = rows(tmp_path)
+    assert {name: row[name] for name in VALUES} == VALUES
+
+
+def test_a_parameter_that_is_called_like_a_metric_has_another_column(tmp_path: Path) -> None:
+    search = spec_of(over={"seed": {"choice": [1, 2]}, "step": {"choice": ["a", "b"]}}).search
+    tracking = Tracking(tmp_path, False, search)
+    tracking.event({"event": "search", "kind": "start", "job": "t", "trial": 0, "values": {"seed": 2, "step": "b"}})
+    tracking.event(epoch("t", 0, seed=0.5))
+    tracking.close()
+    (row,) = rows(tmp_path)
+    assert (row["seed"], row["values.seed"], row["step"], row["values.step"]) == ("0.5", "2", "10", "b")
+
+
+def test_tensorboard_shows_the_values_and_the_metric_of_each_trial(tmp_path: Path) -> None:
+    ended = [{"event": "done", "job": "good", "unix": 1.7e9}, {"event": "failed", "job": "bad", "unix": 1.7e9}]
+    lines = [*search_lines("good", "bad"), epoch("good", 0, loss=1.5), epoch("bad", 0, loss=9.0), *ended]
+    searched(tmp_path, *lines, tensorboard=True)
+    found = {session.name: session for session in hparams_of(tmp_path / "tensorboard")}
+    assert set(found) == {"good", "bad"}
+    good = found["good"]
+    assert good.hparams["optimizer.arguments.lr"].number_value == 0.01
+    assert good.hparams["model.arguments.widths#1"].number_value == 16
+    assert "model.arguments.widths#2" not in good.hparams
+    assert [(value.name.tag, value.value) for session in good.sessions for value in session.metric_values] == [
+        ("loss", 1.5)
+    ]
+    assert [session.status for session in good.sessions] == [Status.Value("STATUS_SUCCESS")]
+    assert [session.status for session in found["bad"].sessions] == [Status.Value("STATUS_FAILURE")]
+
+
+def hparams_of(logs: Path) -> list[Any]:
+    """What the plugin's own backend finds there: one group for each trial."""
+    multiplexer = EventMultiplexer().AddRunsFromDirectory(str(logs))
+    multiplexer.Reload()
+    backend = Context(TBContext(data_provider=MultiplexerDataProvider(multiplexer, str(logs))))
+    known = RequestContext()
+    experiment = backend.experiment_from_metadata(known, "", True, backend.hparams_metadata(known, ""), None)
+    asked = ListSessionGroupsRequest(
+        allowed_statuses=list(Status.values()), slice_size=10, aggregation_type=AGGREGATION_AVG
+    )
+    assert [info.name.tag for info in experiment.metric_infos] == ["loss"]
+    return list(list_session_groups.Handler(known, backend, "", asked).run().session_groups)

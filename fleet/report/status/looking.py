@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, work_left
 from fleet.report.status.scan import Scan, ScannedJob
+from fleet.report.status.searching import search_standing
 from fleet.report.status.snapshot import read_snapshot
 from fleet.report.status.standing import OtherJob, RunningJob, Standing, Writer
 from fleet.report.status.writer import writer_of
@@ -92,7 +93,7 @@ class _Reckoning:
             writer=self.writer, scheduler=f"{allocation.get('scheduler', '')} {allocation.get('id', '')}".strip(),
             allocation_left=self._allocation_left(),
             warnings=scan.warnings, damaged=scan.damaged, measuring=scan.measuring,
-            searches=any(job.search for job in jobs) and self.state != "done",
+            searches=any(job.search for job in jobs) and self.state != "done", search=search_standing(scan),
             joules=scan.energy.used if scan.energy else None, idle_joules=scan.energy.idle if scan.energy else None,
             others=tuple(self._others()) if whole else (),
         )  # fmt: skip

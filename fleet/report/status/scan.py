@@ -23,8 +23,8 @@ _TOLD = re.compile(
 
 @dataclass
 class ScannedJob:
-    """One job. `spec`, `rates`, `epoch`, `timed`, `search`, `word`: its last lines of these kinds, not taken apart;
-    empty: none.
+    """One job. `spec`, `rates`, `epoch`, `timed`, `search`, `result`, `word`: its last lines of these kinds, and in
+    `begun` that with which its search began it; not taken apart; empty: none.
 
     Attributes:
         status: pending, running, stopped (goes on), halted (as `fleet stop` asked), paused (its search has to
@@ -46,6 +46,8 @@ class ScannedJob:
     epoch: bytes = b""
     timed: bytes = b""
     search: bytes = b""
+    begun: bytes = b""
+    result: bytes = b""
 
 
 @dataclass
@@ -55,6 +57,7 @@ class Scan:
     Attributes:
         jobs: by name as it stands in the lines.
         session, cluster, allocation, ended: the last line of that kind in the last session; None: there is none.
+        bounds: the last line that says how far the run's search goes; None: there is none.
         plan: the same, not taken apart.
         measuring: the job that was measured last, in a session that trains nothing yet.
         reserved: device-seconds of the sessions that are over.
@@ -69,6 +72,7 @@ class Scan:
     session: Event | None = None
     cluster: Event | None = None
     allocation: Event | None = None
+    bounds: Event | None = None
     plan: bytes = b""
     ended: Event | None = None
     warnings: int = 0
@@ -119,7 +123,10 @@ class Scan:
 
     def _take_line(self, kind: bytes, name: bytes, line: bytes, start: int) -> None:
         if kind in _KEPT:
-            setattr(self._job(name), _KEPT[kind], line)
+            job = self._job(name)
+            setattr(job, _KEPT[kind], line)
+            if kind == b"search" and b'"kind":"start"' in line:
+                job.begun = line
         elif kind in _LEFT or kind == b"started":
             self._moved(line, kind, name)
         elif kind in _FOLDED:
@@ -203,6 +210,8 @@ class Scan:
             self._release_all()
         elif kind == "allocation":
             self.allocation = event
+        elif kind == "bounds":
+            self.bounds = event
 
     def _begin(self, event: Event, before: float, start: int) -> None:
         """A session begins; the one before was over when it wrote its last line."""
@@ -226,11 +235,13 @@ class Scan:
         job.devices, job.since = (), self.now
 
 
-_KEPT = {b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed", b"search": "search"}
+_KEPT = {
+    b"epoch": "epoch", b"job": "spec", b"rates": "rates", b"timed": "timed", b"search": "search", b"result": "result",
+}  # fmt: skip
 _LEFT = frozenset({b"stopped", b"done", b"failed", b"halted", b"taken_up", b"paused", b"pruned"})
 _STATUS = {b"started": "running", b"taken_up": "pending"}
 _FOLDED = frozenset(
-    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy"}
+    {b"session", b"cluster", b"allocation", b"profile", b"warning", b"stopping", b"ended", b"energy", b"bounds"}
 )  # fmt: skip
 
 

@@ -11,7 +11,8 @@ from rich.text import Text
 from fleet.machine.terminal import plain_table
 from fleet.report import wording
 from fleet.report.messages import metrics_text
-from fleet.report.status.standing import OtherJob, RunningJob, Standing
+from fleet.report.status.standing import OtherJob, RunningJob, SearchStanding, Standing
+from fleet.report.told_values import told_values
 
 STATES = {
     "starting": "starts",
@@ -56,6 +57,9 @@ def _lines(standing: Standing) -> Iterator[str]:
         yield f"  run        {wording.duration(standing.seconds)}{session}{policy}"
     counts = [f"{number:,} {_COUNTED.get(status, status)}" for status, number in standing.counts.items() if number]
     yield f"  networks   {', '.join(counts) or 'not named yet'}"
+    if standing.search is not None:
+        yield f"  search     {_searched(standing.search)}"
+        yield f"  best       {_best(standing.search)}"
     if standing.waits:
         told = "; ".join(f"{number:,} for {what}" for what, number in standing.waits.items())
         yield f"  waiting    {told}"
@@ -78,6 +82,25 @@ def _lines(standing: Standing) -> Iterator[str]:
 
 
 _COUNTED = {"running": "training", "stopped": "stopped by name", "pruned": "stopped by the search"}
+
+
+def _searched(search: SearchStanding) -> str:
+    """12 of 60 trials and 40 of 300 epochs have begun."""
+
+    def of(number: int, most: int | None, noun: str) -> str:
+        return wording.plural(number, noun) if most is None else f"{number:,} of {wording.plural(most, noun)}"
+
+    trials, epochs = of(search.trials, search.most_trials, "trial"), of(search.epochs, search.most_epochs, "epoch")
+    return f"{trials} and {epochs} have begun"
+
+
+def _best(search: SearchStanding) -> str:
+    if search.best_value is None or search.best_epochs is None:
+        return "no trial has a result yet"
+    value = wording.metric(search.metric, search.best_value)
+    after = wording.plural(search.best_epochs, "epoch")
+    name = wording.printable(search.best)
+    return f"{name}, {search.metric} {value} after {after}: {told_values(search.values)}"
 
 
 def _devices(standing: Standing) -> str:

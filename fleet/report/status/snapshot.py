@@ -19,13 +19,13 @@ from fleet.run_directory.whole_files import write_parts
 
 NAME = "status.snapshot"
 LEAST_BYTES = 16 << 20  # of a journal that takes long enough to read
-_FORMAT = 1
+_FORMAT = 2
 _TAIL_BYTES = 4096  # before the place up to which a journal was read: they tell whether it is this one
 _PLAIN = (
-    "sessions", "session", "cluster", "allocation", "ended", "warnings", "stopping", "measuring", "begin", "now",
-    "unix", "reserved", "damaged", "offset", "last", "_session_at",
+    "sessions", "session", "cluster", "allocation", "bounds", "ended", "warnings", "stopping", "measuring", "begin",
+    "now", "unix", "reserved", "damaged", "offset", "last", "_session_at",
 )  # fmt: skip
-_LINES = ("word", "spec", "rates", "epoch", "timed", "search")
+_LINES = ("word", "spec", "rates", "epoch", "timed", "search", "begun", "result")
 
 
 class Snapshots:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,30 @@ class Writer:
 
 
 @dataclass(frozen=True)
+class SearchStanding:
+    """How a run's search stands.
+
+    Attributes:
+        metric: by which trials are compared.
+        trials, most_trials: how many have begun, and may; None: as many as the epochs allow.
+        epochs, most_epochs: that trials were told to train, and may; None: as many as the trials need.
+        best: name of the trial whose last result is best; empty: there is no result.
+        best_value: its metric, best_epochs: after how many epochs; None: there is no result.
+        values: dotted path -> what was suggested for it.
+    """
+
+    metric: str
+    trials: int
+    most_trials: int | None
+    epochs: int
+    most_epochs: int | None
+    best: str = ""
+    best_value: float | None = None
+    best_epochs: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a run stands.
 
@@ -80,6 +105,7 @@ class Standing:
         allocation_left: seconds until the allocation ends; None: not known.
         joules, idle_joules: used by jobs, and by hosts while devices idled; None: nothing tells it.
         searches: whether there are trials of a search that is not over: more may train than those that are known.
+        search: how the run's search stands; None: it has none.
         damaged: lines of the journal that are not as they were written, of those that were looked at.
     """
 
@@ -107,6 +133,7 @@ class Standing:
     damaged: int = 0
     measuring: str = ""
     searches: bool = False
+    search: SearchStanding | None = None
     joules: float | None = None
     idle_joules: float | None = None
     others: tuple[OtherJob, ...] = ()

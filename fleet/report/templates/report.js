@@ -19,6 +19,9 @@
       if (mode === "only") trace.visible = false;
       else trace.opacity = 0.1;
     }
+    if (selected && trace.meta && trace.meta.networks) {
+      trace.marker.opacity = trace.meta.networks.map((network) => (network === selected ? 1 : 0.1));
+    }
     return trace;
   }
 

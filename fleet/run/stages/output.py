@@ -11,6 +11,7 @@ from fleet.report.tracking import Tracking
 from fleet.run.console import rank_console
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import Journal
+from fleet.spec import SearchSpec
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Output:
 
 
 @contextmanager
-def output_to(directory: RunDirectory, jobs: int) -> Iterator[Output]:
+def output_to(directory: RunDirectory, jobs: int, search: SearchSpec | None = None) -> Iterator[Output]:
     """Open the journal, and let a view of so many jobs and the metrics listen to it; all is closed at the end."""
     with (
         closing(Journal(directory.journal)) as journal,
         closing(view_for(rank_console(), jobs)) as view,
-        closing(Tracking(directory.path)) as tracking,
+        closing(Tracking(directory.path, search=search)) as tracking,
     ):
         journal.listen(view.event)
         journal.listen(tracking.event)

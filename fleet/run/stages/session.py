@@ -39,7 +39,8 @@ class Session:
         """Check, begin or go on, measure, train, report; returns the exit code."""
         with checking():
             ready = make_ready(self.rank)
-        with kept(ready.directory, self.wire), output_to(ready.directory, len(self.rank.runtime.spec.jobs)) as output:
+        spec = self.rank.runtime.spec
+        with kept(ready.directory, self.wire), output_to(ready.directory, len(spec.jobs), spec.search) as output:
             opened = open_run(ready, self.wire, output)
             try:
                 opened.books.skipped.check()

@@ -45,7 +45,7 @@ class OptunaModel:
         """The values of a trial."""
         import optuna
 
-        with _quiet():
+        with quiet():
             study = optuna.create_study(sampler=self._make(seed_of(self._seed, trial, "optuna")))
             study.add_trials([self._kept(record) for record in records])
             asked = study.ask()
@@ -72,7 +72,7 @@ class OptunaModel:
             state=state,
             value=last if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
             params={parameter.name: chosen for parameter, chosen in answers.items()},
-            distributions={parameter.name: _distribution(parameter) for parameter in answers},
+            distributions={parameter.name: distribution_of(parameter) for parameter in answers},
             intermediate_values=dict(sorted(record.losses.items())),
         )
 
@@ -89,7 +89,8 @@ def _shared(frozen: Any) -> Any:
     return frozen
 
 
-def _distribution(parameter: Parameter) -> Any:
+def distribution_of(parameter: Parameter) -> Any:
+    """Optuna's distribution of a parameter."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if parameter.kind == "index":
@@ -108,7 +109,7 @@ def _suggested(asked: Any, parameter: Parameter) -> Any:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without Optuna's lines about each study, and its warnings about what is experimental."""
     from optuna import logging
 

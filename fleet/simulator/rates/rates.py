@@ -31,10 +31,14 @@ class Rates(Protocol):
 
 
 class RunRates:
-    """The rate curves that a run measured, by job: `Trace.curves` of its journal."""
+    """The rate curves that a run measured, by job: `Trace.curves` of its journal.
+
+    Args:
+        curves: by job; further ones may come.
+    """
 
     def __init__(self, curves: Mapping[str, RateCurve]) -> None:
-        self._curves = dict(curves)
+        self._curves = curves
 
     def of(self, job: TraceJob, limit: int) -> Floats:
         """As `Rates.of`."""

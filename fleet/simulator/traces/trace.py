@@ -10,6 +10,7 @@ import numpy as np
 from fleet.scheduling.model.data_path import Feed
 from fleet.scheduling.model.rates import RateCurve
 from fleet.simulator.traces.columns import JobColumns
+from fleet.simulator.traces.coming import ComingJobs, TraceArrivals
 from fleet.simulator.traces.job import TraceJob
 
 
@@ -29,6 +30,7 @@ class Trace:
         feeds: job -> how fast all preprocessors make what it reads, where that is known.
         any_epoch: whether jobs of a stream share it at whatever epochs they are, as in FLEET's paper. In a run of fleet
             each epoch has an order of its own: jobs share at the same epoch alone.
+        growing: jobs that come of others, in place of `jobs`.
     """
 
     jobs: JobColumns
@@ -40,6 +42,7 @@ class Trace:
     losses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     feeds: Mapping[str, Feed] = field(default_factory=dict)
     any_epoch: bool = False
+    growing: ComingJobs | None = None
 
     @classmethod
     def of(cls, columns: JobColumns, file: str = "", format: str = "", notes: tuple[str, ...] = ()) -> Trace:
@@ -60,6 +63,10 @@ class Trace:
     def with_feeds(self, feeds: Mapping[str, Feed]) -> Trace:
         """The same, with how fast the jobs' samples are made."""
         return replace(self, feeds=dict(feeds))
+
+    def coming(self) -> ComingJobs:
+        """The jobs as they come in a simulation."""
+        return self.growing or TraceArrivals(self.jobs)
 
     def __len__(self) -> int:
         return len(self.jobs)

@@ -1,0 +1,38 @@
+"""How a run's search stands, by the lines that a scan kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.report.status.scan import Scan
+from fleet.report.status.standing import SearchStanding
+from fleet.run_directory.journal_lines import event_of
+
+Event = Mapping[str, Any]
+
+
+def search_standing(scan: Scan) -> SearchStanding | None:
+    """None: the run has no search, or it has not begun."""
+    if scan.bounds is None:
+        return None
+    trials = [job for job in scan.jobs.values() if job.begun]
+    epochs = sum(int(event["end"]) for event in _events(job.search for job in trials))
+    standing = SearchStanding(
+        str(scan.bounds.get("metric", "")), len(trials), scan.bounds.get("trials"), epochs, scan.bounds.get("epochs")
+    )
+    sign = -1.0 if scan.bounds.get("mode") == "max" else 1.0
+    results = [event for event in _events(job.result for job in trials) if event["value"] is not None]
+    best = min(results, key=lambda event: (sign * event["value"], event["trial"]), default=None)
+    if best is None:
+        return standing
+    begun = next(event for event in _events(job.begun for job in trials) if event["trial"] == best["trial"])
+    return SearchStanding(
+        standing.metric, standing.trials, standing.most_trials, standing.epochs, standing.most_epochs,
+        str(best["job"]), best["value"], best["epoch"], begun["values"],
+    )  # fmt: skip
+
+
+def _events(lines: Iterator[bytes]) -> Iterator[Event]:
+    """The lines that are as they were written, taken apart."""
+    return (event for line in lines if line and (event := event_of(line)) is not None)

@@ -1,0 +1,191 @@
+"""A search as the journal of its run tells it, for people and for replays: nothing is decided anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fleet.search.change import Change
+from fleet.search.segment import Decision
+
+Line = Mapping[str, Any]
+_STATUS = {
+    "start": "under way", "resume": "under way", "pause": "paused", "stop": "stopped", "done": "done", "fail": "failed",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a search was told.
+
+    Attributes:
+        time: seconds of the run.
+        trial: whose.
+        epoch: after how many epochs.
+        value: of the metric; None: the trial had failed by then.
+    """
+
+    time: float
+    trial: int
+    epoch: int
+    value: float | None
+
+
+@dataclass
+class JournalledTrial:
+    """One trial.
+
+    Attributes:
+        trial: its number.
+        job: its name.
+        values: dotted path -> what was suggested.
+        cost: of an epoch, in virtual time.
+        metrics: finished epoch -> its metrics, as far as they are finite.
+        results: epoch -> what the search was told; None: the trial had failed by then.
+        failed: the epochs that it had when it failed; None: it did not.
+        error: why it failed; empty where it did not.
+        done: the epochs after which it trained no more by its own stopping rule; None: that never came.
+        kind: of the last decision on it.
+        pruned: whether the search wants no more of it.
+    """
+
+    trial: int
+    job: str
+    values: Mapping[str, Any]
+    cost: int
+    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)
+    results: dict[int, float | None] = field(default_factory=dict)
+    failed: int | None = None
+    error: str = ""
+    done: int | None = None
+    kind: str = "start"
+    pruned: bool = False
+
+    @property
+    def status(self) -> str:
+        """As people say: under way, paused, stopped, done or failed."""
+        return "stopped" if self.pruned and self.kind == "pause" else _STATUS[self.kind]
+
+    def curve(self, metric: str) -> dict[int, float]:
+        """Epoch -> value, as far as any is known and finite."""
+        known = {epoch: row[metric] for epoch, row in self.metrics.items() if metric in row}
+        told = {epoch: value for epoch, value in self.results.items() if value is not None}
+        return dict(sorted({**known, **told}.items()))
+
+
+@dataclass(frozen=True)
+class Journalled:
+    """What a journal says of a search.
+
+    Attributes:
+        trials: by number.
+        decisions: in virtual order.
+        results: in the order in which they came.
+        bounds: what people asked of it, the first from its begin on; empty: it never began.
+        metric: by which trials are compared; empty: it never began.
+        maximise: whether more of it is better.
+    """
+
+    trials: Mapping[int, JournalledTrial]
+    decisions: tuple[Decision, ...]
+    results: tuple[Result, ...]
+    bounds: tuple[Change, ...]
+    metric: str
+    maximise: bool
+
+    @property
+    def clock(self) -> int:
+        """The virtual time of the last decision."""
+        return self.decisions[-1].time if self.decisions else 0
+
+    @property
+    def epochs(self) -> int:
+        """Epochs of all segments that have begun."""
+        return sum(one.end - one.start for one in self.decisions if one.kind in ("start", "resume"))
+
+    def known(self) -> dict[int, tuple[int, float]]:
+        """Trial -> epoch and value of its last result on which anything was decided, of those that have a value."""
+        found: dict[int, tuple[int, float]] = {}
+        for one in self.decisions:
+            epoch = one.start if one.kind in ("start", "resume") else one.end
+            value = self.trials[one.trial].results.get(epoch)
+            if one.kind == "fail":
+                found.pop(one.trial, None)
+            elif value is not None:
+                found[one.trial] = (epoch, value)
+        return found
+
+    def best(self) -> tuple[int, float] | None:
+        """The trial whose last known value is best, of equal ones the earlier, and the value; None: there is none."""
+        sign = -1.0 if self.maximise else 1.0
+        found = min(((sign * value, trial) for trial, (_, value) in self.known().items()), default=None)
+        return None if found is None else (found[1], sign * found[0])
+
+
+def journalled(lines: Iterable[Line]) -> Journalled:
+    """Read the lines of a journal, whatever else is in it; those of jobs that are no trials are passed over."""
+    reader = _Reader()
+    for line in lines:
+        reader.read(line)
+    known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
+    decisions, results = tuple(reader.decisions), tuple(reader.results)
+    return Journalled(known, decisions, results, tuple(reader.bounds), reader.metric, reader.maximise)
+
+
+class _Reader:
+    """Folds lines."""
+
+    def __init__(self) -> None:
+        self.trials: dict[str, JournalledTrial] = {}
+        self.decisions: list[Decision] = []
+        self.results: list[Result] = []
+        self.bounds: list[Change] = []
+        self.metric, self.maximise = "", False
+        self._early: dict[str, Line] = {}
+        self._folds = {
+            "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
+            "done": self._done, "pruned": self._pruned,
+        }  # fmt: skip
+
+    def read(self, line: Line) -> None:
+        """Take one line."""
+        kind, job = line.get("event"), str(line.get("job"))
+        if kind == "bounds":
+            self.bounds.append(Change(line["time"], line["width"], line.get("trials"), line.get("epochs")))
+            self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
+        elif kind == "search" and line["kind"] == "start":
+            self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])
+            if job in self._early:
+                self._failed(self.trials[job], self._early.pop(job))
+        elif kind == "failed" and job not in self.trials:
+            self._early[job] = line  # what cannot be made fails before it begins
+        if kind in self._folds and job in self.trials:
+            self._folds[kind](self.trials[job], line)
+
+    def _search(self, trial: JournalledTrial, line: Line) -> None:
+        self.decisions.append(Decision(line["time"], trial.trial, line["start"], line["end"], line["kind"]))
+        trial.kind, trial.pruned = line["kind"], trial.pruned and line["kind"] != "resume"
+
+    def _result(self, trial: JournalledTrial, line: Line) -> None:
+        epoch, value = int(line["epoch"]), line["value"]
+        trial.results[epoch] = None if value is None else float(value)
+        self.results.append(Result(float(line.get("t") or 0.0), trial.trial, epoch, trial.results[epoch]))
+
+    def _epoch(self, trial: JournalledTrial, line: Line) -> None:
+        told = line.get("metrics") or {}
+        trial.metrics[int(line["epoch"])] = {name: float(value) for name, value in told.items() if _is_finite(value)}
+
+    def _failed(self, trial: JournalledTrial, line: Line) -> None:
+        trial.failed, trial.error = int(line.get("epoch") or 0), str(line.get("error") or "")
+
+    def _done(self, trial: JournalledTrial, line: Line) -> None:
+        trial.done = int(line.get("epoch") or 0)
+
+    def _pruned(self, trial: JournalledTrial, line: Line) -> None:
+        trial.pruned = True
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,28 @@
+"""The section `search` of a run that has begun, as its directory keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.search.journalled import Journalled
+from fleet.spec import SearchSpec
+
+
+def section_of(kept: Mapping[str, Any], told: Journalled) -> SearchSpec | None:
+    """What a run's search was asked for; None: it has none, or it has not begun.
+
+    Args:
+        kept: the content of the run's spec.json, which has no bounds: these may change.
+        told: what the run's journal says; its last bounds count.
+
+    Raises:
+        ValueError: another version of fleet wrote it, and this one does not understand it.
+    """
+    if not kept.get("search") or not told.bounds:
+        return None
+    last = told.bounds[-1]
+    budget = None if last.epochs is None else {"epochs": last.epochs}
+    further = {"mode": "max" if told.maximise else "min"} if told.metric else {}
+    asked = {**kept["search"], **further, "width": last.width, "trials": last.trials, "budget": budget}
+    return SearchSpec.model_validate(asked)

@@ -1,0 +1,1 @@
+"""A recorded search, played again under other rules and on other machines."""

@@ -1,0 +1,149 @@
+"""What a run's directory tells of its search: its trials' curves, and how fast they trained."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.scheduling.model.rates import RateCurve
+from fleet.search.journalled import Journalled, JournalledTrial, journalled
+from fleet.search.of_run import section_of
+from fleet.simulator.traces.job import TraceJob
+from fleet.simulator.traces.problem import TraceError
+from fleet.simulator.traces.run_journal import JOURNAL, read_run
+from fleet.spec import SearchSpec
+
+_LEARNS_NOTHING = ("random", "grid", "qmc")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a trial after some epochs.
+
+    Attributes:
+        value: of the metric; None: it failed, or nobody knows.
+        missing: how many of the epochs until there nobody has trained.
+        trained: how many were, or would be, trained until there: a trial that fails or stops early trains fewer.
+    """
+
+    value: float | None
+    missing: int
+    trained: int
+
+
+@dataclass(frozen=True)
+class RecordedSearch:
+    """A search that a run carried out, as far as it came.
+
+    Attributes:
+        name: the run's, for people.
+        section: what was asked for, with the bounds of the last start.
+        told: what the journal says of it.
+        jobs: trial's job -> that job as a trace has it; those that never were part of the run are missing.
+        curves: trial's job -> its rate curve, samples/s.
+        policy: the run's last one, and its parameters.
+    """
+
+    name: str
+    section: SearchSpec
+    told: Journalled
+    jobs: Mapping[str, TraceJob]
+    curves: Mapping[str, RateCurve]
+    policy: tuple[str, Mapping[str, Any]]
+
+    @property
+    def learns(self) -> bool:
+        """Whether its sampler learns, so that under another rule it would have suggested other trials."""
+        return self.section.sampler.name not in _LEARNS_NOTHING
+
+    @cached_property
+    def is_over(self) -> bool:
+        """Whether all that was decided has its result."""
+        begun = {one.trial: one.end for one in self.told.decisions if one.kind in ("start", "resume")}
+        return bool(begun) and all(end in self.told.trials[trial].results for trial, end in begun.items())
+
+    def known(self, trial: int, epoch: int) -> Known:
+        """What the trial has come to after so many epochs, as far as anybody trained them."""
+        one = self.told.trials[trial]
+        value, has = self._value(one, epoch)
+        if has:
+            return Known(value, 0, max(1, min(epoch, _last(one))))
+        return Known(None, epoch - max(one.metrics, default=0), epoch)
+
+    def _value(self, one: JournalledTrial, epoch: int) -> tuple[float | None, bool]:
+        """The value, and whether that is known: a trial that has failed, or is done, stays so."""
+        if epoch in one.results:
+            return one.results[epoch], True
+        if epoch in one.metrics:
+            return one.metrics[epoch].get(self.told.metric), True
+        if one.failed is not None and epoch > one.failed:
+            return None, True
+        if one.done is not None and epoch > one.done:
+            return one.curve(self.told.metric).get(one.done), True
+        return None, False
+
+
+def read_search(run: Path) -> RecordedSearch:
+    """Read the directory of a run with a search.
+
+    Raises:
+        TraceError: it holds none that has begun, or one of which other rules cannot be played.
+    """
+    journal = run / JOURNAL
+    lines = list(read_journal(journal))
+    if not lines:
+        raise TraceError.of(run, f"there is no run: {JOURNAL} is missing or empty", "name the --out of a `fleet run`")
+    told = journalled(lines)
+    try:
+        kept = json.loads((run / "spec.json").read_text(encoding="utf-8"))
+        section = section_of(kept, told)
+    except (OSError, ValueError) as error:
+        raise TraceError.of(run, f"its spec cannot be read: {error}", "name the directory of a whole run") from error
+    if section is None or not told.trials:
+        raise TraceError.of(run, "this run has no search that has begun", "simulate its jobs: fleet simulate --run")
+    trace = read_run(journal)
+    jobs = {job.name: job for job in trace.jobs}
+    curves = {**trace.curves, **_trained(lines, jobs)}
+    policy = next((line for line in reversed(lines) if line["event"] == "session"), {})
+    used = str(policy.get("policy") or "flotilla"), dict(policy.get("policy_parameters") or {})
+    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used)
+
+
+def _trained(lines: Iterable[JournalLine], jobs: Mapping[str, TraceJob]) -> dict[str, RateCurve]:
+    """Rates of whole epochs, waits and evaluation included; these tell more than what was measured before."""
+    seconds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    per_node = 1
+    for line in lines:
+        if line["event"] == "cluster":
+            per_node = max([int(count) for count in line["devices_per_node"]], default=1)
+        elif line["event"] == "epoch" and line["job"] in jobs and line.get("devices"):
+            took = float(line.get("seconds") or math.nan)
+            if math.isfinite(took) and took > 0:
+                seconds[line["job"]][len(line["devices"])].append(took)
+    return {
+        job: RateCurve(
+            {count: epoch_samples(jobs[job]) / fmean(took) for count, took in sorted(measured.items())},
+            per_node,
+            workers=jobs[job].workers,
+        )
+        for job, measured in seconds.items()
+    }
+
+
+def epoch_samples(job: TraceJob) -> float:
+    """Samples of one epoch."""
+    return (job.samples or 0.0) / (job.epochs or 1.0)
+
+
+def _last(one: JournalledTrial) -> int:
+    """The last epoch of which a trial trains anything, whatever it is told to."""
+    ends = [end + (end == one.failed) for end in (one.failed, one.done) if end is not None]
+    return min(ends, default=2**62)

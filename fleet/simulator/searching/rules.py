@@ -1,0 +1,62 @@
+"""Stopping rules as they are written on the command line: `halving:eta=3,rungs=1/3/9`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from fleet.simulator.comparing.settings import read_settings
+from fleet.spec.search import Stopping
+
+_EXAMPLE = "halving:eta=3,rungs=1/3/9"
+
+
+def stopping_of(text: str) -> Stopping:
+    """The rule that a text names, with its keys as in a spec.
+
+    Raises:
+        ValueError: there is no such rule, or it has no such key or value.
+    """
+    name, colon, rest = text.partition(":")
+    given = read_settings(rest, _EXAMPLE) if colon else {}
+    try:
+        return Stopping.model_validate({"name": name.strip(), **{key: _plain(key, v) for key, v in given.items()}})
+    except ValidationError as error:
+        told = "; ".join(_problem(problem) for problem in error.errors())
+        raise ValueError(f"--stopping {text}: {told}; write it as {_EXAMPLE}") from None
+
+
+def label_of(stopping: Stopping) -> str:
+    """As `stopping_of` reads it, with the keys that are set."""
+    keys = [
+        f"{key}={_told(getattr(stopping, key))}"
+        for key in type(stopping).model_fields
+        if key in stopping.model_fields_set and key != "name" and getattr(stopping, key) != _default(key)
+    ]
+    return stopping.name + (":" + ",".join(keys) if keys else "")
+
+
+def _plain(key: str, value: Any) -> Any:
+    """Rungs are written with strokes between them."""
+    if key != "rungs" or isinstance(value, list):
+        return value
+    parts = str(value).split("/")
+    return [int(part) if part.strip().isdigit() else part for part in parts]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return "/".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _default(key: str) -> Any:
+    return Stopping.model_fields[key].default
+
+
+def _problem(problem: Any) -> str:
+    where = ".".join(map(str, problem["loc"]))
+    context = problem.get("ctx", {})
+    more = "".join(f" ({context[key]})" for key in ("mend",) if key in context)
+    return f"{where + ': ' if where else ''}{problem['msg']}{more}"

@@ -1,0 +1,101 @@
+"""Journals of searches as runs write them, made by the search alone: a device trains what is needed, seconds each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fleet.search import Decision, Search
+from fleet.search.of_spec import search_of
+from fleet.spec import EnsembleSpec
+from fleet.spec.trial import trial_name
+
+Line = dict[str, Any]
+Value = Callable[[int, int], "float | None"]
+SAMPLES = 1000
+
+
+def searched_lines(spec: EnsembleSpec, value: Value, cost: Callable[..., int], most: int | None = None) -> list[Line]:
+    """The lines of a run of the spec's search on two devices.
+
+    Args:
+        value: (trial, epoch) -> the metric; None where the trial raises, NaN where it has none.
+        cost: (trial, values) -> of an epoch.
+        most: results after which nothing more is written; None: all.
+    """
+    return _Writer(spec, value, cost).run(most)
+
+
+class _Writer:
+    def __init__(self, spec: EnsembleSpec, value: Value, cost: Callable[..., int]) -> None:
+        assert spec.search is not None
+        self.spec, self.section, self.value, self.cost = spec, spec.search, value, cost
+        self.lines: list[Line] = []
+        self.now, self.written, self.round = 0.0, 0, 0
+
+    def run(self, most: int | None) -> list[Line]:
+        search, asked = search_of(self.spec, self.cost), self.section
+        self.write("session", session=0, policy="local", name="searched", host="here", versions={}, fleet="0")
+        self.write("cluster", ranks=[], devices_per_node=[2])
+        budget = None if asked.budget is None else asked.budget.epochs
+        bounds = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        self.write("bounds", time=0, mode="max" if asked.maximise else "min", **bounds)
+        told = 0
+        while not search.is_over and (most is None or told < most):
+            self.decided(search)
+            self.train(search)
+            told += 1
+        self.decided(search)
+        if search.is_over:
+            for trial in range(search.begun):
+                if search.status(trial) == "stopped":
+                    self.write("pruned", job=self.name(search, trial), epoch=1)
+            self.write("ended", status="done", wall_seconds=self.now, overhead_seconds={})
+        return self.lines
+
+    def write(self, event: str, **keys: Any) -> None:
+        self.lines.append({"t": round(self.now, 3), "unix": 1.7e9 + self.now, "event": event, **keys})
+
+    def name(self, search: Search, trial: int) -> str:
+        return trial_name(self.section.name, trial, search.values(trial))
+
+    def decided(self, search: Search) -> None:
+        for one in search.decisions[self.written :]:
+            self.decision(search, one)
+        self.written = len(search.decisions)
+
+    def decision(self, search: Search, one: Decision) -> None:
+        name, began = self.name(search, one.trial), one.kind == "start"
+        if began:
+            self.write(
+                "job", job=name, model="m", parameters=10, virtual_workers=2, batch_size=10, seed=one.trial, data="d",
+                samples=SAMPLES, max_epochs=self.section.epochs,
+            )  # fmt: skip
+        values = search.values(one.trial)
+        more = {"values": values, "cost": self.cost(one.trial, values)} if began else {}
+        keys = {"start": one.start, "end": one.end, "time": one.time, "kind": one.kind}
+        self.write("search", job=name, trial=one.trial, **keys, **more)
+
+    def train(self, search: Search) -> None:
+        segment = search.needed()[0]
+        name, device = self.name(search, segment.trial), [self.round % 2]
+        where = {"round": self.round, "job": name, "devices": device}
+        self.write("planned", round=self.round, allocation={name: device}, paces={}, seconds=0.0)
+        self.write("started", **where, epoch=segment.start, step=0, seconds=0.1)
+        told = self.value(segment.trial, segment.end)
+        for epoch in range(segment.start + 1, segment.end + 1 - (told is None)):
+            self.now += 1 + segment.trial % 3
+            here = self.value(segment.trial, epoch)
+            metrics = {} if here is None else {self.section.metric: here}
+            self.write("epoch", **where, epoch=epoch, step=0, seconds=1.0, rate=float(SAMPLES), metrics=metrics)
+        if told is None:
+            self.write("failed", **where, epoch=segment.start, error="ValueError: it leaks", traceback="")
+        elif segment.end == self.section.epochs:
+            self.write("done", **where, epoch=segment.end, why="epochs", metrics={self.section.metric: told})
+        else:
+            self.write("paused", **where, epoch=segment.end, step=0, why="pause")
+        finite = told if told is not None and math.isfinite(told) else None
+        self.write("result", job=name, trial=segment.trial, epoch=segment.end, value=finite)
+        search.tell(segment.trial, segment.end, finite)
+        self.round += 1
