@@ -15,6 +15,7 @@ import fleet
 from fleet.run.from_python.errors import RunError
 from fleet.spec import SpecError, load
 from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.processes import started
 from tests.warm.starting import python_path
 
 BARE = """
@@ -75,6 +76,18 @@ def test_a_run_is_begun_with_values_and_gone_on_with(searching: Ensemble, monkey
     assert (searching.folder / "noted" / "given.yaml").is_file()
     loaded = begun.load([begun.results().best()["name"]])
     assert list(loaded.names) == [begun.results().best()["name"]]
+
+
+def test_an_interrupted_program_leaves_a_run_that_has_stopped_well(searching: Ensemble) -> None:
+    folder = searching.left("interrupted")
+    program = f"import fleet; fleet.run({str(searching.spec)!r}, {str(folder.path)!r})"
+    gate = {"GATE": str(searching.folder / "never"), "GATE_AFTER": "5"}
+    with started([sys.executable, "-c", program], searching.folder, **gate) as it:
+        it.wait_for(lambda: bool(folder.events("result")), "a result")
+        it.interrupt()
+        ended = it.finish()
+    assert ended.code != 0 and "KeyboardInterrupt" in ended.output
+    assert folder.summary["status"] == "stopped" and fleet.attach(folder.path).status == "stopped"
 
 
 def test_mistakes_are_errors_with_their_mends(
