@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fleet.run.from_python.results import Results, read_results
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member, Members, read_members
 from fleet.run.harvest.network import Network, read_network
@@ -34,10 +35,12 @@ class Ensemble(nn.Module):
     Attributes:
         names: of the networks, in the order in which they are added up.
         networks: the models, each without its normalisation.
+        directory: of the run from which `load` read them; None: they come from elsewhere.
     """
 
     def __init__(self, members: Sequence[Network], jobs: Sequence[Job]) -> None:
         super().__init__()
+        self.directory: Path | None = None
         self.names = tuple(member.name for member in members)
         self.networks = nn.ModuleList(member.model for member in members)
         self._prepare = tuple(member.prepare for member in members)
@@ -52,6 +55,16 @@ class Ensemble(nn.Module):
             total = own if total is None else total + own
         assert total is not None
         return total / len(self.names)
+
+    def results(self) -> Results:
+        """What all networks of the run came to: rows, columns, a pandas table, histories.
+
+        Raises:
+            HarvestError: the networks were not read from a run directory.
+        """
+        if self.directory is None:
+            raise HarvestError("these networks were not read from a run directory; use fleet.load, or fleet.attach")
+        return read_results(self.directory)
 
     def member(self, index: int, inputs: Any) -> Tensor:
         """A batch of inputs -> the probabilities of one network, float32."""
@@ -93,7 +106,9 @@ def load(
     if checkpoint not in ("best", "last"):
         raise HarvestError(f"checkpoint is {checkpoint!r}; choose 'best' or 'last'")
     found = read_members(Path(directory))
-    return load_members(found, found.chosen(members), checkpoint, device)
+    ensemble = load_members(found, found.chosen(members), checkpoint, device)
+    ensemble.directory = Path(directory)
+    return ensemble
 
 
 def load_members(

@@ -76,6 +76,7 @@ def test_a_run_is_begun_with_values_and_gone_on_with(searching: Ensemble, monkey
     assert (searching.folder / "noted" / "given.yaml").is_file()
     loaded = begun.load([begun.results().best()["name"]])
     assert list(loaded.names) == [begun.results().best()["name"]]
+    assert fleet.load("noted").results().rows == begun.results().rows
 
 
 def test_an_interrupted_program_leaves_a_run_that_has_stopped_well(searching: Ensemble) -> None:

@@ -7,7 +7,10 @@ import shutil
 from typing import Any
 
 import fleet
+from fleet.run.search.recorded import recorded
 from fleet.run_directory.search_wishes import SearchWishes
+from fleet.spec import load
+from tests.run.search.test_recorded import unknown
 from tests.run.search.test_searching_runs import assert_same_search, decisions
 from tests.run.support.ensembles import Ensemble, RunFolder
 from tests.run.support.processes import FLEET, run, started
@@ -15,6 +18,12 @@ from tests.run.support.processes import FLEET, run, started
 
 def bounds(folder: RunFolder, key: str) -> list[Any]:
     return [line[key] for line in folder.events("bounds")]
+
+
+def assert_found_again(searching: Ensemble, folder: RunFolder) -> None:
+    """The journal alone tells all decisions."""
+    found = recorded(load(searching.spec), unknown, folder.journal)
+    assert found.search.digest() == folder.summary["search"]["decisions"] and found.search.is_over
 
 
 def test_hours_end_a_search_and_more_of_them_go_on_with_it(searching: Ensemble, on_one_device: RunFolder) -> None:
@@ -48,13 +57,15 @@ def test_trials_that_people_add_while_it_goes_on_stay_for_later_starts(
     gate = {"GATE": str(searching.folder / "wished-gate"), "GATE_AFTER": "5"}
     with started(searching.plain("wished", "--set", "search.trials=5"), searching.folder, **gate) as it:
         it.wait_for(lambda: bool(folder.events("result")), "a result")
-        told = run([*FLEET, "change", str(folder.path), "--trials", "10"], searching.folder)
+        told = run([*FLEET, "change", str(folder.path), "--trials", "10", "--width", "2"], searching.folder)
         assert told.code == 0 and "goes by that from virtual time" in told.output, told.output
         (searching.folder / "wished-gate").touch()
         ended = it.finish()
     assert ended.code == 0, ended.output
     assert bounds(folder, "trials") == [5, 10] and bounds(folder, "wish") == [None, 0]
+    assert bounds(folder, "width") == [4, 2]
     assert len(folder.summary["search"]["trials"]) == 10
+    assert_found_again(searching, folder)
     again = run(searching.plain("wished", "--set", "search.trials=5"), searching.folder)
     assert again.code == 0 and bounds(folder, "trials") == [5, 10], "the spec says nothing new"
 
@@ -80,6 +91,7 @@ def test_a_person_trains_trials_beside_a_run_and_its_journal_tells_it(
     first_decisions = decisions(on_one_device)
     assert decisions(folder)[: len(first_decisions)] == first_decisions
     assert len(folder.summary["search"]["trials"]) == 12
+    assert_found_again(searching, folder)
     again = run(searching.plain("asked", "--set", "search.trials=12"), searching.folder)
     assert again.code == 0 and len(folder.events("own_trial")) == 2
     assert attached.results().best()["name"] == "own-0"
