@@ -142,7 +142,7 @@ def _started(words: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[
     mark, path = uuid.uuid4().hex, folder / f"output-{time.monotonic_ns()}.txt"
     environment = {
         **os.environ, _MARK: mark, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_AIR_NEW_OUTPUT": "0", "RAY_worker_niceness": "0",
     }  # fmt: skip
     with open(path, "wb") as output:
         process = subprocess.Popen(
