@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
-from preprocess.making.filled_lane import FilledLane
+from preprocess.making.filled_lane import FilledLane, Filling
 from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
@@ -118,9 +118,8 @@ class Preprocessor:
         portions, store = self._portions(spec, dataset), self._stores.get(dataset.name)
         portion = None if portions is None else MakerPortion(portions, self._index)
         next_node = partial(self._next_node, portion=portion)
-        filled = FilledLane(
-            self._ring, self._index, spec, dataset, next_node, self._patience, portions, store if spec.divided else None
-        )
+        filling = Filling(spec, dataset, portions, store if spec.divided else None)
+        filled = FilledLane(self._ring, self._index, filling, next_node, self._patience)
         self._lanes[spec.lane] = [*waiting, filled]
 
     def close_lane(self, lane: int) -> None:
