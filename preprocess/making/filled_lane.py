@@ -121,12 +121,6 @@ class FilledLane:
         spans = itinerary.spans(slot.start, slot.stop)
         return self._dataset.fill_rows(spans, seed, rows, keys, slot.inputs, slot.targets, self._store, self.spec.lane)
 
-    def awaited(self) -> str:
-        """Return on whom the end of the lane waits."""
-        if self._writer is None:
-            return "the process that opens this node's lanes"
-        return "nobody" if self._remote is None else self._remote.name
-
     def _progress_remote(self) -> None:
         if self._remote is None:
             return
