@@ -30,6 +30,8 @@ ROOMS = {
     ),
 }  # fmt: skip
 MOST_ROOMS = 11
+LOOSE: dict[str, set[str]] = {"fleet": {"__main__"}, "fleet.scheduling": set(), "preprocess": set(), "trainers": set()}
+"""What may lie beside the rooms of a house; its own front door may always."""
 
 
 def module_name(path: Path, root: Path) -> str:
@@ -94,6 +96,23 @@ def room_of(name: str, house: str) -> str | None:
     return room if rest != name and (ROOT / house.replace(".", "/") / room).is_dir() else None
 
 
+def neighbours(edges: Graph, folder: str) -> Graph:
+    """What lies in a folder, rooms and loose files -> what else in it that imports; its front door is outside."""
+    found: Graph = {}
+    for name, wanted in edges.items():
+        if name.startswith(f"{folder}."):
+            inside = {other[len(folder) + 1 :].split(".")[0] for other in wanted if other.startswith(f"{folder}.")}
+            here = name[len(folder) + 1 :].split(".")[0]
+            found.setdefault(here, set()).update(inside - {here})
+    return found
+
+
+def folders(known: Mapping[str, Path]) -> list[str]:
+    """All packages of the house that have rooms."""
+    packages = {name for name, path in known.items() if path.name == "__init__.py"}
+    return sorted({name.rpartition(".")[0] for name in packages if "." in name})
+
+
 def upward(edges: Graph, house: str, rooms: Sequence[str]) -> list[str]:
     """Imports from one room of a house into another that does not come after it."""
     found = []
@@ -144,14 +163,26 @@ def test_rooms_know_only_those_below(house: str, edges: Graph) -> None:
     assert not upward(edges, house, ROOMS[house])
 
 
+@pytest.mark.parametrize("folder", folders(modules()))
+def test_no_rooms_of_a_folder_know_each_other(folder: str, edges: Graph) -> None:
+    """Nothing in a folder, be it a room in it or a file beside its rooms, comes back to itself by its neighbours."""
+    inside = neighbours(edges, folder)
+    assert inside and not [sorted(circle) for circle in circles(inside)]
+
+
+@pytest.mark.parametrize("house", ROOMS)
+def test_files_lie_in_rooms(house: str) -> None:
+    loose = {path.stem for path in (ROOT / house.replace(".", "/")).glob("*.py")}
+    assert loose - {"__init__"} <= LOOSE[house]
+
+
 def test_ranks_do_not_know_the_main_part_of_a_run(edges: Graph) -> None:
     main = {name for name in edges if name.startswith("fleet.run.") and not name.startswith("fleet.run.ranks")}
     found = [f"{name} imports {sorted(wanted & main)}" for name, wanted in edges.items() if wanted & main]
     assert not [line for line in found if line.startswith("fleet.run.ranks")]
 
 
-def test_nothing_is_loose_in_fleet() -> None:
-    assert {path.name for path in (ROOT / "fleet").glob("*.py")} == {"__init__.py", "__main__.py"}
+def test_fleet_has_few_rooms() -> None:
     assert len({path.parent for path in (ROOT / "fleet").glob("*/*.py")}) <= MOST_ROOMS
 
 
@@ -170,6 +201,19 @@ def test_a_circle_would_be_found(tmp_path: Path) -> None:
     assert circles(edges) == {frozenset({"ring.a", "ring.b", "ring.c"})}
     edges["ring.b"].clear()
     assert circles(edges) == set()
+
+
+def test_rooms_that_know_each_other_would_be_found() -> None:
+    edges: Graph = {
+        "a.one.x": {"a.two.y"},
+        "a.two.y": set(),
+        "a.two.z": {"a.one.w"},
+        "a.one.w": set(),
+        "a": {"a.one.x"},
+    }
+    assert not circles(edges), "no files do"
+    assert circles(neighbours(edges, "a")) == {frozenset({"one", "two"})}
+    assert neighbours(edges, "a") == {"one": {"two"}, "two": {"one"}}
 
 
 def test_an_import_upwards_would_be_found() -> None:

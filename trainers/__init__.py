@@ -11,7 +11,16 @@ from trainers.job.trainer import Trainer
 from trainers.messages.group import Group, blocks_of
 from trainers.messages.transport import PeerFailed, PeerSilent
 from trainers.reduce.first_step import UnevenGradients
-from trainers.repeatable.determinism import ConsistencyWarning, Level, PinsDiffer, check_group, level_of, pin, pins
+from trainers.repeatable.determinism import (
+    Arithmetic,
+    ConsistencyWarning,
+    Level,
+    PinsDiffer,
+    check_group,
+    level_of,
+    pin,
+    pins,
+)
 from trainers.repeatable.instruction_sets import InstructionSetError, PinsTooLate
 from trainers.repeatable.scan import Scan, scan
 from trainers.repeatable.shared_state import UntoldState
@@ -33,6 +42,7 @@ from trainers.step.virtual_worker import VirtualWorker
 from trainers.task.task import Batch, Sums, Task
 
 __all__ = [
+    "Arithmetic",
     "Batch",
     "BatchPlan",
     "Checkpoint",

@@ -368,8 +368,7 @@ def _tell(
 
 def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:
     """A column a policy; so many tables one after another as the width asks for."""
-    from rich.table import Table
-
+    from fleet.machine.terminal import ruled_table
     from fleet.simulator.comparing.cluster_shape import shape_of
     from fleet.simulator.results.side_by_side import columns, rows
 
@@ -379,7 +378,7 @@ def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> 
     room = width - max(len(title) for title, _ in told)
     for part in _parts(widest, room):
         title = f"{comparison.workload.name} on {shape_of(comparison.cluster)}"
-        table = Table(title=title, title_justify="left")
+        table = ruled_table(title)
         table.add_column("", no_wrap=True)
         for i in part:
             table.add_column(compared[i].label, justify="right")

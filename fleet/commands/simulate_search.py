@@ -72,7 +72,8 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
 
 
 def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:
-    from fleet.simulator.comparing.cases import Case, cases_of as policies_of
+    from fleet.simulator.comparing.cases import Case
+    from fleet.simulator.comparing.cases import cases_of as policies_of
     from fleet.simulator.searching import searches
     from fleet.simulator.searching.rules import stopping_of
 
@@ -122,10 +123,10 @@ def _tell(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: 
 
 def _table(record: RecordedSearch, found: Sequence[Replayed]) -> Table:
     """A row a case; the first is the search as it was."""
-    from rich.table import Table
+    from fleet.machine.terminal import ruled_table
 
     metric = record.told.metric
-    table = Table(title=f"{record.name}, what its search would have found", title_justify="left")
+    table = ruled_table(f"{record.name}, what its search would have found")
     for title in ("stopping", "policy"):
         table.add_column(title, overflow="fold")
     for title in ("width", "devices", metric, "after", "ends", "trials", "whole", "epochs", "device-hours", "missing"):

@@ -1,4 +1,7 @@
-"""Keeps the books and the journal one: what happens is written down, and changes the books by what was written."""
+"""Keeps the books and the journal one: what happens is written down, and changes the books by what was written.
+
+Nobody else changes the books of a run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.coordination.ledger import Ledger
+from fleet.coordination.sample_counts import SampleCounts
 from fleet.run_directory.journal import Journal, JournalLine
 from fleet.scheduling.model.rates import RateCurve
 
@@ -45,10 +49,17 @@ class Bookkeeper:
         told = {"kinds": kinds} if kinds else {}
         self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted, **told)
 
+    def note(self, event: str, **keys: Any) -> None:
+        """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
+
+        Keys may be objects that JSON cannot hold.
+        """
+        change(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
+
     def announce(self, event: str, **keys: Any) -> None:
         """The same for what passes too often to be kept: it is told to those who watch alone."""
         self.journal.announce(event, **keys)
-        change(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
+        self.note(event, **keys)
 
 
 def recall(ledger: Ledger, lines: Iterable[JournalLine]) -> None:
@@ -71,7 +82,7 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
     match line["event"]:
         case "session":
             ledger.reopened()
-            ledger.sessions += 1
+            ledger.session_began()
         case "planned":
             ledger.planned({job: tuple(devices) for job, devices in line["allocation"].items()}, line["t"])
         case "round_end":
@@ -81,18 +92,27 @@ def _change_run(ledger: Ledger, line: JournalLine) -> None:
         case "lost":
             ledger.devices_lost(line["devices"])
         case "samples":
-            ledger.samples = ledger.samples.plus(line["read"], line["laid"], line["made"])
+            ledger.samples_counted(SampleCounts(line["read"], line["laid"], line["made"]))
         case "energy":
-            ledger.energy = ledger.energy.plus(line)
+            ledger.energy_read(line)
         case "ended":
             ledger.round_ended(line["t"])
-            ledger.overhead.update(line["overhead_seconds"])
-            ledger.is_over = True
+            ledger.ended(line["overhead_seconds"])
+        case "arrived":
+            ledger.arrived(line["jobs"])
+        case "promises":
+            ledger.promised(line["promises"])
+        case "charged":
+            ledger.charged(line["to"], line["seconds"])
+        case "rating":
+            ledger.rating(line["begins"])
+        case "added":
+            ledger.added(line["record"])
 
 
 def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
     if "best" in line:
-        ledger.bests[job] = line["best"]
+        ledger.best_kept(job, line["best"])
     match line["event"]:
         case "profile":
             ledger.formed(line.get("forming", 0.0))
@@ -139,6 +159,16 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.halted(job, line["event"] == "halted")
         case "rank_cost":
             ledger.cost_ranks(job)
+        case "stands":
+            ledger.stands_at(job, line["found"])
+        case "rate_known":
+            ledger.rated_with(job, line["batch"], line["rate"])
+        case "fits":
+            ledger.fits(job, line["samples"])
+        case "range_cut":
+            ledger.range_cut(job, line["least"], line["most"])
+        case "rehearses":
+            ledger.rehearses(job, line["curves"])
         case _:
             _change_running(ledger, job, line)
 

@@ -101,7 +101,7 @@ class Coordinator:
         """The coordinator's own, which is charged in CPU seconds: the trainers go on meanwhile."""
         begin = thread_time()
         yield
-        self.ledger.charged("scheduling", thread_time() - begin)
+        self.books.note("charged", to="scheduling", seconds=thread_time() - begin)
 
     def _look_outside(self) -> None:
         """Take in who has come, from outside or by the time of arrival that its spec gives."""
@@ -109,7 +109,8 @@ class Coordinator:
         now = self._now()
         if changed := self._halting.look(self._leave, self._newcomers.measured):
             self._agenda.happened(now, *changed)
-        if arrived := self.ledger.arrived(now):
+        if arrived := self.ledger.come(now):
+            self.books.note("arrived", jobs=arrived)
             urgent = any(self.ledger.jobs[job].state.guaranteed for job in arrived)
             self._agenda.happened(now, *arrived, urgent=urgent)
 
@@ -121,7 +122,7 @@ class Coordinator:
         return min(self._poll, max(0.0, until - now))
 
     def _ask(self) -> Plan:
-        """What the policy wants from now on."""
+        """What the policy wants from now on. Devices stand idle meanwhile: all of that time counts, not the CPU's."""
         begin, cpu = perf_counter(), thread_time()
         coming = self._coming.devices  # the policy believes that these have started
         changed = tuple(dict.fromkeys((*self._agenda.changed, *coming)))
@@ -129,9 +130,8 @@ class Coordinator:
         state = self.ledger.state(self._asked, changed, self._agenda.memo)
         plan = self.policy.plan(state)
         validate(plan.whole_of(state.staying), state)
-        # While a plan is made devices stand idle: all of that time counts, not the CPU's alone.
         self._plan_seconds = perf_counter() - begin
-        self.ledger.charged("scheduling", max(0.0, self._plan_seconds - (thread_time() - cpu)))
+        self.books.note("charged", to="scheduling", seconds=max(0.0, self._plan_seconds - (thread_time() - cpu)))
         self._first.choose(self.policy, state, plan)
         self._agenda.planned(plan)
         return plan
@@ -168,7 +168,7 @@ class Coordinator:
         for name in plan.admitted:
             self._promise(name)
         self._tell_late(plan.late)
-        self.ledger.promised(plan.promises)
+        self.books.note("promises", promises=plan.promises)
         for name in plan.promoted:
             self.books.record("pardoned", job=name)
         for name, why in plan.dropped.items():
@@ -361,7 +361,7 @@ class Coordinator:
         found, job = self.outside.stands(event.job), self.ledger.jobs[event.job]
         event = replace(event, epoch=found.epoch, step=found.step)
         if found.ended:
-            self.ledger.stands_at(event.job, found)
+            self.books.note("stands", job=event.job, found=found)
             return replace(event, why="done", reason=found.ended)
         death = self.outside.death(event.devices)
         if death is not None and death.stack:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
-from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import Promise
 from fleet.coordination.round import Round
-from fleet.coordination.sample_counts import SampleCounts
+from fleet.coordination.run_account import RunAccount
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
@@ -25,7 +24,7 @@ from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
 
-class Ledger:
+class Ledger(RunAccount):
     """Mutable, but only by what happened: each method is named after an event. Times are seconds of the run.
 
     Args:
@@ -40,6 +39,7 @@ class Ledger:
     def __init__(
         self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0
     ) -> None:
+        super().__init__()
         self.cluster = cluster
         self.jobs = {job.name: job for job in jobs}
         self.running: dict[str, tuple[int, ...]] = {}
@@ -47,14 +47,10 @@ class Ledger:
         self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
         self.refined: set[str] = set()  # jobs of this round whose rates training has told
         self.rounds: list[Round] = []
-        self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.promises: dict[str, Any] = {}  # the policy's, by job
-        self.sessions, self.is_over = 0, False  # earlier ones; whether the last one ended in good order
         self.lost_devices: frozenset[int] = frozenset()  # devices whose ranks are gone
         self.longest_forming = restart  # seconds
         self.data_path: DataPath | None = None  # what preprocessors can make; None: nobody knows
-        self.samples, self.energy = SampleCounts(), EnergyTotals()  # of all sessions
-        self.bests: dict[str, Mapping[str, Any] | None] = {}  # job -> its best checkpoint that is kept; None: none is
         self._stop_time, self._seed, self.margin = StopTime(), seed, margin
         self._to_come = list(self.jobs)
 
@@ -82,6 +78,10 @@ class Ledger:
         """When the next job comes; infinite if none does."""
         to_come = (self.jobs[name] for name in self._to_come)
         return min((job.state.arrival for job in to_come if job.waits), default=math.inf)
+
+    def come(self, now: float) -> list[str]:
+        """Jobs whose time has come, and of which nobody has said that they arrived."""
+        return [name for name in self._to_come if self.jobs[name].state.arrival <= now]
 
     @property
     def round(self) -> Round | None:
@@ -165,11 +165,9 @@ class Ledger:
         self.jobs[job.name] = job
         self._to_come.append(job.name)
 
-    def arrived(self, now: float) -> list[str]:
-        """Jobs that have come since this was last asked."""
-        new = [name for name in self._to_come if self.jobs[name].state.arrival <= now]
-        self._to_come = [name for name in self._to_come if name not in new] if new else self._to_come
-        return new
+    def arrived(self, jobs: Collection[str]) -> None:
+        """These jobs have come."""
+        self._to_come = [name for name in self._to_come if name not in jobs]
 
     def planned(self, allocation: Mapping[str, tuple[int, ...]], now: float) -> Round:
         """A new allocation begins a new round."""
@@ -194,10 +192,6 @@ class Ledger:
     def devices_lost(self, devices: Iterable[int]) -> None:
         """Nobody can be given them any more."""
         self.lost_devices |= frozenset(devices)
-
-    def charged(self, kind: str, seconds: float) -> None:
-        """The run spent so many seconds on something else than training."""
-        self.overhead[kind] += seconds
 
     def formed(self, seconds: float) -> None:
         """A group was formed, and its job's state brought there, in so many seconds."""
@@ -369,6 +363,7 @@ class Ledger:
         """A job has trained all that it should; its deadline was then, if it had one."""
         self._released(job, now)
         record = self.jobs[job].at(epoch, 0, now).ended(now, deadline)
+        record = replace(record, state=transitions.done(record.state, now))
         self._left(replace(record, status="done", metrics=dict(metrics), checkpoint=checkpoint))
 
     def failed(self, job: str, epoch: int, error: str, now: float, deadly: bool = False) -> None:

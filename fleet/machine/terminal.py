@@ -18,6 +18,11 @@ def plain_table(title: str | None = None, show_header: bool = True) -> Table:
     )  # fmt: skip
 
 
+def ruled_table(title: str | None = None, caption: str | None = None, header_style: str = "table.header") -> Table:
+    """A table with lines."""
+    return Table(title=title, title_justify="left", caption=caption, caption_justify="left", header_style=header_style)
+
+
 def progress_bar(console: Console, transient: bool = False) -> Progress:
     """A bar that counts, with each task's field `note` beside it; nothing is shown off terminals that move a cursor.
 

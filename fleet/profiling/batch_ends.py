@@ -48,7 +48,7 @@ class BatchEnds:
     def _take_listed(self, job: JobRecord) -> None:
         for batch, rate in self.listed(job.name).items():
             if batch != job.batch:
-                self.books.ledger.rated_with(job.name, batch, rate)
+                self.books.note("rate_known", job=job.name, batch=batch, rate=rate)
 
     def _is_known(self, job: JobRecord, size: int) -> bool:
         if self.profiler is None or size * job.limit in self.books.ledger.jobs[job.name].alone:
@@ -56,7 +56,7 @@ class BatchEnds:
         rate = self.known(job.name, size)
         if rate is not None:
             self.measured[job.name, size] = rate
-            self.books.ledger.rated_with(job.name, size * job.limit, rate)
+            self.books.note("rate_known", job=job.name, batch=size * job.limit, rate=rate)
         return rate is not None
 
     def _measurement(self, job: JobRecord, size: int) -> Measurement:
@@ -79,11 +79,11 @@ class BatchEnds:
         batch, why = size * job.limit, f"a step of {size * job.limit} samples cannot be trained on a device ({error})"
         if job.schedule is not None and batch > job.batch:
             fitting = self._largest(job, job.batch // job.limit, size)
-            self.books.ledger.fits(job.name, fitting)
+            self.books.note("fits", job=job.name, samples=fitting)
             text = f"{why}; batches of more than {fitting * job.limit} are cut into parts"
         else:
             least, most = (job.batch, job.batches.most) if batch < job.batch else (job.batches.least, job.batch)
-            self.books.ledger.range_cut(job.name, least, most)
+            self.books.note("range_cut", job=job.name, least=least, most=most)
             text = f"{why}; its range of batches is cut there"
         self.books.journal.write("warning", text=text, job=job.name)
 

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleet.coordination.energy_totals import EnergyTotals
+from fleet.machine.terminal import ruled_table
 from fleet.report import wording
 from fleet.report.costs import RunCosts, run_costs
 from fleet.report.live import STATUS_STYLES
@@ -25,7 +26,7 @@ def result_table(history: RunHistory) -> Table:
     results, costs = job_results(history), run_costs(history)
     best = best_network(results)
     metrics = metric_names(results)[:_MOST_METRICS]
-    table = Table(caption=_caption(history, results, costs), caption_justify="left", header_style="dim")
+    table = ruled_table(caption=_caption(history, results, costs), header_style="dim")
     table.add_column("network", overflow="fold")
     table.add_column("status", no_wrap=True)
     further = [*(["cost"] if costs else []), *(["energy"] if history.energy else [])]

@@ -47,7 +47,8 @@ def coordinate(rank: Rank) -> int:
     except (RunError, CorruptLimitError) as error:
         mark_gone(rank.directory.at_work, wire.lost())  # the next start knows what they worked at
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
-        tell(f"{error}\n{_who_is_stuck(rank)}fleet: {_advice(error)}")
+        for text in (f"{error}\n", *_who_is_stuck(rank), f"{_advice(error)}\n"):
+            tell(text, end="")
         abort(rank.world, error.code if isinstance(error, RunError) else FAILED)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
@@ -66,10 +67,10 @@ def _preprocess(rank: Rank) -> int:
         return PreprocessorRank(rank, watchdog.moves).run()
 
 
-def _who_is_stuck(rank: Rank) -> str:
+def _who_is_stuck(rank: Rank) -> list[str]:
     """What the watchdogs say; this process's own has said it already."""
     stacks = rank.directory.stacks
-    return "".join(f"fleet: {text}" for number, text in stuck_ranks(stacks).items() if number != rank.number)
+    return [text for number, text in stuck_ranks(stacks).items() if number != rank.number]
 
 
 @contextmanager

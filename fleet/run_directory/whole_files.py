@@ -46,7 +46,10 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it; each is on the disk when this returns."""
+    """Make a folder, and those above it; each is on the disk when this returns.
+
+    Checkpoints have a copy (`trainers.state.checkpoint`), which cannot know this one; theirs would bring torch here.
+    """
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for each in reversed(new):

@@ -131,9 +131,8 @@ class SimulatedBooks:
         """A job has trained all that it should."""
         job = self.unfinished[name]
         self._release(job, job.remaining, now)
-        service = job.attained_at(now)
         row = self._gone(name)
-        self.end[row], self.service[row] = now, service
+        self.end[row], self.service[row] = now, transitions.done(job, now).attained
 
     def failed(self, devices: frozenset[int]) -> list[str]:
         """Devices fail; return the jobs that held some of them."""

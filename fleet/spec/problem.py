@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from fleet.scheduling.model.nearest import nearest as nearest  # what a spec could have meant
 
 Path = tuple[str | int, ...]
 
@@ -90,22 +91,6 @@ def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     for problem in problems:
         unique.setdefault((problem.path, problem.rule, problem.mend), problem)
     return tuple(sorted(unique.values(), key=lambda problem: problem.line or 0))
-
-
-def nearest(word: object, candidates: Iterable[str], likeness: float = 0.55) -> str | None:
-    """The candidate most like ``word``, or None if none is much like it."""
-    wanted = str(word)
-    names = sorted(set(candidates))
-    plain = {_plain(name): name for name in reversed(names)}
-    close = difflib.get_close_matches(_plain(wanted), plain, n=1, cutoff=likeness)
-    if close:
-        return plain[close[0]]
-    partial = [name for name in names if len(wanted) > 2 and _plain(wanted) in _plain(name)]
-    return min(partial, key=len) if partial else None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "") or name
 
 
 def written(path: Path) -> str:

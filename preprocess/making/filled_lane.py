@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
@@ -16,18 +17,32 @@ from preprocess.samples.stream import LaneSpec
 from preprocess.store.sample_store import SampleStore
 
 
+@dataclass(frozen=True)
+class Filling:
+    """What fills a lane.
+
+    Attributes:
+        spec: what the lane carries.
+        dataset: makes it.
+        portions: whose the samples of each slot are, where makers fill slots together; else None.
+        store: keeps what this preprocessor has prepared, if anything is kept.
+    """
+
+    spec: LaneSpec
+    dataset: Dataset
+    portions: LanePortions | None = None
+    store: SampleStore | None = None
+
+
 class FilledLane:
     """A lane from the moment a preprocessor is told to fill it until nothing of it is under way any more.
 
     Args:
         ring: the ring of this node.
         index: the preprocessor's number.
-        spec: what the lane carries.
-        dataset: makes it.
+        filling: what the lane carries, and what makes it.
         next_node: gives the first of the other nodes that read it, if any; asked once the lane is open.
         patience: seconds that the opening on this node may take.
-        portions: whose the samples of each slot are, where makers fill slots together; else None.
-        store: keeps what this preprocessor has prepared, likewise, if anything is kept.
 
     Attributes:
         closing: set when no more slots should be filled.
@@ -39,18 +54,15 @@ class FilledLane:
         self,
         ring: Ring,
         index: int,
-        spec: LaneSpec,
-        dataset: Dataset,
+        filling: Filling,
         next_node: Callable[[LaneSpec], RemoteNode | None],
         patience: float,
-        portions: LanePortions | None = None,
-        store: SampleStore | None = None,
     ) -> None:
-        self.spec = spec
+        self.spec = filling.spec
         self.closing = self.is_over = False
         self.packed = PackedBytes()
-        self._ring, self._index, self._dataset, self._patience = ring, index, dataset, patience
-        self._next_node, self._portions, self._store = next_node, portions, store
+        self._ring, self._index, self._next_node, self._patience = ring, index, next_node, patience
+        self._dataset, self._portions, self._store = filling.dataset, filling.portions, filling.store
         self._since: float | None = None  # when it was first tried to attach
         self._writer: LaneWriter | None = None
         self._remote: RemoteNode | None = None  # until it has left
@@ -108,12 +120,6 @@ class FilledLane:
         rows, keys = self._portions.portion(self._index, slot.sequence)
         spans = itinerary.spans(slot.start, slot.stop)
         return self._dataset.fill_rows(spans, seed, rows, keys, slot.inputs, slot.targets, self._store, self.spec.lane)
-
-    def awaited(self) -> str:
-        """Return on whom the end of the lane waits."""
-        if self._writer is None:
-            return "the process that opens this node's lanes"
-        return "nobody" if self._remote is None else self._remote.name
 
     def _progress_remote(self) -> None:
         if self._remote is None:

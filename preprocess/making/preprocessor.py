@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
-from preprocess.making.filled_lane import FilledLane
+from preprocess.making.filled_lane import FilledLane, Filling
 from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
 from preprocess.ring.ragged_lane import PackedBytes
 from preprocess.ring.ring import Ring
-from preprocess.samples.errors import LaneError, RingTimeout
+from preprocess.samples.errors import LaneError
 from preprocess.samples.owners import LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.sample_store import SampleStore, StoreStatistics
@@ -118,9 +117,8 @@ class Preprocessor:
         portions, store = self._portions(spec, dataset), self._stores.get(dataset.name)
         portion = None if portions is None else MakerPortion(portions, self._index)
         next_node = partial(self._next_node, portion=portion)
-        filled = FilledLane(
-            self._ring, self._index, spec, dataset, next_node, self._patience, portions, store if spec.divided else None
-        )
+        filling = Filling(spec, dataset, portions, store if spec.divided else None)
+        filled = FilledLane(self._ring, self._index, filling, next_node, self._patience)
         self._lanes[spec.lane] = [*waiting, filled]
 
     def close_lane(self, lane: int) -> None:
@@ -174,23 +172,6 @@ class Preprocessor:
             timeout = min(timeout, self._back_off.next())
         self._ring.control.bells.wait(self._index, seconds=timeout)
         self._ring.control.bells.drain(self._index)
-
-    def close(self, timeout: float) -> None:
-        """Close all lanes and wait until both sides of each have said so.
-
-        Raises:
-            RingTimeout: the time is over; the text names the lanes.
-        """
-        deadline = time.monotonic() + timeout
-        for lane in list(self._lanes):
-            self.close_lane(lane)
-        self._progress()
-        while self._lanes:
-            if time.monotonic() > deadline:
-                lanes = ", ".join(f"{lane} (on {filled[0].awaited()})" for lane, filled in self._lanes.items())
-                raise RingTimeout(f"preprocessor {self._index} waited {timeout:g} s for the end of lane {lanes}")
-            self.wait(timeout)
-            self._progress()
 
     def _progress(self) -> None:
         for lane, waiting in list(self._lanes.items()):

@@ -8,7 +8,7 @@ from preprocess.making.dataset import Dataset
 from preprocess.making.worth import bytes_of_prepared
 from preprocess.ring.control import RingShape
 from preprocess.samples.block_order import BlockOrder
-from preprocess.store.sample_store import SampleStore, StoreBudget
+from preprocess.store.sample_store import Keeping, SampleStore, StoreBudget
 
 #: Samples of which memory is taken beyond what all take, as sizes are estimated.
 _MARGIN = 1.05
@@ -66,9 +66,8 @@ def _store(
     layout = dataset.prepared_layout
     assert layout is not None, "only data sets that can be kept are"
     samples = dataset.length + dataset.held_out
-    return SampleStore(
-        budget, layout, dataset.orders, samples, shape.writers, number, shape.lanes, _largest(dataset, shape), tell
-    )
+    keeping = Keeping(shape.writers, number, shape.lanes, _largest(dataset, shape))
+    return SampleStore(budget, layout, dataset.orders, samples, keeping, tell)
 
 
 def _largest(dataset: Dataset, shape: RingShape) -> int:

@@ -54,6 +54,23 @@ class StoreStatistics:
     kept_bytes: int = 0
 
 
+@dataclass(frozen=True)
+class Keeping:
+    """Whose samples a store keeps, and for what.
+
+    Attributes:
+        writers: preprocessors of the run.
+        number: of the one whose they are.
+        lanes: of the ring.
+        largest_portion: samples that it makes for one slot, at most.
+    """
+
+    writers: int
+    number: int
+    lanes: int
+    largest_portion: int
+
+
 class SampleStore:
     """Keeps the samples of one preprocessor within a budget; those that are read soonest, see `Keeper`.
 
@@ -62,10 +79,7 @@ class SampleStore:
         layout: of prepared samples; -1 for a side that differs.
         orders: of the data set's epochs.
         samples: n + h, training and held-out samples.
-        writers: preprocessors of the run.
-        number: of this preprocessor.
-        lanes: of the ring.
-        largest_portion: samples that it makes for one slot, at most.
+        keeping: whose samples it keeps, and for what.
         tell: called with a sentence where something of the store can't be used; nothing else changes.
         clock: seconds.
     """
@@ -76,19 +90,16 @@ class SampleStore:
         layout: SampleLayout,
         orders: EpochOrders,
         samples: int,
-        writers: int,
-        number: int,
-        lanes: int,
-        largest_portion: int,
+        keeping: Keeping,
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._own = OwnSamples(samples, writers, number, orders.blocks)
-        self._lanes = LaneFutures(self._own, orders, lanes)
+        self._own = OwnSamples(samples, keeping.writers, keeping.number, orders.blocks)
+        self._lanes = LaneFutures(self._own, orders, keeping.lanes)
         self._layout, self._tell, self._clock = layout, tell, clock
-        self._largest_portion = largest_portion
+        self._largest_portion = keeping.largest_portion
         self._tiers: list[Tier] = []
-        self._draw = np.random.Generator(np.random.Philox(key=[number, int.from_bytes(b"store", "little")]))
+        self._draw = np.random.Generator(np.random.Philox(key=[keeping.number, int.from_bytes(b"store", "little")]))
         self._add_tier("in memory", budget.memory, MemoryArena)
         self._add_tier("on disk", budget.disk, partial(FileArena, budget.folder))
         self._prepared = self._found = 0

@@ -169,8 +169,10 @@ def test_service_is_that_of_all_devices_until_now() -> None:
 
 def test_a_job_is_seen_once_it_has_arrived() -> None:
     books = ledger(arrival=7.0, deadline=50.0)
-    assert books.next_arrival == 7 and books.arrived(6.0) == [] and not books.state(6.0).jobs
-    assert books.arrived(7.0) == ["a"] and books.arrived(8.0) == [] and books.next_arrival == math.inf
+    assert books.next_arrival == 7 and books.come(6.0) == [] and not books.state(6.0).jobs
+    assert books.come(7.0) == ["a"]
+    books.arrived(["a"])
+    assert books.come(8.0) == [] and books.next_arrival == math.inf
     assert seen(books, 7.0).deadline == 50
 
 

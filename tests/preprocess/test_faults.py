@@ -36,6 +36,7 @@ from preprocess import (
     WriterLost,
     lane_bytes,
 )
+from tests.preprocess.support.closing import close_all
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 
 SLOT = 4
@@ -71,7 +72,7 @@ class Node:
         while not preprocessor.is_deserted(0):
             if not preprocessor.step():
                 preprocessor.wait(0.05)
-        preprocessor.close(10)
+        close_all(preprocessor, [0], 10)
 
     def reader(self, number: int) -> LaneReader:
         return self.ring.lanes[0].reader(number, self.spec.layout, 1)

@@ -36,6 +36,7 @@ from preprocess import (
     lane_bytes,
     throughput,
 )
+from tests.preprocess.support.closing import close_all
 
 SLOT = 8
 
@@ -192,7 +193,7 @@ def test_lanes_are_opened_again_in_order(dataset: Dataset) -> None:
     wanted, targets = dataset.layout.empty(20)
     assert list(dataset.fill(specs[2].itinerary, 4, 0, wanted, targets)) == list(range(1, 21))
     assert np.array_equal(inputs, wanted)
-    preprocessor.close(timeout=5)
+    close_all(preprocessor, [0], 5)
     assert preprocessor.is_closed(0) and not ring.lanes[0].is_idle
     reader.leave()
     assert ring.lanes[0].is_idle

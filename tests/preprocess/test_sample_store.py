@@ -34,6 +34,7 @@ from preprocess import (
     throughput,
 )
 from preprocess.store.blocks import Blocks
+from preprocess.store.sample_store import Keeping
 
 SLOT, WRITERS, LANES = 8, 3, 4
 RANDOM: tuple[Any, ...] = ({"random_resized_crop": {"size": 24}}, {"flip": {}})
@@ -184,7 +185,7 @@ def test_a_disk_that_is_full_is_told_and_changes_nothing(dataset: Dataset, tmp_p
     told: list[str] = []
     samples = dataset.length + dataset.held_out
     budget = StoreBudget(20_000, 2**50, str(tmp_path))
-    store = SampleStore(budget, layout, dataset.orders, samples, WRITERS, 0, LANES, SLOT, told.append)
+    store = SampleStore(budget, layout, dataset.orders, samples, Keeping(WRITERS, 0, LANES, SLOT), told.append)
     team.members[0] = Preprocessor(team.ring, 0, {"pictures": dataset}, stores={"pictures": store})
     assert shape.writers == WRITERS and len(told) == 1 and "disk" in told[0]
     itinerary = whole(dataset)

@@ -73,6 +73,20 @@ def test_a_running_job_is_the_same_to_policies_live_and_simulated() -> None:
     assert (seen.pace, seen.held, seen.restarts) == (expected.pace, expected.held, expected.restarts) == (16.0, 2, 0)
 
 
+def test_a_job_that_is_done_has_had_the_same_service_live_and_simulated() -> None:
+    cluster = Cluster((4,))
+    live, simulated = Ledger(cluster, [JobRecord.of(job(), "data/0")], seed=0), SimulatedBooks(cluster, 1)
+    simulated.arrived(0, job())
+    live.started("a", (0, 1), 5.0)
+    simulated.given("a", (0, 1), 5.0, 0.0, CURVE(2))
+    live.done("a", 12, {}, None, 30.0)  # its target was reached: fewer epochs than were expected
+    simulated.done("a", 30.0)
+    after = live.jobs["a"].state
+    assert after.attained == simulated.service[0] == 50.0
+    assert (after.remaining, after.pace, after.held, after.epochs, after.last) == (0.0, 0.0, 0, 12, (0, 1))
+    assert not simulated.unfinished and live.jobs["a"].status == "done"
+
+
 def test_a_job_that_is_set_back_forgets_the_losses_of_what_it_trains_again() -> None:
     before = job(epochs=3, losses=(3.0, 2.0, 1.0))
     after = transitions.reached(before, 1, 19 * EPOCH, EPOCH, 40.0)

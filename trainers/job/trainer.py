@@ -29,7 +29,6 @@ from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
 from trainers.repeatable.random_state import seed_everything
 from trainers.repeatable.shared_state import SharedState
-from trainers.repeatable.single_precision import AS_TORCH, Float32
 from trainers.state.checkpoint import Checkpoint
 from trainers.state.tree import on_host
 from trainers.step.compiled import compile_model
@@ -58,18 +57,19 @@ class Trainer(Progress):
 
     def __init__(
         self, task: Task, virtual_workers: int, group: Group, device: torch.device | str = "cpu",
-        compute: Compute | None = None, level: str = "D1", adder: AdderOf = InOrder, float32: Float32 = AS_TORCH,
+        compute: Compute | None = None, level: str | determinism.Arithmetic = "D1", adder: AdderOf = InOrder,
     ) -> None:  # fmt: skip
         """Build the job anew: seed Python, NumPy and torch with the task's seed, then model, optimizer and schedule.
 
-        Every member of `group` does the same. Sets the process's determinism to `level` and `float32` (see
-        `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
+        Every member of `group` does the same. Sets the process's determinism to `level`, with torch's own float32 if it
+        is a name alone (see `trainers.repeatable.determinism`), and lets it keep the memory that a step frees (see
         `trainers.device.allocator`).
 
         adder: what adds gradients; with any but the ring, steps are taken inside `adding()`.
         """
         keep_freed_memory()
-        self.level = determinism.pin(level=level, device=device, float32=float32)
+        asked = determinism.Arithmetic(level) if isinstance(level, str) else level
+        self.level = determinism.pin(level=asked.level, device=device, float32=asked.float32)
         super().__init__(task, virtual_workers)
         self.device = torch.device(device)
         self.adder_of = adder

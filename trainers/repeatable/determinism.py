@@ -67,6 +67,14 @@ class Level:
     mixed_kinds: bool
 
 
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a job's numbers are computed: at a level of determinism, and products of float32 as is said."""
+
+    level: str = "D1"
+    float32: Float32 = AS_TORCH
+
+
 LEVELS: Mapping[str, Level] = {
     level.name: level
     for level in (

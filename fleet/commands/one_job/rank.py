@@ -167,15 +167,15 @@ def _train(options: TrainOptions, stop: StopFlag, group: Group, local: int) -> i
     if options.trace is not None and is_parted(task):
         raise TrainError(f"{options.task} has a step of its own; trace-tensors follows tasks with one optimizer alone")
     compute = TracedCompute(ForwardBackward()) if options.trace is not None else None
-    float32 = Float32(**options.float32)
-    _agreed(group, lambda: determinism.pin(options.threads, options.level, device, float32))
+    arithmetic = determinism.Arithmetic(options.level, Float32(**options.float32))
+    _agreed(group, lambda: determinism.pin(options.threads, options.level, device, arithmetic.float32))
     determinism.check_group(group, [f"rank {rank}" for rank in group.ranks], device)
     over_horovod = options.reduce == "horovod" and group.size > 1
     if over_horovod:
         _agreed(group, load_horovod)
     communicators = Communicators()
     adder = horovod_sum if over_horovod else DeviceSums(communicators) if options.reduce == "device" else InOrder
-    trainer = Trainer(task, options.virtual_workers, group, device, compute, options.level, adder, float32)
+    trainer = Trainer(task, options.virtual_workers, group, device, compute, arithmetic, adder)
     data = _agreed(group, lambda: TaskDatasets(task))
     if options.resume is not None:
         trainer.restore(_saved(options, trainer) if group.is_master else None)

@@ -47,7 +47,7 @@ from fleet.run.ranks.shares import share_of
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
-from trainers import CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
+from trainers import Arithmetic, CheckpointError, Float32, Group, PeerFailed, Trainer, check_group, latest_good
 from trainers.device.allocator import give_freed_memory_back
 from trainers.device.own_device import why_broken
 from trainers.job.resize import joining, resize
@@ -290,10 +290,8 @@ class TrainerRank:
     def _trainer(self, job: str, group: Group, runtime: Runtime | None = None) -> Trainer:
         runtime = runtime or self._runtime
         asked, workers = runtime.spec.determinism, runtime.job(job).virtual_workers
-        return Trainer(
-            runtime.task(job), workers, group, self._device, level=asked.level, adder=self._adder,
-            float32=Float32(**asked.float32),
-        )  # fmt: skip
+        arithmetic = Arithmetic(asked.level, Float32(**asked.float32))
+        return Trainer(runtime.task(job), workers, group, self._device, level=arithmetic, adder=self._adder)
 
     def _rehearsed(self, order: StartGroup, group: Group) -> RehearsedCompute | None:
         rehearsal = self._runtime.rehearsal

@@ -59,14 +59,15 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     recall(ledger, read_journal(output.directory.journal))
     longer = reopen(ledger, output.directory.path, read_journal(output.directory.journal))
     found = {job.name: stands(rank, job.name) for job in ledger.unfinished}
+    keeper = Bookkeeper(ledger, output.journal)
     for name, place in found.items():
-        ledger.stands_at(name, place)
+        keeper.note("stands", job=name, found=place)
     batches.restore(ledger)
     limits = {name: data.corrupt_limit for name, data in spec.data.items() if name in rank.runtime.facts}
     skipped = SkippedBook(output.journal, limits, read_journal(output.directory.journal))
     for order in skipped.orders():
         wire.to_preprocessors(order)
-    return Books(Bookkeeper(ledger, output.journal), skipped, batches, clock, found, longer)
+    return Books(keeper, skipped, batches, clock, found, longer)
 
 
 def stands(rank: Rank, job: str) -> Standing:

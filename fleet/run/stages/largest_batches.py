@@ -42,7 +42,7 @@ def choose_batches(opened: Opened) -> bool:
             bound = _bound(opened, job)
             if bound is not None:
                 _choose(opened, job, bound.size, bound.limit, {})
-    opened.books.ledger.charged("profiling", perf_counter() - begin)
+    opened.books.keeper.note("charged", to="profiling", seconds=perf_counter() - begin)
     write_chosen(opened.output.directory, opened.rank.runtime)
     opened.write_ensemble()
     return not any(_is_open(opened, job) for job in opened.rank.runtime.spec.jobs)

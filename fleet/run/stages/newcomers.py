@@ -119,7 +119,7 @@ class Newcomers:
         self._rank.runtime = new.runtime
         self._sizes[job.name] = new.size
         self._opened.wire.to_trainers(AddJob(mapping))
-        self._ledger.added(new.record)
+        self._opened.books.keeper.note("added", record=new.record)
         device = self._rank.cluster.device_name
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, device)
         if new.curves:

@@ -57,12 +57,12 @@ def rate(opened: Opened) -> Rated:
     rating = Rating(profiler, keeper, files, begun, guess, first)
     ends = BatchEnds(profiler, keeper, partial(_alone, opened), partial(_by_batch, opened))
     together = ExecutorRates(profiler, keeper, partial(_together, opened), _most_executors(opened))
-    keeper.ledger.rating(True)
+    keeper.note("rating", begins=True)
     with silent_ones_fail(keeper, rank):
         rating.rate()
         ends.rate()
         together.rate()
-    keeper.ledger.rating(False)
+    keeper.note("rating", begins=False)
     _fail_unmeasured(rating, keeper)
     streams = {job.name: job.stream for job in keeper.ledger.jobs.values()}
     data, makers = sorted(rank.runtime.facts), len(rank.cluster.preprocessors)
@@ -70,7 +70,7 @@ def rate(opened: Opened) -> Rated:
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
         _store(_measured(rating, ends, together, opened), opened.output.directory, rank)
-    keeper.ledger.charged("profiling", perf_counter() - begin)
+    keeper.note("charged", to="profiling", seconds=perf_counter() - begin)
     return Rated(opened, rating.guessed)
 
 
@@ -90,7 +90,7 @@ def _hidden(opened: Opened, files: RatesByKind, first: Collection[str]) -> Rates
                 if job.name in rates
             }
             if curves:
-                ledger.rehearses(job.name, curves)
+                opened.books.keeper.note("rehearses", job=job.name, curves=curves)
     return {kind: {job: rates for job, rates in known.items() if job in first} for kind, known in files.items()}
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 
 from fleet.coordination.checkpointed import Standing
 from fleet.coordination.coordinator import Coordinator
@@ -33,88 +35,87 @@ from fleet.run_directory.work_note import Death, take_deaths
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
 
+@dataclass(frozen=True)
 class Running(Outside):
     """A run whose ranks train; it is what its coordinator knows of the run around it.
 
-    Args:
+    Attributes:
         opened: with its books.
         executor: carries the policy's allocations out.
         newcomers: are taken in meanwhile.
-        guessed: jobs that begin with guessed rates.
+        guessed: jobs that began with guessed rates, which training has told since.
+        wishes: which jobs shall not go on.
+        writing: writes run.json and the rates that were learnt.
+        showing: writes what `fleet status` reads.
     """
 
-    def __init__(
-        self, opened: Opened, executor: LiveExecutor, newcomers: Newcomers, guessed: Collection[str] = ()
-    ) -> None:
-        self._opened, self._executor, self._newcomers = opened, executor, newcomers
-        self._halted = Halted(StopWishes(opened.output.directory.path), opened.searching)
-        self._guessed: Collection[str] = guessed if opened.rank.runtime.rehearsal is None else ()
-        self._save = Seldom(self._write)  # it grows with jobs and rounds
-        self._snapshot = Seldom(Snapshots(opened.output.directory.journal).renew)
+    opened: Opened
+    executor: LiveExecutor
+    newcomers: Newcomers
+    guessed: Collection[str]
+    wishes: Halted
+    writing: Seldom
+    showing: Seldom
 
     def train(self) -> None:
         """Drive the policy until the jobs are done, or a stop is asked for."""
-        opened = self._opened
+        opened = self.opened
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
-        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence, prices=prices).run()
-        samples = self._executor.count_samples()
+        Coordinator(opened.policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
+        samples = self.executor.count_samples()
         opened.books.keeper.record("samples", read=samples.read, laid=samples.laid, made=samples.made)
         with suppress(OSError):  # the journal has them, too
-            keep_learnt(opened, self._guessed)
+            keep_learnt(opened, self.guessed)
 
     def stop_requested(self) -> bool:
-        return self._opened.walltime()
+        return self.opened.walltime()
 
     def halted(self) -> Collection[str]:
-        return self._halted.jobs()
+        return self.wishes.jobs()
 
     def take_in(self) -> None:
-        self._newcomers.take_in()
-        if self._opened.searching is not None:
-            self._opened.searching.look(self._newcomers.admit)
+        self.newcomers.take_in()
+        if self.opened.searching is not None:
+            self.opened.searching.look(self.newcomers.admit)
 
     def undecided(self) -> Collection[str]:
-        return self._newcomers.undecided
+        return self.newcomers.undecided
 
     def decided(self, job: str, promised: bool, why: str) -> None:
-        self._newcomers.decided(job, promised, why)
+        self.newcomers.decided(job, promised, why)
 
     def guess(self, job: str) -> float | None:
-        size = self._opened.ready.sizes.get(job)
-        return None if size is None else guess(self._opened, size)
+        size = self.opened.ready.sizes.get(job)
+        return None if size is None else guess(self.opened, size)
 
     def tell_batch(self, job: str) -> None:
-        self._opened.books.batches.tell_of(self._opened.books.ledger.jobs[job])
+        self.opened.books.batches.tell_of(self.opened.books.ledger.jobs[job])
 
     def save(self) -> None:
         with suppress(OSError):  # the journal has it all, and the last run.json is written whatever happens
-            self._save()
+            self.writing()
         with suppress(OSError):  # whoever asks how the run stands reads all of the journal then
-            self._snapshot()
-
-    def _write(self) -> None:
-        self._opened.save()
-        keep_learnt(self._opened, self._guessed)
+            self.showing()
 
     def stands(self, job: str) -> Standing:
-        rank, found = self._opened.rank, stands(self._opened.rank, job)
+        rank, found = self.opened.rank, stands(self.opened.rank, job)
         if rank.runtime.best_metric is not None:
-            settle_best(self._opened.books.keeper, rank.directory.checkpoints(job), job, found)
+            settle_best(self.opened.books.keeper, rank.directory.checkpoints(job), job, found)
         return found
 
     def death(self, devices: tuple[int, ...]) -> Death | None:
-        rank, lost = self._opened.rank, self._opened.wire.lost()
+        rank, lost = self.opened.rank, self.opened.wire.lost()
         gone = lost.intersection(rank.cluster.rank_of(device) for device in devices)
         deaths = take_deaths(rank.directory.at_work, gone)
         return next((death for death in deaths if death.stack), None)
 
     def stuck(self) -> str:
-        return "".join(stuck_ranks(self._opened.rank.directory.stacks).values())
+        return "".join(stuck_ranks(self.opened.rank.directory.stacks).values())
 
     def waits(self, devices: tuple[int, ...]) -> bool:
-        rank = self._opened.rank
+        rank = self.opened.rank
         ranks = {rank.cluster.rank_of(device) for device in devices}
         stacks = [text for number, text in stuck_ranks(rank.directory.stacks).items() if number in ranks]
         return bool(stacks) and all(map(waits_for_others, stacks))
@@ -135,7 +136,17 @@ def start(rated: Rated) -> Running:
     executor = LiveExecutor(
         crew, lanes, wire.next_tag, rank.stop, opened.books.skipped.take, effort, _energy(opened, crew)
     )
-    return Running(opened, executor, Newcomers(opened, ring), rated.guessed)
+    guessed: Collection[str] = rated.guessed if rank.runtime.rehearsal is None else ()
+    directory = opened.output.directory
+    wishes = Halted(StopWishes(directory.path), opened.searching)
+    writing = Seldom(partial(_write, opened, guessed))  # it grows with jobs and rounds
+    showing = Seldom(Snapshots(directory.journal).renew)
+    return Running(opened, executor, Newcomers(opened, ring), guessed, wishes, writing, showing)
+
+
+def _write(opened: Opened, guessed: Collection[str]) -> None:
+    opened.save()
+    keep_learnt(opened, guessed)
 
 
 def _energy(opened: Opened, crew: Crew) -> EnergyShares:

@@ -79,6 +79,11 @@ def taken(job: JobState, devices: tuple[int, ...], now: float) -> JobState:
     )
 
 
+def done(job: JobState, now: float) -> JobState:
+    """It has trained all that it should: nothing remains, however much was expected, and it holds no devices."""
+    return job.changed(remaining=0.0, attained=job.attained_at(now), since=now, ready=now, pace=0.0, held=0)
+
+
 def expected(job: JobState, now: float) -> JobState:
     """Where it should stand now, by its pace, if nobody has said that it is done: it has a step to do at least,
     however late it is.

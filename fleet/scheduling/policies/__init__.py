@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Any, Protocol
 
 from fleet.scheduling.easyscale.companions import executors_on
+from fleet.scheduling.model.nearest import nearest
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
@@ -144,5 +144,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _meant(word: str, known: dict[str, Any]) -> str:
-    close = get_close_matches(str(word), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = nearest(word, known)
+    return f" (did you mean {close!r}?)" if close else ""

@@ -65,6 +65,36 @@ def _pace(speeds: _Speeds, nums: KindCounts, workers: int) -> float:
     return found.perf
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How measured seconds of a mini-batch are read.
+
+    Attributes:
+        column: the column of the rates, for all jobs; None: D2 for jobs on several kinds, D1 for others.
+        batch_share: part of a mini-batch's time that is proportional to its samples; the rest is as measured.
+    """
+
+    column: str | None = None
+    batch_share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.batch_share <= 1:
+            raise ValueError(f"batch_share is {self.batch_share}; it must be 0 to 1")
+
+
+@dataclass(frozen=True)
+class Crowding:
+    """Several executors of a job on one device.
+
+    Attributes:
+        most: kind -> executors of a job that its devices hold at most; elsewhere 1.
+        interference: the part of its speed that an executor keeps beside others on its device.
+    """
+
+    most: Mapping[str, int] = field(default_factory=dict)
+    interference: float = 1.0
+
+
 class KindMachine(MachineOfCosts):
     """N virtual workers on devices of one or several kinds, spread as well as it goes.
 
@@ -75,15 +105,13 @@ class KindMachine(MachineOfCosts):
         cluster: nodes, devices and their kinds.
         rates: seconds of a mini-batch.
         costs: costs of moves.
-        column: the column of the rates, for all jobs; None: D2 or D1, as above.
-        batch_share: part of a mini-batch's time that is proportional to its samples; the rest is as measured.
-        executors: kind -> executors of a job that its devices hold at most; elsewhere 1.
-        interference: the part of its speed that an executor keeps beside others on its device.
+        reading: how the rates are read.
+        crowding: how many executors a device holds.
         told: the rates that policies see instead of `rates`, where these shall be wrong.
         guaranteed: priority from which a job is a guaranteed one; None: none is.
 
     Raises:
-        ValueError: a cluster without kinds, or a share out of its range.
+        ValueError: a cluster without kinds.
     """
 
     def __init__(
@@ -91,21 +119,16 @@ class KindMachine(MachineOfCosts):
         cluster: Cluster,
         rates: KindRates,
         costs: Costs | None = None,
-        column: str | None = None,
-        batch_share: float = 1.0,
-        executors: Mapping[str, int] | None = None,
-        interference: float = 1.0,
+        reading: Reading = Reading(),
+        crowding: Crowding = Crowding(),
         told: KindRates | None = None,
         guaranteed: int | None = None,
     ) -> None:
         if not cluster.kinds:
             raise ValueError("the cluster's devices have no kinds; name one for each node, such as v100")
-        if not 0 <= batch_share <= 1:
-            raise ValueError(f"batch_share is {batch_share}; it must be 0 to 1")
         super().__init__(cluster, costs)
         self._rates, self._told = rates, told or rates
-        self._column, self._batch_share = column, batch_share
-        self._executors, self._interference = dict(executors or {}), interference
+        self._reading, self._crowding = reading, crowding
         self._guaranteed = guaranteed
         self._kinds = list(cluster.counts())
         self._scalings: dict[tuple[object, ...], tuple[KindScaling, RateCurve]] = {}
@@ -155,7 +178,11 @@ class KindMachine(MachineOfCosts):
         samples = job.batch_size / scaling.workers
         true, told = (
             tuple(
-                Capability(samples / self._seconds(rates, job, kind), self._executors.get(kind, 1), self._interference)
+                Capability(
+                    samples / self._seconds(rates, job, kind),
+                    self._crowding.most.get(kind, 1),
+                    self._crowding.interference,
+                )
                 for kind in self._kinds
             )
             for rates in (self._rates, self._told)
@@ -190,9 +217,10 @@ class KindMachine(MachineOfCosts):
     def _seconds(self, rates: KindRates, job: TraceJob, kind: str) -> float:
         if job.batch_size is None:
             raise unknown("batch size", "", ())
-        column = self._column or (MIXED_KINDS if job.mixed else SAME_KIND)
+        column = self._reading.column or (MIXED_KINDS if job.mixed else SAME_KIND)
         samples = job.batch_size / (job.workers or job.devices)
         proportional = rates.seconds(job.model, samples, kind, column)
         measured = rates.batch(job.model, kind)
         fixed = rates.seconds(job.model, measured, kind, column)
-        return self._batch_share * proportional + (1 - self._batch_share) * fixed
+        share = self._reading.batch_share
+        return share * proportional + (1 - share) * fixed

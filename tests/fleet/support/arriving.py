@@ -60,14 +60,15 @@ def draw(seed: int = 1) -> list[Arriving]:
     return jobs
 
 
-def write_spec(folder: Path, jobs: list[Arriving]) -> Path:
-    """The spec of a rehearsal, with the data that it names."""
+def write_spec(folder: Path, jobs: list[Arriving], policy: Mapping[str, Any] | None = None) -> Path:
+    """The spec of a rehearsal under a policy, with the data that it names."""
     source: dict[str, Any] = {
         part: {"source": "tests.fleet.support.points:Points", "arguments": {"count": count}}
         for part, count in (("train", SAMPLES), ("held_out", 30))
     }
     spec = {
         "name": "arriving",
+        **({"policy": dict(policy)} if policy else {}),
         "data": {"points": source},
         "defaults": DEFAULTS,
         "jobs": [
@@ -84,13 +85,15 @@ def write_spec(folder: Path, jobs: list[Arriving]) -> Path:
     return path
 
 
-def simulated(jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0) -> Outcome:
+def simulated(
+    jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0, parameters: Mapping[str, float] | None = None
+) -> Outcome:
     """The same jobs, at the rates of the spec, in the simulator."""
     curves = {job.name: RateCurve(dict(job.rates), DEVICES, workers=job.workers) for job in jobs}
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])
     trace = Trace.of(columns, "arriving", "journal", ()).with_curves(curves)
     machine = MeasuredMachine(Cluster((DEVICES,)), RunRates(curves), costs)
-    return Simulation(trace, machine, policy(name), premises=Premises(0, RING, margin)).run()
+    return Simulation(trace, machine, policy(name, **(parameters or {})), premises=Premises(0, RING, margin)).run()
 
 
 def _trace_job(job: Arriving) -> TraceJob:

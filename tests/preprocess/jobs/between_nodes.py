@@ -37,6 +37,7 @@ from preprocess import (
     open_stores,
 )
 from preprocess.samples.owners import LanePortions
+from tests.preprocess.support.closing import close_all
 
 SLOT = 4
 LANES = 2
@@ -113,7 +114,7 @@ def run_maker(preprocessor: Preprocessor, index: int, rounds: list[Round], datas
                     break
                 preprocessor.wait(0.05)
         preprocessor.close_lane(lane)
-    preprocessor.close(PATIENCE)
+    close_all(preprocessor, (), PATIENCE)
 
 
 def run_receiver(receiver: SlotReceiver, ring: Ring, rounds: list[Round], node: int, seed: int) -> None:

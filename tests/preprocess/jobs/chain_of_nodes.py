@@ -31,6 +31,7 @@ from preprocess import (
     Traffic,
     lane_bytes,
 )
+from tests.preprocess.support.closing import close_all
 
 SLOT, RING_SLOTS, SLOTS = 4, 4, 60
 SAMPLES = SLOT * SLOTS
@@ -123,7 +124,7 @@ class Rank:
         while not self.preprocessor.is_deserted(0) and not self.stop_making.is_set():
             if not self.preprocessor.step():
                 self.preprocessor.wait(0.01)
-        self.preprocessor.close(PATIENCE)
+        close_all(self.preprocessor, [0], PATIENCE)
 
     def _receive(self) -> None:
         while not self.receiver.is_closed(0):
@@ -212,7 +213,7 @@ def the_maker_closes_first() -> None:
         while made < 7:
             made += rank.preprocessor.step()
             rank.preprocessor.wait(0.001)
-        rank.threads.append(rank._start(lambda: rank.preprocessor.close(PATIENCE)))
+        rank.threads.append(rank._start(lambda: close_all(rank.preprocessor, [0], PATIENCE)))
     else:
         rank.read(rank.attach(), 7)
     assert rank.finish() == [(0, 7), (7, 7), (7, 7), (7, 0)]

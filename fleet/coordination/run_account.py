@@ -1,0 +1,52 @@
+"""The account of a run as a whole: its sessions, what it spent besides training, the samples and the energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fleet.coordination.energy_totals import EnergyTotals
+from fleet.coordination.sample_counts import SampleCounts
+
+
+class RunAccount:
+    """Mutable, but only by what happened: each method is named after an event.
+
+    Attributes:
+        sessions: how many began.
+        is_over: whether the last one ended in good order.
+        overhead: seconds that were spent on something else than training, by what it was.
+        samples, energy: of all sessions.
+        bests: job -> its best checkpoint that is kept; None: none is.
+    """
+
+    def __init__(self) -> None:
+        self.sessions, self.is_over = 0, False
+        self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
+        self.samples, self.energy = SampleCounts(), EnergyTotals()
+        self.bests: dict[str, Mapping[str, Any] | None] = {}
+
+    def session_began(self) -> None:
+        """One session more goes on with the run."""
+        self.sessions, self.is_over = self.sessions + 1, False
+
+    def charged(self, kind: str, seconds: float) -> None:
+        """The run spent so many seconds on something else than training."""
+        self.overhead[kind] += seconds
+
+    def samples_counted(self, counts: SampleCounts) -> None:
+        """A session read, laid and made so many samples."""
+        self.samples = self.samples.plus(counts.read, counts.laid, counts.made)
+
+    def energy_read(self, told: Mapping[str, Any]) -> None:
+        """Hosts used energy since they were last read, as a line `energy` of the journal tells."""
+        self.energy = self.energy.plus(told)
+
+    def best_kept(self, job: str, best: Mapping[str, Any] | None) -> None:
+        """A job's best checkpoint is this one from now on; None: it keeps none."""
+        self.bests[job] = best
+
+    def ended(self, overhead: Mapping[str, float]) -> None:
+        """The session ended in good order, with these seconds spent on something else than training."""
+        self.overhead.update(overhead)
+        self.is_over = True
