@@ -28,6 +28,7 @@ from fleet.scheduling.policies.malleable import Malleable
 from fleet.scheduling.policies.optimus import Optimus
 from fleet.scheduling.policies.pollux import Pollux
 from fleet.scheduling.policies.sharing import Sharing
+from fleet.scheduling.policies.sia import Sia
 from fleet.scheduling.policies.themis import Themis
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
@@ -59,6 +60,7 @@ POLICIES = (
     Deadline,
     Malleable,
     Pollux,
+    Sia,
     Edf,
     EdfAdmission,
     Optimus,
