@@ -22,6 +22,7 @@ from fleet.scheduling.policies.elasticflow_slot import ElasticFlowSlot
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
+from fleet.scheduling.policies.gavel import Gavel
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
@@ -56,6 +57,7 @@ POLICIES = (
     Tiresias,
     Throughput,
     Gandiva,
+    Gavel,
     EasyScale,
     Deadline,
     Malleable,

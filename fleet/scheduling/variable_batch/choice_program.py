@@ -52,7 +52,7 @@ class Highs:
         Raises:
             ValueError: scipy is not installed, or the program has no solution.
         """
-        optimize, sparse = _scipy()
+        optimize, sparse = scipy_parts()
         chosen = program.fixed.copy()
         left = program.capacity - np.bincount(
             program.kinds[chosen[chosen >= 0]], program.devices[chosen[chosen >= 0]], len(program.capacity)
@@ -85,7 +85,7 @@ def _worth(program: ChoiceProgram) -> Flags:
     return better
 
 
-def _scipy() -> tuple[Any, Any]:
+def scipy_parts() -> tuple[Any, Any]:
     try:
         from scipy import optimize, sparse
     except ImportError:

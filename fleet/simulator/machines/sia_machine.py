@@ -25,6 +25,7 @@ REPORT = 60.0
 """Seconds between two reports of a job; with each it may change its batch."""
 _LOOK = 0.5  # seconds of steps after which a job has measured them
 _ROUNDING = 1e-9  # of a report's interval
+_NEAR = 1e-5
 
 
 class SiaMachine:
@@ -106,7 +107,9 @@ class SiaMachine:
         """As `StagedMachine.advanced`."""
         scaling, left, report = _scaling(job), self._left(job), self._until_report(job) * job.pace
         if left <= report:
-            return job.changed(epochs=job.epochs + 1, scaling=scaling.after_epoch(self._adapting.tunes))
+            reports = (job.ready + left / job.pace) / REPORT
+            between = abs(reports - round(reports)) > _NEAR  # else it tells of the last epoch first
+            return job.changed(epochs=job.epochs + 1, scaling=scaling.after_epoch(self._adapting.tunes, between))
         return job.changed(scaling=scaling.reported(left - report) if scaling.measured else scaling.looked())
 
     def _landed(self, job: JobState, devices: tuple[int, ...]) -> SiaScaling:

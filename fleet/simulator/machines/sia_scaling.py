@@ -37,8 +37,10 @@ class OwnRates:
     def samples(self, kind: str, placement: Placement) -> float:
         """Samples/s at the own batch size."""
         split = self.agent.chosen(kind, placement, self.batch)
-        step = self.agent.application.kinds[kind].step(placement, split.local)
-        return self.batch / (step.seconds + split.passes * (step.seconds - step.sync))
+        application = self.agent.application
+        step = application.kinds[kind].step(placement, split.local)
+        seconds = step.seconds + split.passes * (step.seconds - step.sync)
+        return self.batch / (seconds * application.slowdown)
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,20 @@ class SiaScaling:
         """It has told what it measured, and has the batch that it wants, with so many samples of its epoch left."""
         return self.with_(split=self.coming, measured=False).paced(left)
 
-    def after_epoch(self, tunes: bool) -> SiaScaling:
-        """Its next epoch begins, with the batch that it wanted by the last one's noise."""
+    def after_epoch(self, tunes: bool, looks: bool) -> SiaScaling:
+        """Its next epoch begins, with the batch that it wanted by the last one's noise.
+
+        Args:
+            tunes: whether it chooses its batch itself.
+            looks: whether it measures at once.
+        """
         ends, epoch = self.own.agent.application.ends, self.epoch + 1
         whole = float(ends[epoch] - ends[epoch - 1]) * self.own.agent.first
         if not tunes:
             return self.with_(epoch=epoch).paced(whole)
         looked = self if self.measured else self.looked()
-        return looked.with_(epoch=epoch, split=looked.coming).looked().paced(whole)
+        there = looked.with_(epoch=epoch, split=looked.coming, measured=False).paced(whole)
+        return there.looked() if looks else there
 
     def paced(self, left: float) -> SiaScaling:
         """At its goodput, so much faster or slower that what is left of its epoch takes whole seconds."""
