@@ -58,7 +58,7 @@ def placed(chosen: Mapping[str, Configuration], state: State) -> dict[str, tuple
     by_kind: dict[str, list[str]] = {}
     for job, configuration in chosen.items():
         by_kind.setdefault(configuration.kind, []).append(job)
-    for kind, jobs in by_kind.items():
+    for jobs in by_kind.values():
         new = _take(((job, chosen[job]) for job in jobs if job not in keeping), free)
         if new is None:
             for job in jobs:

@@ -23,6 +23,7 @@ from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
 from fleet.scheduling.policies.gavel import Gavel
+from fleet.scheduling.policies.goodput import Goodput
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
@@ -58,6 +59,7 @@ POLICIES = (
     Throughput,
     Gandiva,
     Gavel,
+    Goodput,
     EasyScale,
     Deadline,
     Malleable,

@@ -8,14 +8,14 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.kind_goodput import KindGoodput
+from fleet.scheduling.variable_batch.kind_goodput import kind_goodput
 from fleet.scheduling.variable_batch.share_program import ShareProgram, best_shares
 
 _SLOWEST = 0.1  # steps/s of a gang that a kind has too few devices for
@@ -115,15 +115,15 @@ class Gavel(UsualPolicy):
         return chosen
 
 
-def _steps(jobs: tuple[JobState, ...], kinds: list[str], most: Floats) -> Floats:
+def _steps(jobs: tuple[JobState, ...], kinds: list[str], most: Counts) -> Floats:
     """Steps/s of each job's gang on each kind; shape (jobs, kinds)."""
     steps = np.full((len(jobs), len(kinds)), _SLOWEST)
     for row, job in enumerate(jobs):
         for column, kind in enumerate(kinds):
             if job.gang <= most[column]:
-                known = isinstance(job.scaling, KindGoodput)
-                rate = job.scaling.own_rate if known else lambda kind, gang, job=job: curve_on(job, kind)(gang)
-                steps[row, column] = rate(kind, job.gang) / (job.batch or 1)
+                known = kind_goodput(job)
+                rate = curve_on(job, kind)(job.gang) if known is None else known.own_rate(kind, job.gang)
+                steps[row, column] = rate / (job.batch or 1)
     return steps
 
 

@@ -17,7 +17,7 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs
-from fleet.scheduling.variable_batch.kind_goodput import KindGoodput
+from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, kind_goodput
 
 _NOTHING = 1e-4  # goodput of a configuration that a job may not have
 _DECIMALS = 2  # to which costs are rounded
@@ -36,8 +36,8 @@ class Sia(UsualPolicy):
     A configuration is a kind of device and a count on as few nodes as hold it. With the goodput G of a job in it,
     relative to the least that the job has anywhere, it costs (r G)^p, and a job without devices costs `waiting` (3.4,
     Eq. 3 and 4). r is 1 for the configuration that a job has, and (T - R d) / (T + d) for others, with its age T, its
-    restarts R and the seconds d of one (Eq. 2). A job gets at most twice as many devices as it has tried (3.2). One that
-    is restarting keeps what it has.
+    restarts R and the seconds d of one (Eq. 2). A job gets at most twice as many devices as it has tried (3.2). One
+    that is restarting keeps what it has.
 
     What a job has not measured on a kind follows from another kind, by the ratio of their speeds on one device.
 
@@ -90,7 +90,9 @@ class Sia(UsualPolicy):
         for device in state.available:
             capacity[state.cluster.kind_of(device)] += 1
         index = {configuration: number for number, configuration in enumerate(found)}
-        held = {job: index.get(configuration_of(devices, state.cluster), NONE) for job, devices in state.staying.items()}
+        held = {
+            job: index.get(configuration_of(devices, state.cluster), NONE) for job, devices in state.staying.items()
+        }
         fixed = [
             held.get(job.name, NONE) if job.ready > state.time and job.held else NONE for job in state.by_name.values()
         ]
@@ -107,7 +109,8 @@ class Sia(UsualPolicy):
         """What each configuration costs for a job."""
         gains = _relative(job, found)
         if held != NONE:
-            penalty = job.scaling.penalty if isinstance(job.scaling, KindGoodput) else job.restart
+            scaling = kind_goodput(job)
+            penalty = job.restart if scaling is None else scaling.penalty
             age = now - job.arrival
             factor = 1.0 if age < penalty else max(age - job.restarts * penalty, 0.0) / max(age + penalty, 1e-9)
             gains = np.where(np.arange(len(found)) == held, gains, gains * factor)
@@ -118,10 +121,10 @@ class Sia(UsualPolicy):
 
 def _relative(job: JobState, found: tuple[Configuration, ...]) -> Floats:
     """Goodput in each configuration, in units of the least that the job has anywhere."""
-    scaling = job.scaling
+    scaling = kind_goodput(job)
     gains = np.full(len(found), _NOTHING)
     sizes = np.array([configuration.devices for configuration in found])
-    if not isinstance(scaling, KindGoodput):
+    if scaling is None:
         for number, configuration in enumerate(found):
             if configuration.devices <= job.limit:
                 gains[number] = curve_on(job, configuration.kind)(configuration.devices)
@@ -131,9 +134,7 @@ def _relative(job: JobState, found: tuple[Configuration, ...]) -> Floats:
         gains[sizes == 1] = 1.0
         return gains
     kinds = dict.fromkeys(configuration.kind for configuration in found)
-    rows = {
-        kind: np.flatnonzero([c.kind == kind and c.devices <= most for c in found]) for kind in kinds
-    }
+    rows = {kind: np.flatnonzero([c.kind == kind and c.devices <= most for c in found]) for kind in kinds}
     for kind, row in rows.items():
         gains[row] = _known(scaling, kind, tuple(kinds), tuple((found[n].nodes, found[n].devices) for n in row))
     return np.maximum(gains / gains[gains > _NOTHING].min(), _NOTHING)

@@ -90,6 +90,6 @@ def scipy_parts() -> tuple[Any, Any]:
         from scipy import optimize, sparse
     except ImportError:
         raise ValueError(
-            "this policy solves an integer program with scipy, which is not installed; pip install 'fleet-hpc[programs]'"
+            "this policy solves an integer program with scipy, which is missing; pip install 'fleet-hpc[programs]'"
         ) from None
     return optimize, sparse

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
 
 Shapes = tuple[tuple[int, int], ...]
@@ -52,3 +53,8 @@ class KindGoodput(Protocol):
     def ratio(self, kind: str, other: str) -> float:
         """How many times as fast one device of `kind` is as one of `other`, at the largest batch that fits."""
         ...
+
+
+def kind_goodput(job: JobState) -> KindGoodput | None:
+    """What is known of the job's goodput by kind; None: it has none. Many times as fast as `isinstance`."""
+    return cast(KindGoodput, job.scaling) if hasattr(job.scaling, "goodputs") else None

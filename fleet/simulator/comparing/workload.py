@@ -105,7 +105,9 @@ class Workload:
             _check_models(trace, rates)
         return trace, rates
 
-    def _jobs(self, rates: RateTable | KindRates | PolluxRates | SiaRates | None, seed: int) -> tuple[Trace, Rates | None]:
+    def _jobs(
+        self, rates: RateTable | KindRates | PolluxRates | SiaRates | None, seed: int
+    ) -> tuple[Trace, Rates | None]:
         if self.run is not None:
             trace = read_trace(self.run, "journal")
             return trace, RunRates(trace.curves)

@@ -32,8 +32,8 @@ class SiaMachine:
     """Jobs that get on as Sia's measurements say; a `StagedMachine`, whose stages are epochs, and reports in them.
 
     A job's samples are counted at its application's smallest batch size, so that its pace is its goodput. It is done
-    when its last epoch is. Epochs end at whole seconds, as in the authors' simulator. Going to as many devices of as many nodes of the same kind costs nothing; all other moves
-    cost the restart of the application.
+    when its last epoch is. Epochs end at whole seconds, as in the authors' simulator. Going to as many devices of as
+    many nodes of the same kind costs nothing; all other moves cost the restart of the application.
 
     Args:
         cluster: nodes and devices, each node with its kind.
@@ -43,11 +43,12 @@ class SiaMachine:
     """
 
     def __init__(
-        self, cluster: Cluster, rates: SiaRates, costs: Costs | None = None, adapting: Adapting = Adapting()
+        self, cluster: Cluster, rates: SiaRates, costs: Costs | None = None, adapting: Adapting | None = None
     ) -> None:
-        self._cluster, self._rates, self._costs, self._adapting = cluster, rates, costs, adapting
+        self._cluster, self._rates, self._costs, self._adapting = cluster, rates, costs, adapting or Adapting()
         self._kinds = [kind or rates.kinds[0] for kind in cluster.counts()]
         self._per_node = {kind or rates.kinds[0]: cluster.per_node(kind) for kind in cluster.counts()}
+        self._counts = {kind or rates.kinds[0]: count for kind, count in cluster.counts().items()}
         self._own = cache(self._computed_own)
         self._agent = cache(lambda model: SiaAgent(rates.application(model)))
         self._total: dict[str, float] = {}
@@ -152,13 +153,13 @@ class SiaMachine:
         agent, each = own.agent, self._per_node[kind]
         total = float(agent.application.ends[-1]) * agent.first
         parts = np.diff(agent.application.ends, prepend=0.0) * agent.first
-        measured = {}
-        for devices in {1, 2, each, *range(each, min(own.most, self._cluster.size) + 1, each)}:
+        measured, most = {}, max(each, min(own.most, self._counts[kind]))
+        for devices in sorted({1, min(2, each), *range(each, most + 1, each)}):
             placement = (each,) * (devices // each) or (devices,)
             split = agent.chosen(kind, placement, own.batch)
             paces = [agent.goodput(kind, placement, split, epoch) for epoch in range(agent.application.epochs)]
             measured[devices] = total / float((parts / np.array(paces)).sum())
-        return RateCurve(measured, each, limit=min(own.most, self._cluster.size))
+        return RateCurve(measured, each, limit=most)
 
 
 def _scaling(job: JobState) -> SiaScaling:

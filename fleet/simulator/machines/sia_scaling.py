@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,8 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
 from fleet.simulator.machines.sia_agent import Key, Noise, Placement, SiaAgent, Split
 
-
+_STEPS_OF_E = 20
+"""Steps of the logarithm of the gradient noise to which a profiled job's tables are made."""
 _SHORTEST = 1e-3
 """Seconds of an epoch that is over within half a second."""
 
@@ -112,8 +114,8 @@ class SiaScaling:
         keys = None if self.keys is None else self.keys.get(kind)
         if self.noise is None or (self.keys is not None and not keys):
             return None
-        largest = self.own.agent.largest if keys is None else self.own.batch
-        return self.own.agent.goodputs(kind, keys, self.noise, shapes, largest)
+        agent = self.own.agent
+        return agent.goodputs(kind, keys, self.noise, shapes, agent.largest if keys is None else self.own.batch)
 
     def ratio(self, kind: str, other: str) -> float:
         """As `KindGoodput.ratio`."""
@@ -140,6 +142,8 @@ class SiaScaling:
         devices = sum(self.placement)
         noise = agent.noise(split.batch(devices), self.epoch)
         keys, known = self.keys, None
+        if keys is None:
+            noise = _rounded(noise)
         if keys is not None:
             key = len(self.placement), devices, split.local
             known = keys.get(self.kind, ())
@@ -186,4 +190,11 @@ class SiaScaling:
 def profiled(scaling: SiaScaling) -> SiaScaling:
     """A job whose application was profiled: it knows all step times, and the noise of its first steps."""
     agent = scaling.own.agent
-    return replace(scaling, keys=None, noise=agent.noise(agent.first, 0))
+    return replace(scaling, keys=None, noise=_rounded(agent.noise(agent.first, 0)))
+
+
+def _rounded(noise: Noise) -> Noise:
+    """Only the ratio of both counts; to some per cent, so that tables serve many jobs and epochs."""
+    square, variance = noise
+    ratio = math.exp(round(math.log(variance / square) * _STEPS_OF_E) / _STEPS_OF_E) if square and variance else 0.0
+    return (1.0, ratio) if ratio else noise

@@ -77,7 +77,8 @@ def fitted(measured: Measured) -> StepModel:
     if (measured.nodes > 1).any():
         return model
     return model._replace(
-        alpha_node=max(model.alpha_node, model.alpha_local * 1.1), beta_node=max(model.beta_node, model.beta_local * 1.1)
+        alpha_node=max(model.alpha_node, model.alpha_local * 1.1),
+        beta_node=max(model.beta_node, model.beta_local * 1.1),
     )
 
 
