@@ -88,8 +88,14 @@ class SimulatedBooks:
         row = self._gone(name)
         self.dropped[row], self.service[row] = True, attained
 
-    def given(self, name: str, devices: tuple[int, ...], now: float, delay: float, pace: float) -> float:
-        """A job gets devices, none of which anybody holds; return when it will be done, seconds."""
+    def given(
+        self, name: str, devices: tuple[int, ...], now: float, delay: float, pace: float, anew: bool = True
+    ) -> float:
+        """A job gets devices, none of which anybody holds, and starts anew on them or goes on.
+
+        Returns:
+            When it will be done, seconds.
+        """
         job = self._job(name)
         if not job.minimum_devices <= len(devices) <= job.limit:
             raise BadPlan(
@@ -104,7 +110,7 @@ class SimulatedBooks:
         if not again:
             self.begin[row] = now
         self.running[name] = devices
-        after = self._unfinished[name] = transitions.given(job, len(devices), now, ready, pace, again)
+        after = self._unfinished[name] = transitions.given(job, len(devices), now, ready, pace, again and anew)
         self.restarts[row] = after.restarts
         self.version[row] += 1
         self.speedup += pace / self.single[row]

@@ -14,12 +14,13 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import Allocation, State
 from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.policies.within_prices import driven
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
 from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
 from fleet.simulator.loss_curves import LossCurves
-from fleet.simulator.machines.machine import Machine, StagedMachine
+from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
 from fleet.simulator.outcome import Outcome, Timeline
 from fleet.simulator.shared_preprocessors import Demand, SharedPreprocessors
 from fleet.simulator.sharing_classes import SharingClasses
@@ -81,7 +82,10 @@ class Simulation:
         ticked: Callable[[], object] | None = None,
         watch: Callable[[float, Plan, Allocation], object] | None = None,
     ) -> None:
+        if isinstance(machine, AdaptingMachine):
+            machine = machine.under(_adapting(policy))
         self._trace, self._machine, self._premises = trace, machine, premises
+        self._adapting = machine if isinstance(machine, AdaptingMachine) else None
         self._policy = driven(policy, machine.cluster, premises.prices)
         self._staged = machine if isinstance(machine, StagedMachine) else None
         self._failures, self._ticked, self._watch = tuple(failures), ticked, watch
@@ -176,6 +180,7 @@ class Simulation:
         books, new = self._books, self._books.changes(plan.allocation, plan.lanes)
         leaving = plan.stopped if plan.others_go_on else [job for job in books.running if job not in plan.allocation]
         stopped = [*leaving, *(job for job in new if job in books.running)]
+        ready = self._free_moves(new)
         self._take(stopped, now)
         books.promises.update(plan.promises)
         for job in plan.dropped:
@@ -190,7 +195,7 @@ class Simulation:
                 state = books.unfinished[job]
                 self._go_on(job, state.remaining_at(now), max(now, state.ready))
         for job, devices in new.items():
-            self._start(job, devices, now)
+            self._start(job, devices, now, ready.get(job))
         if self._policy.shares_streams and new:
             self._share(new, plan.lanes)
         self._feed(now)
@@ -203,11 +208,21 @@ class Simulation:
         self._changed += stopped if drained else []
         return drained
 
-    def _start(self, job: str, devices: tuple[int, ...], now: float) -> None:
+    def _free_moves(self, new: Allocation) -> dict[str, float]:
+        """Of the jobs that move, those that need not restart, and when each trains again."""
+        if self._adapting is None:
+            return {}
+        unfinished, running = self._books.unfinished, self._books.running
+        moved = [job for job in new if job in running and self._adapting.is_free(unfinished[job], new[job])]
+        return {job: unfinished[job].ready for job in moved}
+
+    def _start(self, job: str, devices: tuple[int, ...], now: float, ready: float | None = None) -> None:
+        """A job gets devices; `ready` says when it trains there, if it need not restart."""
         books = self._books
         state = books.unfinished[job]
-        pace, delay = self._machine.pace(state, devices), self._machine.delay(state, devices)
-        books.given(job, devices, now, delay, pace)
+        pace = self._machine.pace(state, devices)
+        delay = self._machine.delay(state, devices) if ready is None else max(0.0, ready - now)
+        books.given(job, devices, now, delay, pace, ready is None)
         if self._staged is not None:
             self._show(self._staged.begun(books.unfinished[job], devices))
         self._enter_end(job)
@@ -363,3 +378,9 @@ class Simulation:
 
     def _devices_of(self, failure: int) -> frozenset[int]:
         return frozenset(self._machine.cluster.devices_of(self._failures[failure].node))
+
+
+def _adapting(policy: Policy) -> Adapting:
+    """What the policy lets jobs do, of those that could choose their batches and learn their rates."""
+    usual = policy if isinstance(policy, UsualPolicy) else UsualPolicy()
+    return Adapting(usual.tunes_batches, not usual.learns_rates)

@@ -13,7 +13,7 @@ FOLDER = Path(fleet.scheduling.__file__).parent
 MODULES = sorted(FOLDER.rglob("*.py"))
 ALLOWED = {
     "__future__", "bisect", "collections", "dataclasses", "difflib", "functools", "hashlib", "heapq", "itertools",
-    "math", "numpy", "statistics", "typing",
+    "math", "numpy", "scipy", "statistics", "typing",
 }  # fmt: skip
 
 

@@ -98,6 +98,10 @@ class FreeDevices:
             self._change(node, free & ~_bits(taken, start))
         return tuple(sorted(devices))
 
+    def spread(self, devices: Iterable[int]) -> int:
+        """On how many nodes these lie."""
+        return len({self._where[device][0] for device in devices})
+
     def remove(self, devices: Iterable[int]) -> None:
         """These are free no longer; those that were not stay so."""
         for node, bits in self._by_node(devices).items():

@@ -22,12 +22,15 @@ from fleet.scheduling.policies.elasticflow_slot import ElasticFlowSlot
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.policies.flotilla import Flotilla
 from fleet.scheduling.policies.gandiva import Gandiva
+from fleet.scheduling.policies.gavel import Gavel
+from fleet.scheduling.policies.goodput import Goodput
 from fleet.scheduling.policies.homogeneous import Homogeneous
 from fleet.scheduling.policies.local import Local
 from fleet.scheduling.policies.malleable import Malleable
 from fleet.scheduling.policies.optimus import Optimus
 from fleet.scheduling.policies.pollux import Pollux
 from fleet.scheduling.policies.sharing import Sharing
+from fleet.scheduling.policies.sia import Sia
 from fleet.scheduling.policies.themis import Themis
 from fleet.scheduling.policies.throughput import Throughput
 from fleet.scheduling.policies.tiresias import Tiresias
@@ -55,10 +58,13 @@ POLICIES = (
     Tiresias,
     Throughput,
     Gandiva,
+    Gavel,
+    Goodput,
     EasyScale,
     Deadline,
     Malleable,
     Pollux,
+    Sia,
     Edf,
     EdfAdmission,
     Optimus,

@@ -20,6 +20,7 @@ from fleet.simulator.rates.kind_rates import KindRates
 from fleet.simulator.rates.pollux_rates import PolluxRates
 from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.rates.rates import Rates, RunRates, check_rates
+from fleet.simulator.rates.sia_rates import SiaRates
 from fleet.simulator.traces import Synthetic, Trace, TraceError, TraceProblem, read_trace, synthetic_trace, with_models
 from fleet.simulator.traces.problem import advice_on
 from fleet.simulator.traces.run_journal import JOURNAL
@@ -104,7 +105,9 @@ class Workload:
             _check_models(trace, rates)
         return trace, rates
 
-    def _jobs(self, rates: RateTable | KindRates | PolluxRates | None, seed: int) -> tuple[Trace, Rates | None]:
+    def _jobs(
+        self, rates: RateTable | KindRates | PolluxRates | SiaRates | None, seed: int
+    ) -> tuple[Trace, Rates | None]:
         if self.run is not None:
             trace = read_trace(self.run, "journal")
             return trace, RunRates(trace.curves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from fleet.scheduling.model.cluster import Cluster
@@ -49,6 +50,32 @@ class StagedMachine(Machine, Protocol):
 
     def advanced(self, job: JobState) -> JobState:
         """The job at the begin of its next stage."""
+        ...
+
+
+@dataclass(frozen=True)
+class Adapting:
+    """What a policy lets jobs do on a machine where they can.
+
+    Attributes:
+        tunes: they choose their batch sizes themselves; else each keeps its own.
+        profiled: their step times are known before they start; else each learns them as it trains.
+    """
+
+    tunes: bool = False
+    profiled: bool = True
+
+
+@runtime_checkable
+class AdaptingMachine(StagedMachine, Protocol):
+    """A machine on which jobs choose batches as the policy lets them, and where some moves cost nothing."""
+
+    def under(self, adapting: Adapting) -> AdaptingMachine:
+        """The same machine under another policy."""
+        ...
+
+    def is_free(self, job: JobState, devices: tuple[int, ...]) -> bool:
+        """Whether a job that trained until now goes on at once on these devices."""
         ...
 
 

@@ -258,19 +258,19 @@ def read_pollux_rates(folder: str | Path, per_node: int = PER_NODE) -> PolluxRat
 
 
 def _read_application(folder: Path) -> Application:
-    placements = _read_steps(folder / PLACEMENTS, ("placement",))
-    scalability = _read_steps(folder / SCALABILITY, ("num_nodes", "num_replicas"))
+    placements = read_steps(folder / PLACEMENTS, ("placement",))
+    scalability = read_steps(folder / SCALABILITY, ("num_nodes", "num_replicas"))
     files = sorted(folder.glob(VALIDATION))
     if not files:
         rule = f"there is no {VALIDATION} in it: progress and gradient noise by batch size"
         raise TraceError.of(folder, rule, "add one for each batch size")
-    validation = {_batch_of(file): _read_epochs(file) for file in files}
+    validation = {batch_of(file): read_epochs(file) for file in files}
     by_place = {tuple(map(int, str(place))): times for (place,), times in placements.items()}
     by_spread: dict[tuple[int, int], StepTimes] = {(key[0], key[1]): times for key, times in scalability.items()}
     return Application(by_place, by_spread, validation, MAX_LOCAL.get(folder.name))
 
 
-def _read_steps(file: Path, keys: Sequence[str]) -> dict[tuple[int, ...], StepTimes]:
+def read_steps(file: Path, keys: Sequence[str]) -> dict[tuple[int, ...], StepTimes]:
     table = read_table(file)
     table.require((*keys, "local_bsz", "step_time", "sync_time"), "Pollux' step times")
     key_columns = [table.numbers(key, least=1, whole=True) for key in keys]
@@ -294,7 +294,7 @@ def _step_times(steps: Mapping[float, StepTime]) -> StepTimes:
     )
 
 
-def _read_epochs(file: Path) -> Epochs:
+def read_epochs(file: Path) -> Epochs:
     table: Table = read_table(file)
     names = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
     table.require(names, "Pollux' validation")
@@ -303,7 +303,7 @@ def _read_epochs(file: Path) -> Epochs:
     return Epochs(**columns)
 
 
-def _batch_of(file: Path) -> int:
+def batch_of(file: Path) -> int:
     text = file.stem.removeprefix("validation-")
     if not text.isdecimal() or int(text) < 1:
         rule = f"{text!r} is no batch size"

@@ -14,6 +14,8 @@ from fleet.simulator.rates.kind_rates import FILE as KIND_FILE
 from fleet.simulator.rates.kind_rates import KindRates, read_kind_rates
 from fleet.simulator.rates.pollux_rates import PolluxRates, read_pollux_rates
 from fleet.simulator.rates.rates import unknown
+from fleet.simulator.rates.sia_rates import PLACEMENTS as SIA_PLACEMENTS
+from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
 from fleet.simulator.traces.table import Table, read_table
@@ -135,8 +137,8 @@ def read_rate_table(folder: str | Path) -> RateTable:
     return RateTable(measured)
 
 
-def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
-    """Read rates in whichever of the known forms the folder, or file, holds them: ElasticFlow's, EasyScale's, Pollux'.
+def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates | SiaRates:
+    """Read rates in whichever of the known forms the folder, or file, has: ElasticFlow's, EasyScale's, Pollux', Sia's.
 
     Raises:
         TraceError: there are none, or they cannot be used; it tells of everything that is wrong.
@@ -148,6 +150,8 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates:
         return read_kind_rates(path)
     if path.is_dir() and any(path.glob("*/placements.csv")):
         return read_pollux_rates(path)
+    if path.is_dir() and any(path.glob("*/" + SIA_PLACEMENTS.format("*"))):
+        return read_sia_rates(path)
     return read_rate_table(path)
 
 

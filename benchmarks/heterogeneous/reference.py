@@ -1,0 +1,36 @@
+"""The policies `sia` and `gavel` in our simulator beside the authors' own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.heterogeneous.workloads import ABSENT, WORKLOADS, differences, folder, hours, played, theirs
+from benchmarks.simulated.part import Part
+
+WITHIN = {"sia": 0.05, "gavel": 0.07}
+"""Part of theirs by which a figure may differ."""
+BY_JOB = 0.05
+FIGURES = ("mean JCT", "p99 JCT", "makespan")
+
+
+def measure(part: Part, repetitions: int) -> None:
+    """Mean, 99th percentile and makespan of each workload, and the median difference job by job."""
+    if folder() is None:
+        part.note(ABSENT)
+        return
+    for name, within in WITHIN.items():
+        rows = []
+        for workload in WORKLOADS:
+            outcome, reference = played(name, workload), theirs(name, workload)
+            ours = hours(outcome)
+            for what, own, their in zip(FIGURES, ours, (reference.mean, reference.p99, reference.makespan)):
+                off = own / their - 1
+                part.bar(f"{name} {workload}: {what} off theirs", off, f"-{within:g} to {within:g}", abs(off) <= within)
+            median = float(np.median(differences(outcome, reference)))
+            if name == "sia":
+                part.bar(f"{name} {workload}: median off by job", median, f"<= {BY_JOB:g}", median <= BY_JOB)
+            their = f"{reference.mean:.3f} / {reference.p99:.2f} / {reference.makespan:.1f}"
+            own = " / ".join(f"{value:.3f}" for value in ours)
+            rows.append([workload, their, own, f"{median:.1%}", f"{outcome.seconds:.0f}"])
+        columns = ["workload", "theirs: mean / p99 / makespan, h", "ours", "median off by job", "seconds"]
+        part.table(f"{name} in their simulator and in ours", columns, rows)

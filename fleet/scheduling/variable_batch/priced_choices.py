@@ -1,0 +1,113 @@
+"""The configurations of greatest worth within the devices of each kind, by prices; and a bound on that worth."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fleet.scheduling.model.arrays import Counts, Flags, Floats
+
+NONE = -1
+"""The choice of a job that gets nothing."""
+_ROUNDS = 40  # of prices
+_PARTS = 0.5  # of the step of a price, after each round that overshoots
+
+
+class Choices(NamedTuple):
+    """What each job gets, and how good that is.
+
+    Attributes:
+        chosen: the configuration of each job, or NONE; shape (jobs,).
+        worth: of all of them together.
+        bound: no choice within the devices is worth more (the Lagrangian dual at the best prices).
+    """
+
+    chosen: Counts
+    worth: float
+    bound: float
+
+
+def best_choices(worth: Floats, none: Floats, devices: Counts, kinds: Counts, capacity: Counts) -> Choices:
+    """Let each job take what is worth most to it after the price of its devices; find prices at which all fit.
+
+    At given prices the jobs decide by themselves, and the sum of what they gain, with the price of all devices, bounds
+    every plan. What the last prices leave free is given where it adds most for each device.
+
+    Args:
+        worth: of each configuration for each job, -inf where it cannot have it; shape (jobs, configurations).
+        none: what a job loses by having nothing; at most 0; shape (jobs,).
+        devices: of each configuration; shape (configurations,).
+        kinds: the number of each configuration's kind of device; shape (configurations,).
+        capacity: devices of each kind; shape (kinds,).
+    """
+    usage = np.zeros((len(devices), len(capacity)))
+    usage[np.arange(len(devices)), kinds] = devices
+    best, bound = _priced(worth, none, usage, capacity)
+    chosen = _within(best, worth, none, usage, capacity)
+    chosen = _filled(chosen, worth, none, usage, capacity)
+    rows = np.arange(len(chosen))
+    gained = np.where(chosen >= 0, worth[rows, chosen], none)
+    return Choices(chosen, float(gained.sum()), bound)
+
+
+def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tuple[Counts, float]:
+    """The choices at the prices at which the bound is least, and the bound."""
+    prices, bound, best = np.zeros(len(capacity)), np.inf, np.full(len(worth), NONE)
+    density = np.where(np.isfinite(worth), worth, 0.0).max(initial=0.0) or 1.0
+    step = np.full(len(capacity), density / 4)
+    before = np.zeros(len(capacity))
+    for _ in range(_ROUNDS):
+        left = worth - usage @ prices
+        taken = left.argmax(axis=1)
+        gained = left[np.arange(len(left)), taken]
+        taken = np.where(gained > none, taken, NONE)
+        dual = float(np.maximum(gained, none).sum() + prices @ capacity)
+        excess = usage[taken[taken >= 0]].sum(axis=0) - capacity
+        if dual < bound:
+            bound, best = dual, taken
+        direction = np.sign(excess)
+        step = np.where(direction * before < 0, step * _PARTS, step)
+        before = direction
+        prices = np.maximum(0.0, prices + step * direction)
+    return best, bound
+
+
+def _within(best: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
+    """The choices that fit, those of most worth for each device first."""
+    chosen, left = np.full(len(best), NONE), capacity.astype(np.float64)
+    wanted = np.flatnonzero(best >= 0)
+    gains = worth[wanted, best[wanted]] - none[wanted]
+    order = wanted[np.argsort(-gains / usage[best[wanted]].sum(axis=1), kind="stable")]
+    for job in order.tolist():
+        needed = usage[best[job]]
+        if (needed <= left).all():
+            chosen[job] = best[job]
+            left -= needed
+    return chosen
+
+
+def _filled(chosen: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
+    """Devices that are left go where they add most for each of them."""
+    rows, sizes = np.arange(len(chosen)), usage.sum(axis=1)
+    held = np.where((chosen >= 0)[:, np.newaxis], usage[chosen], 0.0)
+    now = np.where(chosen >= 0, worth[rows, chosen], none)
+    free = capacity - held.sum(axis=0)
+    while free.any():
+        fits = _fitting(held, usage, free)
+        more = sizes - held.sum(axis=1)[:, np.newaxis]
+        rates = np.where(fits, (worth - now[:, np.newaxis]) / np.maximum(more, _PARTS), 0.0)
+        job, configuration = np.unravel_index(int(rates.argmax()), rates.shape)
+        if not rates[job, configuration] > 0:
+            break
+        free += held[job] - usage[configuration]
+        held[job], now[job], chosen[job] = usage[configuration], worth[job, configuration], configuration
+    return chosen
+
+
+def _fitting(held: Floats, usage: Floats, free: Floats) -> Flags:
+    """Which configurations each job could have, with what is free and what it has; shape (jobs, configurations)."""
+    fits: Flags = np.ones((len(held), len(usage)), dtype=np.bool_)
+    for kind in range(usage.shape[1]):
+        fits &= usage[:, kind] <= (held[:, kind] + free[kind])[:, np.newaxis]
+    return fits

@@ -1,0 +1,78 @@
+"""The integer program, choices by prices, and shares of time: each against a search of all that can be."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs
+from fleet.scheduling.variable_batch.priced_choices import best_choices
+from fleet.scheduling.variable_batch.share_program import ShareProgram, best_shares
+
+DEVICES, KINDS, CAPACITY = np.array([1, 2, 4, 1, 2]), np.array([0, 0, 0, 1, 1]), np.array([4, 2])
+
+
+def drawn(seed: int, jobs: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.1, 3.0, (jobs, len(DEVICES)))
+
+
+def fits(chosen: tuple[int, ...]) -> bool:
+    taken = [index for index in chosen if index != NONE]
+    used = np.bincount(KINDS[taken], DEVICES[taken], len(CAPACITY)) if taken else np.zeros(2)
+    return bool((used <= CAPACITY).all())
+
+
+def best_worth(worth: np.ndarray) -> float:
+    rows = range(len(worth))
+    every = product(range(-1, len(DEVICES)), repeat=len(worth))
+    return max(sum(worth[row, c] for row, c in zip(rows, chosen) if c != NONE) for chosen in every if fits(chosen))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_program_finds_the_best(seed: int) -> None:
+    worth = drawn(seed)
+    chosen = Highs()(ChoiceProgram(-worth, DEVICES, KINDS, CAPACITY, np.full(4, NONE)), 1e-9)
+    assert fits(tuple(chosen.tolist()))
+    assert sum(worth[row, c] for row, c in enumerate(chosen) if c != NONE) == pytest.approx(best_worth(worth))
+
+
+def test_a_fixed_job_keeps_its_configuration() -> None:
+    fixed = np.array([2, NONE, NONE, NONE])
+    chosen = Highs()(ChoiceProgram(-drawn(0), DEVICES, KINDS, CAPACITY, fixed), 1e-9)
+    assert chosen[0] == 2 and all(KINDS[c] == 1 for c in chosen[1:] if c != NONE)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_prices_bound_the_best_and_come_near_it(seed: int) -> None:
+    worth = drawn(seed)
+    found = best_choices(worth, np.zeros(4), DEVICES, KINDS, CAPACITY)
+    best = best_worth(worth)
+    assert fits(tuple(found.chosen.tolist()))
+    assert 0.75 * best <= found.worth <= best + 1e-9 and best <= found.bound + 1e-9
+
+
+def test_nothing_is_given_that_cannot_be_had() -> None:
+    worth = drawn(1)
+    worth[0], worth[1, :3] = -np.inf, -np.inf
+    chosen = best_choices(worth, np.zeros(4), DEVICES, KINDS, CAPACITY).chosen
+    assert chosen[0] == NONE and chosen[1] not in (0, 1, 2)
+
+
+def test_shares_are_those_of_the_linear_program() -> None:
+    from scipy.optimize import linprog
+
+    rates, devices, capacity = drawn(3)[:, :2], np.array([1, 2, 4, 2]), np.array([4, 2])
+    shares = best_shares(ShareProgram(rates, devices, capacity))
+    rows = np.zeros((6, 8))
+    for job, kind in product(range(4), range(2)):
+        rows[job, 2 * job + kind], rows[4 + kind, 2 * job + kind] = 1, devices[job]
+    told = linprog(-rates.ravel(), rows, np.concatenate((np.ones(4), capacity)), bounds=(0, 1))
+    assert (shares * rates).sum() == pytest.approx(-told.fun, rel=1e-6)
+    assert (shares.sum(axis=1) <= 1 + 1e-6).all() and (devices @ shares <= capacity + 1e-6).all()
+
+
+def test_jobs_that_are_alike_get_alike_shares() -> None:
+    shares = best_shares(ShareProgram(np.ones((4, 1)), np.ones(4, dtype=int), np.array([2])))
+    assert shares[:, 0] == pytest.approx([0.5] * 4, abs=1e-3)

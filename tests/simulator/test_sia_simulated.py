@@ -1,0 +1,157 @@
+"""Sia's workloads: profiles by kind, jobs that learn, free moves, and the policies that were made for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.state import State
+from fleet.scheduling.policies import policy
+from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.variable_batch.kind_goodput import KindGoodput
+from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.machines.machine import Adapting, AdaptingMachine
+from fleet.simulator.machines.machine_for import machine_for
+from fleet.simulator.machines.sia_machine import SiaMachine
+from fleet.simulator.rates.rate_tables import read_rates
+from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
+from fleet.simulator.rates.step_model import Measured, StepModel, fitted
+from fleet.simulator.simulation import Simulation
+from fleet.simulator.traces import TraceError, read_trace
+from tests.simulator.support.published import published
+from tests.simulator.support.sia_files import write_sia_rates, write_sia_trace
+
+SHAPE = "2x2:fast,2x2:slow"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("sia")
+    write_sia_rates(made)
+    write_sia_trace(made, [0.0, 5.0, 61.0, 400.0])
+    return made
+
+
+@pytest.fixture(scope="module")
+def machine(folder: Path) -> SiaMachine:
+    return SiaMachine(read_cluster(SHAPE), read_sia_rates(folder / "profiles"))
+
+
+class Told(UsualPolicy):
+    """Gives its jobs devices at the times that it was told."""
+
+    name = "told"
+    knows_kinds = True
+
+    def __init__(self, moves: dict[float, tuple[int, ...]]) -> None:
+        self._moves = moves
+
+    def plan(self, state: State) -> Plan:
+        held = max(time for time in self._moves if time <= state.time)
+        later = [time for time in self._moves if time > state.time]
+        return Plan(dict.fromkeys(state.by_name, self._moves[held]), wake=min(later, default=float("inf")))
+
+
+def test_the_files_are_read_as_they_lie_there(folder: Path) -> None:
+    rates = read_rates(folder / "profiles")
+    assert isinstance(rates, SiaRates) and rates.kinds == ("fast", "slow") and rates.models == ("net",)
+    application = rates.application("net")
+    assert (application.epochs, application.restart, application.penalty, application.slowdown) == (2, 20, 10, 2)
+    assert application.ends.tolist() == [100, 300]
+    assert application.kinds["fast"].step((2,), 4).seconds == pytest.approx(4 * 0.01 + 0.02)
+    assert application.kinds["fast"].step((2, 2, 2), 8).seconds > application.kinds["fast"].step((2, 2), 8).seconds
+
+
+def test_a_folder_without_validation_is_told(tmp_path: Path) -> None:
+    profiles = write_sia_rates(tmp_path)
+    for file in (profiles / "net").glob("validation-*"):
+        file.unlink()
+    with pytest.raises(TraceError, match="validation"):
+        read_rates(profiles)
+
+
+def test_a_kind_that_was_not_measured_is_told(folder: Path) -> None:
+    rates = read_rates(folder / "profiles")
+    from fleet.simulator.machines.arrivals import Costs
+
+    with pytest.raises(ValueError, match="quick.*fast"):
+        machine_for(read_cluster("2x2:quick"), rates, Costs())
+
+
+def test_a_job_that_keeps_its_batch_takes_its_restart_and_its_steps(folder: Path, machine: SiaMachine) -> None:
+    trace = read_trace(folder / "workload.csv")
+    alone = replace(trace, jobs=trace.jobs.take(np.array([0])))
+    # 16 samples on two fast devices: 8 x 0.01 + 0.02 s, twice as slow; gain 2 / 1.5, then 16 / 8.5.
+    outcome = Simulation(alone, machine, Told({0.0: (0, 1)})).run()
+    steps = round(100 / (2 / 1.5) * 0.2) + round(200 / (16 / 8.5) * 0.2)
+    assert outcome.end.tolist() == [pytest.approx(20 + steps)]
+    assert isinstance(machine, AdaptingMachine)
+
+
+def test_only_moves_to_another_kind_or_shape_restart(folder: Path, machine: SiaMachine) -> None:
+    trace = read_trace(folder / "workload.csv")
+    alone = replace(trace, jobs=trace.jobs.take(np.array([0])))
+    ends = {}
+    for name, devices in (("stays", (0, 1)), ("same", (2, 3)), ("apart", (0, 2)), ("kind", (4, 5))):
+        outcome = Simulation(alone, machine, Told({0.0: (0, 1), 25.0: devices})).run()
+        ends[name] = float(outcome.end[0]), int(outcome.restarts[0])
+    assert ends["same"] == ends["stays"] == (pytest.approx(ends["stays"][0]), 0)
+    assert ends["apart"][0] > ends["stays"][0] + 19 and ends["apart"][1] == 1
+    assert ends["kind"][0] > ends["apart"][0] and ends["kind"][1] == 1
+
+
+def test_jobs_know_what_they_have_measured_or_all_of_it(folder: Path, machine: SiaMachine) -> None:
+    job = read_trace(folder / "workload.csv").jobs[0]
+    learning, known = (machine.under(Adapting(True, told)).arriving(job) for told in (False, True))
+    assert isinstance(learning.scaling, KindGoodput) and isinstance(known.scaling, KindGoodput)
+    shapes = ((1, 1), (1, 2))
+    assert learning.scaling.tried == 0 and learning.scaling.goodputs("fast", shapes) is None
+    told = known.scaling.goodputs("fast", shapes)
+    assert told is not None and told[1] > told[0] > 0
+    assert known.scaling.ratio("fast", "slow") == pytest.approx(3, rel=0.1)
+
+
+def test_the_step_model_finds_what_made_the_steps() -> None:
+    true = StepModel(0.02, 0.003, 0.05, 0.001, 0.04, 0.001, 1.2)
+    grid = np.array([(n, d, b) for n, d in ((1, 1), (1, 2), (1, 4), (2, 8), (4, 16)) for b in (4, 16, 64)], dtype=float)
+    nodes, devices, local = grid.T
+    seconds = true.seconds(nodes, devices, local)
+    found = fitted(Measured(nodes, devices, local, true.compute(local), seconds))
+    assert found.seconds(nodes, devices, local) == pytest.approx(seconds, rel=0.15)
+
+
+@pytest.mark.parametrize("name", ["sia", "gavel", "goodput"])
+def test_all_jobs_are_done_under(name: str, folder: Path, machine: SiaMachine) -> None:
+    outcome = Simulation(read_trace(folder / "workload.csv"), machine, policy(name)).run()
+    assert outcome.finished.all()
+    again = Simulation(read_trace(folder / "workload.csv"), machine, policy(name)).run()
+    assert again.end.tolist() == outcome.end.tolist()
+
+
+def test_goodput_is_ahead_of_sia_and_that_of_gavel(folder: Path, machine: SiaMachine) -> None:
+    trace = read_trace(folder / "workload.csv")
+    means = {n: Simulation(trace, machine, policy(n)).run().jct.mean() for n in ("goodput", "sia", "gavel")}
+    assert means["goodput"] < means["sia"] < means["gavel"]
+
+
+def test_sia_begins_with_one_device_and_doubles(folder: Path, machine: SiaMachine) -> None:
+    trace = read_trace(folder / "workload.csv")
+    alone = replace(trace, jobs=trace.jobs.take(np.array([0])))
+    counts: list[int] = []
+    Simulation(alone, machine, policy("sia"), watch=lambda _, plan, held: counts.extend(map(len, held.values()))).run()
+    assert counts[0] == 1 and all(after <= 2 * before for before, after in zip(counts, counts[1:]))
+    assert max(counts) > 1
+
+
+def test_gavel_on_the_authors_workload() -> None:
+    folder = published("traces/sia")
+    trace = read_trace(folder / "workloads" / "saturn" / "workload-1.csv")
+    trace = replace(trace, jobs=trace.jobs.shifted(trace.offset), offset=0.0)
+    machine = SiaMachine(read_cluster("6x4:aws,2x8:dgx-ext,3x8:rtx"), read_sia_rates(folder / "profiles"))
+    outcome = Simulation(trace, machine, policy("gavel")).run()
+    assert outcome.jct.mean() / 3600 == pytest.approx(1.798, rel=0.07)
+    assert outcome.makespan / 3600 == pytest.approx(27.385, rel=0.07)
