@@ -72,7 +72,8 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
 
 
 def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, ...]:
-    from fleet.simulator.comparing.cases import Case, cases_of as policies_of
+    from fleet.simulator.comparing.cases import Case
+    from fleet.simulator.comparing.cases import cases_of as policies_of
     from fleet.simulator.searching import searches
     from fleet.simulator.searching.rules import stopping_of
 

@@ -29,6 +29,9 @@ from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
 from fleet.run_directory.stop_wishes import StopWishes
 from fleet.run_directory.work_note import Death, take_deaths
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.what_is_left import WhatIsLeft
 
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
@@ -58,7 +61,13 @@ class Running(Outside):
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
-        Coordinator(opened.policy, self._executor, opened.books.keeper, self, silence, prices=prices).run()
+        policy: Policy = opened.policy
+        keeper = opened.books.keeper
+        if opened.searching is not None:
+            policy = WhatIsLeft(for_kinds(policy, opened.rank.cluster.cluster))
+        Coordinator(policy, self._executor, keeper, self, silence, prices=prices).run()
+        if opened.searching is not None:
+            opened.searching.settle(self._executor.save_held)
         samples = self._executor.count_samples()
         opened.books.keeper.record("samples", read=samples.read, laid=samples.laid, made=samples.made)
         with suppress(OSError):  # the journal has them, too
@@ -73,7 +82,7 @@ class Running(Outside):
     def take_in(self) -> None:
         self._newcomers.take_in()
         if self._opened.searching is not None:
-            self._opened.searching.look(self._newcomers.admit)
+            self._opened.searching.look(self._newcomers.admit, self._executor.save_held)
 
     def undecided(self) -> Collection[str]:
         return self._newcomers.undecided
