@@ -174,6 +174,7 @@ def _bars(found: dict[float, dict[str, Row]]) -> list[dict[str, Any]]:
         at_most("elastic over elastic, W = 2D, K = D", usual[f"{model}, elastic"].seconds, 1.05),
         at_most("time until the best is within 1 %, W = D", usual[random].arrived, 1.15),
         at_most("time until the best is within 1 %, W = 1.5D, K = D", usual[between].arrived, 1.15),
+        at_most("time until the best is within 1 %, W = 2D, K = D", usual[model].arrived, 1.15),
         at_most("time until the search knows of it, W = D", usual[random].known, 1.15),
     ]
     for name in (random, model):

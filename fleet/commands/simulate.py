@@ -31,7 +31,8 @@ WIDE = 200
 
 
 _Policies = Annotated[
-    list[str] | None, typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated")
+    list[str] | None,
+    typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated"),
 ]
 _TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
 _Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]

@@ -1,4 +1,4 @@
-"""`fleet simulate --search DIR`: what other rules, widths, policies and devices would have made of a recorded search."""
+"""`fleet simulate --search DIR`: what other rules, widths, policies and devices make of a recorded search."""
 
 from __future__ import annotations
 

@@ -155,6 +155,11 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
         case "search" if line["kind"] in ("start", "resume"):
             ledger.added(ledger.jobs[job].limited(line["end"]))
+        case "ahead":
+            ledger.added(ledger.jobs[job].limited(line["epoch"], ahead=True))
+        case "withdrawn":
+            found = (line["epoch"], line["metrics"], line["checkpoint"])
+            ledger.added(ledger.jobs[job].withdrawn(*found, line["t"]))
         case "halted" | "taken_up":
             ledger.halted(job, line["event"] == "halted")
         case "rank_cost":

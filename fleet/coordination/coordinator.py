@@ -257,7 +257,7 @@ class Coordinator:
     def _leave(self, job: str, why: StopReason) -> None:
         if job not in self._leaving:
             self._leaving.add(job)
-            self.executor.stop(job, why)
+            self.executor.stop(job, "ahead" if self.ledger.jobs[job].state.ahead and why == "policy" else why)
 
     def _stop_all(self) -> bool:
         """Have everybody leave; return whether all have, and what they did is saved."""
@@ -347,7 +347,7 @@ class Coordinator:
         batches = self._batches.due(event)
         if batches and not self._coming.devices:
             self._coming = Coming({event.job: event.devices}, batches=batches)
-        elif not (self._coming.devices and event.reason == "policy"):  # it makes room for what is planned already
+        elif not (self._coming.devices and event.reason in ("policy", "ahead")):  # it makes room for a plan
             self._agenda.happened(self._now(), event.job)
         self.outside.save()
 

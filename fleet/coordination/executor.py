@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
 
-StopReason = Literal["policy", "signal", "epoch", "asked"]
+StopReason = Literal["policy", "signal", "epoch", "asked", "ahead"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,7 @@ class Executor(Protocol):
     def stop(self, job: str, why: StopReason) -> None:
         """Ask a job's group to leave its devices at its next step boundary; why "epoch": at the end of its epoch.
 
+        One that trained ahead of need is saved, and so is one that somebody stops.
         A job that a policy stops may stay in its ranks' memory until the next `start`, which moves it to its new
         devices or has its checkpoint written.
         """

@@ -271,10 +271,15 @@ class JobRecord:
         state = transitions.reached(record.state, epoch, max(0.0, self.samples - trained), trained, now)
         return replace(record, state=state, step=step)
 
-    def limited(self, until: int) -> JobRecord:
+    def limited(self, until: int, ahead: bool = False) -> JobRecord:
         """The job, a trial of a search, which trains until so many epochs are over and then pauses."""
-        known = replace(self, until=until, samples=until * self.state.epoch)
+        known = replace(self, until=until, samples=until * self.state.epoch, state=self.state.changed(ahead=ahead))
         return known.at(self.epoch, self.step, self.state.ready)
+
+    def withdrawn(self, epoch: int, metrics: Mapping[str, float], checkpoint: str | None, now: float) -> JobRecord:
+        """The trial once all that it trained ahead after so many epochs is taken back."""
+        known = replace(self, status="pending", metrics=dict(metrics), checkpoint=checkpoint, error=None, deadly=False)
+        return known.limited(epoch).at(epoch, 0, now)
 
     @property
     def step_samples(self) -> int:

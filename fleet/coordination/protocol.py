@@ -95,7 +95,7 @@ class StopGroup:
     """
 
     job: str
-    why: Literal["policy", "signal", "epoch", "asked"]
+    why: Literal["policy", "signal", "epoch", "asked", "ahead"]
 
 
 @dataclass(frozen=True)
@@ -340,7 +340,7 @@ class Left:
     job: str
     rank: int
     why: Literal["done", "stopped", "failed", "profiled", "peer", "lost"]  # lost: said by rank 0
-    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked | pause
+    reason: str = ""  # of done: epochs | target | patience; of stopped: policy | signal | epoch | asked | ahead | pause
     epoch: int = 0
     step: int = 0  # inside the epoch
     error: str = ""

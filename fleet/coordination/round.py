@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,3 +20,18 @@ class Round:
         """As it stands in run.json; one that has not ended ends now."""
         allocation = {job: list(devices) for job, devices in self.allocation.items()}
         return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
+
+
+def formed(rounds: Sequence[Round], ahead: Container[str]) -> dict[str, tuple[int, ...]]:
+    """The allocation of the last round that began as the policy wanted it, not only to train something ahead of need.
+
+    Args:
+        rounds: all, in their order.
+        ahead: jobs that train ahead; the allocation is told without them.
+    """
+    for number in range(len(rounds) - 1, -1, -1):
+        found = {job: devices for job, devices in rounds[number].allocation.items() if job not in ahead}
+        before = rounds[number - 1].allocation if number else {}
+        if not number or any(before.get(job) != devices for job, devices in found.items()):
+            return found
+    return {}

@@ -112,6 +112,7 @@ class _Reader:
             "checkpoint": self._checkpoint,
             **dict.fromkeys(("stopped", "paused"), self._stopped),
             "pruned": self._pruned,
+            "withdrawn": self._withdrawn,
             **dict.fromkeys(("halted", "taken_up"), self._by_name),
             "done": self._done,
             "failed": self._failed,
@@ -279,6 +280,13 @@ class _Reader:
 
     def _pruned(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why="pruned")
+
+    def _withdrawn(self, event: JournalLine) -> None:
+        """Epochs that were trained for nothing took time, and are no longer of the job."""
+        job, epoch = self._named(event), int(event.get("epoch") or 0)
+        gone = [key for key in self._epochs if key[0] == job and key[1] > epoch]
+        self._superseded += [self._epochs.pop(key) for key in gone]
+        self._outcomes[job] = RecordedOutcome(job, "stopped", self._now, metrics=metrics_of(event))
 
     def _by_name(self, event: JournalLine) -> None:
         self._leave(event, "stopped", why="asked" if event["event"] == "halted" else "")

@@ -17,6 +17,7 @@ WHY = {
     "signal": "stopped by a signal",
     "asked": "stopped by name",
     "pause": "paused: its search has to decide",
+    "ahead": "needed work took its devices",
     "pruned": "stopped by the search",
     "epoch": "left at its epoch's end, for another batch",
     "lost": "its rank was lost, it goes on from its last checkpoint",

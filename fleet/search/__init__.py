@@ -16,11 +16,12 @@ from fleet.search.own_trials import OWN_TRIALS
 from fleet.search.record import Outcome, Record, Status
 from fleet.search.sampler import Sampler
 from fleet.search.search import Costs, Search
-from fleet.search.segment import Decision, Kind, Segment
+from fleet.search.segment import Copy, Decision, Kind, Segment
 from fleet.search.stopping.rule import StoppingRule
 
 __all__ = [
     "Change",
+    "Copy",
     "Costs",
     "Decision",
     "Kind",

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fleet.search.sampling.chosen import sampler_of
+from fleet.search.sampling.explored import Explorer
 from fleet.search.search import Costs, Search
 from fleet.search.stopping.halving import Halving
 from fleet.search.stopping.hyperband import Hyperband
 from fleet.search.stopping.median import Median
+from fleet.search.stopping.population import Population
 from fleet.search.stopping.rule import StoppingRule
 from fleet.search.stopping.synchronous import SynchronousHalving
 from fleet.search.stopping.whole import Whole
@@ -24,9 +26,10 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
     """
     asked = spec.search
     assert asked is not None
+    seed = spec.seed if asked.seed is None else asked.seed
     return Search(
-        rule_of(asked),
-        sampler_of(asked, spec.seed if asked.seed is None else asked.seed),
+        rule_of(asked, seed),
+        sampler_of(asked, seed),
         costs,
         asked.width,
         trials_of(asked),
@@ -40,9 +43,16 @@ def trials_of(asked: SearchSpec) -> int | None:
     return MOST_JOBS if asked.most_trials is None and asked.most_epochs is None else asked.most_trials
 
 
-def rule_of(asked: SearchSpec) -> StoppingRule:
-    """The stopping rule of a search, as it begins."""
+def rule_of(asked: SearchSpec, seed: int) -> StoppingRule:
+    """The stopping rule of a search, as it begins.
+
+    Args:
+        seed: the search's.
+    """
     stopping = asked.stopping
+    if stopping.name == "population":
+        explorer = Explorer(asked.over, seed, stopping.resample, stopping.perturb)
+        return Population(asked.epochs, stopping.interval, stopping.quantile, explorer, stopping.synchronous)
     if stopping.name == "none":
         return Whole(asked.epochs)
     if stopping.name == "median":

@@ -19,7 +19,8 @@ from fleet.search.change import Change
 from fleet.search.own_trials import OwnTrials
 from fleet.search.record import Outcome, Record, Status
 from fleet.search.sampler import Sampler
-from fleet.search.segment import Decision, Kind, Segment
+from fleet.search.segment import Copy, Decision, Kind, Segment
+from fleet.search.stopping.population import Population
 from fleet.search.stopping.rule import StoppingRule
 
 Costs = Callable[[int, Mapping[str, Any]], int]
@@ -82,14 +83,17 @@ class Search:
         self._advance()
 
     def needed(self) -> tuple[Segment, ...]:
-        """What must be told before more can be decided, in the order in which decisions wait for it."""
+        """What must be told before more can be decided: trials that began first come first.
+
+        So promotions are trained before new trials, and the best is found sooner, where there is more than can be
+        trained at a time. Any other order leads to the same decisions.
+        """
         if self._closed:
             return ()
         end = min((change.time for change in self._changes if change.over), default=math.inf)
-        waiting = sorted(self._under_way.items(), key=lambda item: (item[1][0], item[0]))
         return tuple(
             segment
-            for trial, (finish, segment) in waiting
+            for trial, (finish, segment) in sorted(self._under_way.items())
             if finish <= end and (trial, segment.end) not in self._arrived
         )
 
@@ -100,8 +104,8 @@ class Search:
         """
         if self._closed:
             return ()
-        wanted = (segment for segment in chain(self._rule.likely(), self._fresh()) if self._may_be_ahead(segment))
-        return tuple(islice(wanted, most))
+        likely = chain(self._rule.likely(self._most_trials), self._fresh())
+        return tuple(islice((segment for segment in likely if self._may_be_ahead(segment)), most))
 
     def _may_be_ahead(self, segment: Segment) -> bool:
         """Whether a segment is neither told nor beyond one that is needed."""
@@ -144,6 +148,10 @@ class Search:
         self._arrived[trial, epoch] = loss
         self._rule.arrived(trial, epoch, loss)
         return self._advance()
+
+    def has_result(self, trial: int, epoch: int) -> bool:
+        """Whether what a trial came to after so many epochs has been told."""
+        return (trial, epoch) in self._arrived
 
     def changed(self, change: Change) -> tuple[Decision, ...]:
         """Take other bounds from a virtual time on; `clock` is the earliest that it may be.
@@ -295,13 +303,20 @@ class Search:
         finish = self.clock + cost * length
         self._under_way[trial] = (finish, segment)
         heapq.heappush(self._events, (finish, trial))
-        self._decide(segment, "resume" if segment.start else "start")
+        copy = None
+        if isinstance(self._rule, Population):
+            if segment.start == 0:
+                self._rule.begun(trial, self._values[trial])
+            copy = self._rule.copy(trial)
+        self._decide(segment, "resume" if segment.start else "start", copy)
 
-    def _decide(self, segment: Segment, kind: Kind) -> None:
-        decision = Decision(self.clock, segment.trial, segment.start, segment.end, kind)
+    def _decide(self, segment: Segment, kind: Kind, copy: Copy | None = None) -> None:
+        decision = Decision(self.clock, segment.trial, segment.start, segment.end, kind, copy)
         self.decisions.append(decision)
         self._status[segment.trial] = _STATUS[kind]
         told: list[Any] = [decision.time, decision.trial, decision.start, decision.end, kind]
         if kind == "start":
             told.append(self._values[segment.trial])
+        if copy is not None:
+            told.append([copy.donor, copy.epoch, copy.values])
         self._hash.update(json.dumps(told, sort_keys=True).encode() + b"\n")

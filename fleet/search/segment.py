@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal["start", "resume", "pause", "stop", "done", "fail"]
 Verdict = Literal["pause", "stop", "done", "fail"]
@@ -26,6 +27,21 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Copy:
+    """From whom a trial goes on that takes another one's weights.
+
+    Attributes:
+        donor: number of the other one.
+        epoch: epochs that the other one had then.
+        values: dotted path -> the trial's value from now on.
+    """
+
+    donor: int
+    epoch: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Decision:
     """What a search decides at a virtual time.
 
@@ -35,6 +51,7 @@ class Decision:
         start: epochs before the segment.
         end: epochs after it.
         kind: `start` or `resume` put the segment into a virtual slot; the others say what its result means.
+        copy: of `resume`, from whom the trial goes on; None: from itself.
     """
 
     time: int
@@ -42,3 +59,4 @@ class Decision:
     start: int
     end: int
     kind: Kind
+    copy: Copy | None = None

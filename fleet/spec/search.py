@@ -25,18 +25,19 @@ from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp")
 """The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
+OPTIMIZER = "optimizer.arguments."
+"""How the paths begin that can change while a trial trains."""
+_FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiable", "maximize")
 
-_RULES = Literal["none", "halving", "hyperband", "median"]
+_RULES = Literal["none", "halving", "hyperband", "median", "population"]
 _KEYS_OF_RULES = {
     "none": (),
     "halving": ("eta", "rungs", "synchronous"),
     "hyperband": ("eta", "rungs"),
     "median": ("grace", "least"),
+    "population": ("interval", "quantile", "resample", "perturb", "synchronous"),
 }
-_NOT_HERE = {
-    "population": "population-based training, which copies weights between trials, is not part of this version",
-    "nsga2": "nsga2 weighs several metrics against each other, and a search has one metric in this version",
-}
+_NOT_HERE = {"nsga2": "nsga2 weighs several metrics against each other, and a search has one metric in this version"}
 
 
 def _known(value: Any, names: tuple[str, ...], what: str) -> Any:
@@ -71,6 +72,9 @@ def _cost(value: Any) -> Any:
 
 Eta = Annotated[int, Strict(), Field(ge=2, le=1000)]
 Width = Annotated[int, Strict(), Field(ge=1, le=65_536)]
+Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Factors = tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=1, lt=1000)]]
 Ahead = Annotated[int, Strict(), Field(ge=0, le=65_536)]
 Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
 Cost = Annotated[int | str, BeforeValidator(_cost)]
@@ -82,7 +86,9 @@ class Stopping(Section):
     name: Annotated[_RULES, BeforeValidator(lambda value: _known(value, get_args(_RULES), "stopping rule"))] = Field(
         description="`none`: each trial trains all epochs. `halving`: of those that are known at a rung one in `eta` "
         "goes on (ASHA). `hyperband`: the same in several brackets, which begin at higher and higher rungs. `median`: "
-        "a trial stops at an epoch where its best value is worse than the median of the others' means until then.",
+        "a trial stops at an epoch where its best value is worse than the median of the others' means until then. "
+        "`population`: after each `interval` the worst trials go on from the best ones' weights, with values near "
+        "theirs (PBT).",
         examples=["halving"],
     )
     eta: Eta = Field(default=3, description="Of how many trials one goes on from a rung.", examples=[3])
@@ -93,13 +99,33 @@ class Stopping(Section):
         examples=[[1, 3, 9]],
     )
     synchronous: StrictBool = Field(
-        default=False, description="Whether all trials must be at a rung before any goes on from it.", examples=[True]
+        default=False,
+        description="Whether all trials must be at a rung, or have trained an interval, before any goes on from it.",
+        examples=[True],
     )
     grace: Count = Field(default=1, description="With `median`, no trial stops before so many epochs.", examples=[2])
     least: Count = Field(
         default=5,
         description="With `median`, a trial stops only where so many others are known at its epoch.",
         examples=[5],
+    )
+    interval: Count = Field(
+        default=1, description="With `population`, epochs between two comparisons of a trial.", examples=[2]
+    )
+    quantile: Half = Field(
+        default=0.25,
+        description="With `population`, which part of the trials counts as the worst, and as the best.",
+        examples=[0.25],
+    )
+    resample: Probability = Field(
+        default=0.25,
+        description="With `population`, the probability with which a value is drawn anew; else it is perturbed.",
+        examples=[0.25],
+    )
+    perturb: Factors = Field(
+        default=(0.8, 1.25),
+        description="With `population`, the factors by which a number changes, down and up.",
+        examples=[[0.8, 1.25]],
     )
 
     _name_alone = model_validator(mode="before")(alone("name"))
@@ -212,6 +238,12 @@ class SearchSpec(Section):
         "the one so many before it began. Devices then seldom wait for a suggestion.",
         examples=[4],
     )
+    ahead: StrictBool = Field(
+        default=True,
+        description="Whether devices that nobody needs train what the search may need next: trials that would go on "
+        "by what is known so far, then new ones. It changes no decision; epochs that nobody wants are taken back.",
+        examples=[False],
+    )
     seed: Seed | None = Field(
         default=None, description="Seed of the suggestions; null: the ensemble's `seed`.", examples=[1]
     )
@@ -242,6 +274,8 @@ class SearchSpec(Section):
         elif self.trials is None and self.budget is None:
             mend = "add `trials: 60`, `budget: {epochs: 300}` or `budget: {hours: 4}`"
             raise PydanticCustomError("unbounded_search", "a search without an end", {"mend": mend})
+        if self.stopping.name == "population":
+            self._check_population()
         if self.stopping.synchronous and self.most_trials is None:
             raise PydanticCustomError(
                 "synchronous_without_trials",
@@ -249,6 +283,36 @@ class SearchSpec(Section):
                 {"mend": "add `trials: 60`, or take synchronous away"},
             )
         return self
+
+    def _check_population(self) -> None:
+        """A population has a size, and its members differ in what can change while they train."""
+        if self.most_trials is None:
+            raise PydanticCustomError(
+                "population_without_trials", "a population has a size", {"mend": "add `trials: 16`"}
+            )
+        stop: Any = self.job.get("stop") or {}
+        early = next((key for key in ("target", "patience") if stop.get(key)), None)
+        fixed = next((path for path in self.over if not _can_change(path)), None)
+        if early is not None or self.job.get("task"):
+            what, mend = ("a task", "name a model and an optimizer") if early is None else (early, f"take {early} away")
+            raise PydanticCustomError(
+                "not_of_populations",
+                "members of a population train all epochs with an optimizer that fleet makes, and their job has {what}",
+                {"what": what, "mend": mend},
+            )
+        if fixed is not None:
+            raise PydanticCustomError(
+                "fixed_in_training",
+                "{path} cannot change while a trial trains; members of a population differ in what can: the numbers of "
+                "their optimizer, such as {example}",
+                {"path": fixed, "example": f"{OPTIMIZER}lr", "mend": "vary that, or take another stopping rule"},
+            )
+        if f"{OPTIMIZER}lr" in self.over and self.job.get("schedule"):
+            raise PydanticCustomError(
+                "scheduled_rate",
+                "the schedule sets the learning rate at each step, and the population would change it",
+                {"mend": "take the schedule away, or vary other arguments of the optimizer"},
+            )
 
     def _check_grid(self) -> None:
         endless = next((path for path, what in self.over.items() if product((what,)) is None), None)
@@ -299,6 +363,12 @@ class SearchSpec(Section):
         from trainers.convergence.convergence import lower_is_better  # loads torch
 
         return not lower_is_better(self.metric) if self.mode is None else self.mode == "max"
+
+
+def _can_change(path: str) -> bool:
+    """Whether a key can change while a trial trains."""
+    name = path.removeprefix(OPTIMIZER)
+    return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
 
 
 def _sampler(value: Any) -> Any:

@@ -273,7 +273,8 @@ def test_run_directory_is_documented(tutorial: Path, faults: Path) -> None:
         "costs",
         "energy",
         "search",
-    }  # where there are prices, where hosts tell it, where one is
+        "unused_epochs",
+    }  # where there are prices, where hosts tell it, where one is, likewise
     assert told["ensemble"] == summary["ensemble"].keys()
     assert told["overhead_seconds"] == summary["overhead_seconds"].keys()
     assert told["rounds"] == summary["rounds"][0].keys()

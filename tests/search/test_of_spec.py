@@ -31,7 +31,7 @@ from tests.search.support.sections import spec_of
 def test_rules(stopping: Any, kind: type, end: int) -> None:
     search = spec_of(stopping=stopping).search
     assert search is not None
-    rule = rule_of(search)
+    rule = rule_of(search, 0)
     assert type(rule) is kind and min(rule.first(trial).end for trial in range(20)) == end
 
 

@@ -74,12 +74,24 @@ def test_the_first_results_by_hand() -> None:
     assert (search.is_over, search.best(), search.status(0), search.clock) == (True, (1, 0.4), "stopped", 3)
 
 
-def test_a_needed_segment_names_what_the_next_decision_waits_for() -> None:
+def test_needed_segments_name_what_the_next_decision_waits_for() -> None:
     search = halving()
     while not search.is_over:
-        first, decided = search.needed()[0], len(search.decisions)
-        search.tell(first.trial, first.end, value(first.trial, first.end))
+        needed, decided = search.needed(), len(search.decisions)
+        assert [segment.trial for segment in needed] == sorted(segment.trial for segment in needed)
+        for segment in needed:
+            search.tell(segment.trial, segment.end, value(segment.trial, segment.end))
         assert len(search.decisions) > decided
+
+
+def test_nobody_is_likely_to_go_on_where_too_few_come_to_a_rung() -> None:
+    rule = Halving((1, 3, 9), eta=3)
+    for trial in range(6):
+        rule.arrived(trial, 1, float(trial))
+    rule.arrived(0, 3, 0.0)
+    assert list(rule.likely()) == [Segment(0, 3, 9), Segment(1, 1, 3)]
+    assert list(rule.likely(6)) == [Segment(1, 1, 3)]
+    assert list(rule.likely(9)) == list(rule.likely())
 
 
 def test_what_is_ahead_comes_true_where_results_come_in_virtual_order() -> None:

@@ -54,7 +54,7 @@ def keep_best(folder: Path, epoch: int) -> None:
         make_folder(kept.parent)
         with suppress(FileNotFoundError):
             partial.unlink()
-        _name_again(written, partial)
+        name_again(written, partial)
         put_in_place(partial, kept)
     except OSError as error:
         wrong = f"cannot be kept as the best: {error.strerror or error}"
@@ -93,7 +93,7 @@ def is_kept(folder: Path, epoch: int) -> bool:
     return False
 
 
-def _name_again(path: Path, name: Path) -> None:
+def name_again(path: Path, name: Path) -> None:
     """Give a file a further name; where that is not possible, copy it."""
     try:
         os.link(path, name)

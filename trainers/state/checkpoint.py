@@ -229,7 +229,7 @@ def _check_contents(saved: Checkpoint) -> None:
 def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointError]]:
     """Return a folder's newest checkpoint that is whole, or None, and the errors of newer ones, newest first."""
     rejected: list[CheckpointError] = []
-    for path in reversed(_checkpoints(Path(folder))):
+    for path in reversed(checkpoint_files(Path(folder))):
         try:
             return read(path), rejected
         except CheckpointError as error:
@@ -239,7 +239,7 @@ def latest_good(folder: Path | str) -> tuple[Checkpoint | None, list[CheckpointE
 
 def newest_file(folder: Path | str) -> Path | None:
     """Return the path of a folder's newest checkpoint, whole or not; None: it has none."""
-    return next(reversed(_checkpoints(Path(folder))), None)
+    return next(reversed(checkpoint_files(Path(folder))), None)
 
 
 def prune(folder: Path | str, keep: int) -> list[Path]:
@@ -251,14 +251,14 @@ def prune(folder: Path | str, keep: int) -> list[Path]:
         raise ValueError(f"keep is {keep}, at least 1 checkpoint must stay")
     folder = Path(folder)
     gone = []
-    for path in [*_checkpoints(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]:
+    for path in [*checkpoint_files(folder)[:-keep], *sorted(folder.glob(f".*{_PARTIAL}"))]:
         with suppress(OSError):
             path.unlink()
             gone.append(path)
     return gone
 
 
-def _checkpoints(folder: Path) -> list[Path]:
+def checkpoint_files(folder: Path) -> list[Path]:
     """Return the folder's checkpoints, oldest first."""
     found = [path for path in folder.glob("*.h5") if _NAME.fullmatch(path.name)]
     return sorted(found, key=lambda path: [int(number) for number in re.findall(r"\d+", path.name)])

@@ -47,6 +47,7 @@ class RecordedJob:
             job = recorded_job(spec, directory, name)
         except HarvestError as error:
             raise BadInput(str(error)) from error
+        _check_alone(directory, name)
         return cls(RunDirectory(directory), spec, name, *_batches(directory, job))
 
     @property
@@ -109,3 +110,15 @@ def newest_checkpoint(recorded: RecordedJob) -> tuple[Path, int]:
     if found is None:
         raise BadInput(f"{folder} holds no checkpoint that is whole: let the run train job {recorded.name} first")
     return folder / file_name(found), found.steps
+
+
+def _check_alone(directory: Path, name: str) -> None:
+    """BadInput if the job went on from another one's weights, so that it cannot be trained alone."""
+    for event in read_journal(RunDirectory(directory).journal):
+        if event["event"] == "search" and event["job"] == name and event.get("copy"):
+            copy = event["copy"]
+            raise BadInput(
+                f"{name} went on from trial {copy['donor']} after {event['start']} epochs, as its population wanted, "
+                "so it cannot be trained alone; the journal's events `search` tell its lineage, and the same spec in "
+                "another directory trains all of it again"
+            )

@@ -10,11 +10,11 @@ from typing import Any
 from fleet.run.bad_input import BadInput
 from fleet.run.search.bounds import SPEC, Bounds
 from fleet.run_directory.journal import JournalLine
-from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search
+from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search, Segment
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SearchSpec
 
-_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed")
+_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed", "ahead", "withdrawn")
 
 
 class KnownCosts:
@@ -47,6 +47,8 @@ class Recorded:
         own_trials: by number, the last line about each trial that a person trains.
         pruned: names of the trials of which the journal says that the search wants no more.
         failed: name -> the line that says how a trial failed, of those whose failure the search was told.
+        beyond: trial -> segments that it has trained, or trains, ahead of need, in their order.
+        unused: epochs that were trained ahead and taken back.
     """
 
     search: Search
@@ -58,6 +60,8 @@ class Recorded:
     own_trials: Mapping[int, JournalLine]
     pruned: frozenset[str]
     failed: Mapping[str, JournalLine]
+    beyond: Mapping[int, Sequence[Segment]]
+    unused: int
 
     def begun(self, decision: Decision) -> dict[str, Any]:
         """What the journal says of a decision besides, where a trial begins."""
@@ -91,6 +95,7 @@ def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> 
         search, known, len(written), bounds[-1] if bounds else None, _asked(told),
         frozenset(line["wish"] for line in told if line.get("wish") is not None),
         {line["trial"]: line for line in mine if line["event"] == "own_trial"}, _pruned(mine), _failed(mine),
+        _beyond(mine), sum(line["unused"] for line in mine if line["event"] == "withdrawn"),
     )  # fmt: skip
     _check(found, written)
     return found
@@ -141,7 +146,27 @@ def _told(keys: Mapping[str, Any]) -> str:
 
 def _failed(lines: Sequence[JournalLine]) -> dict[str, JournalLine]:
     told = {line["job"] for line in lines if line["event"] == "result" and line["value"] is None}
-    return {line["job"]: line for line in lines if line["event"] == "failed" and line["job"] in told}
+    found: dict[str, JournalLine] = {}
+    for line in lines:
+        if line["event"] == "failed" and line["job"] in told:
+            found[line["job"]] = line
+        elif line["event"] == "withdrawn":
+            found.pop(line["job"], None)
+    return found
+
+
+def _beyond(lines: Iterable[JournalLine]) -> dict[int, list[Segment]]:
+    found: dict[int, list[Segment]] = {}
+    for line in lines:
+        trial = line.get("trial", -1)
+        if line["event"] == "ahead":
+            segment, begun = Segment(trial, line["start"], line["end"]), found.setdefault(trial, [])
+            begun += [] if segment in begun else [segment]
+        elif line["event"] == "search" and line["kind"] in ("start", "resume"):
+            found[trial] = found.get(trial, [])[1:]
+        elif line["event"] == "withdrawn":
+            found[trial] = []
+    return {trial: segments for trial, segments in found.items() if segments}
 
 
 def _pruned(lines: Iterable[JournalLine]) -> frozenset[str]:

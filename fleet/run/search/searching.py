@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper, change
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
 from fleet.report import wording
+from fleet.run.search.ahead import Ahead, Files, Limits
+from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
 from fleet.run.search.steering import Steering
 from fleet.run.search.values import Values
@@ -32,16 +35,25 @@ class Searching:
         books: of the run.
         values: what the trials' epochs came to.
         steering: says how far it goes.
+        files: of the run.
     """
 
     def __init__(
-        self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering
-    ) -> None:
+        self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering,
+        files: Files,
+    ) -> None:  # fmt: skip
         self._spec, self._search, self._books, self._values = spec, recorded.search, books, values
         self._recorded, self._steering = recorded, steering
         self._written, self._pruned = recorded.written, set(recorded.pruned)
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
+        limits = Limits(
+            paused=spec.search.ahead and spec.checkpoints.best is None,  # else epochs for nothing could be the best
+            fresh=spec.search.ahead and spec.search.most_epochs is None,
+        )
+        self._ahead = Ahead(self._search, books, self._name, files, limits, recorded.beyond)
+        is_population = spec.search.stopping.name == "population"
+        self._inheriting = Inheriting(self._name, files.folder) if is_population else None
 
     @property
     def is_over(self) -> bool:
@@ -67,29 +79,53 @@ class Searching:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for line in self._recorded.failed.values():
             change(self._books.ledger, line)
+        self._ahead.begin()
         if self._steering.begin():
             self._pruned.clear()  # what its hours ended goes on
 
     def halted(self) -> frozenset[str]:
-        """Names of trials whose training ends where they are, since the hours of the search are over."""
+        """Names of trials whose training ends where they are: the hours of the search are over, or nobody wants it."""
+        unwanted = frozenset(self._ahead.unwanted)
         if not self._steering.is_over:
-            return frozenset()
+            return unwanted
         needed = {segment.trial for segment in self._search.needed()}
         names = [self._name(trial) for trial in range(self._search.begun) if trial not in needed]
-        return frozenset(name for name in names if (job := self._books.ledger.jobs.get(name)) and _is_unfinished(job))
+        jobs = [job for name in names if (job := self._books.ledger.jobs.get(name)) is not None]
+        return unwanted | {job.name for job in jobs if _is_unfinished(job)}
 
-    def look(self, admit: Admit) -> None:
-        """Tell what trials have come to since, and carry out what follows from it, until nothing does."""
+    def look(self, admit: Admit, in_memory: Callable[[], bool]) -> None:
+        """Tell what trials have come to since, and carry out what follows from it, until nothing does.
+
+        Args:
+            admit: makes a trial's job part of the run.
+            in_memory: has jobs saved that are in memory alone; whether there still are such.
+        """
         self._steering.look()
         self._carry_out(admit)
         while self._tell_all():
             self._carry_out(admit)
+        self.settle(in_memory)
+        if not self.is_stuck:
+            self._ahead.look(lambda trial: not self._made(trial, admit))
+
+    def settle(self, in_memory: Callable[[], bool]) -> None:
+        """Take back what was trained for nothing, and tell of which trials the search wants no more; see `look`."""
+        for trial in self._ahead.take_back(in_memory):
+            if self._search.status(trial) == "stopped":
+                self._prune(trial)
         if self._search.is_over:
             self._prune_the_rest()
+            if self._inheriting is not None and not self._steering.is_over:
+                self._inheriting.over(self._search.begun)
+
+    @property
+    def unused(self) -> int:
+        """Epochs that were trained ahead and taken back."""
+        return self._recorded.unused + self._ahead.unused
 
     def _tell_all(self) -> bool:
         """Tell what trials have come to; whether there was anything."""
-        told = [self._tell(segment) for segment in self._search.needed()]
+        told = [self._tell(segment) for segment in (*self._search.needed(), *self._ahead.segments)]
         return any(told)
 
     def _tell(self, segment: Segment) -> bool:
@@ -100,6 +136,8 @@ class Searching:
             return False
         failed = job is None or job.status == "failed"
         value = None if failed or job is None else self._values.of(name, segment.trial, min(segment.end, job.epoch))
+        if self._inheriting is not None and value is not None:
+            self._inheriting.told(segment.trial, segment.end)
         self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value)
         self._search.tell(segment.trial, segment.end, value)
         return True
@@ -110,32 +148,37 @@ class Searching:
             decision = self._search.decisions[self._written]
             name = self._name(decision.trial)
             if decision.kind == "start" and name not in self._books.ledger.jobs:
-                self._admit(decision, admit)
+                self._admit(decision.trial, admit)
+            if self._inheriting is not None:
+                self._inheriting.carry_out(decision)
             self._write(name, decision)
             self._written += 1
-            if decision.kind == "resume":
+            if decision.kind in ("start", "resume"):
                 self._pruned.discard(name)
+                self._ahead.wanted(decision.trial)
             elif decision.kind == "stop":
-                self._prune(name)
+                self._prune(decision.trial)
             elif decision.kind == "fail":
                 self._fail(name, decision.end)
 
     def _write(self, name: str, one: Decision) -> None:
-        begun = self._recorded.begun(one)
+        begun = self._recorded.begun(one) | ({} if one.copy is None else {"copy": asdict(one.copy)})
         self._books.record(
             "search", job=name, trial=one.trial, start=one.start, end=one.end, time=one.time, kind=one.kind, **begun
         )
 
-    def _admit(self, decision: Decision, admit: Admit) -> None:
+    def _admit(self, trial: int, admit: Admit) -> None:
         """Make a trial's job part of the run; one that cannot be has failed."""
+        if why := self._made(trial, admit):
+            self._write_failure(self._name(trial), 0, why)
+
+    def _made(self, trial: int, admit: Admit) -> str:
+        """Make a trial's job part of the run; returns why it cannot be, "" if it is."""
         try:
-            job = trial_job(self._spec, decision.trial, self._search.values(decision.trial))
+            job = trial_job(self._spec, trial, self._search.values(trial))
         except ValueError as error:
-            why = str(error)
-        else:
-            why = admit(job)
-        if why:
-            self._write_failure(self._name(decision.trial), 0, why)
+            return str(error)
+        return admit(job)
 
     def _fail(self, name: str, epoch: int) -> None:
         """A trial without a value has failed, if its code has not."""
@@ -150,11 +193,12 @@ class Searching:
     def _prune_the_rest(self) -> None:
         for trial in range(self._search.begun):
             if self._search.status(trial) == "stopped":
-                self._prune(self._name(trial))
+                self._prune(trial)
 
-    def _prune(self, name: str) -> None:
-        """Tell that the search wants no more of a trial."""
-        job = self._books.ledger.jobs.get(name)
+    def _prune(self, trial: int) -> None:
+        """Tell that the search wants no more of a trial, once nothing of it is left to take back."""
+        name = self._name(trial)
+        job = None if self._ahead.is_beyond(trial) else self._books.ledger.jobs.get(name)
         if job is not None and job.is_paused and job.status == "pending" and name not in self._pruned:
             self._pruned.add(name)
             self._books.record("pruned", job=name, epoch=job.epoch)
@@ -170,7 +214,8 @@ class Searching:
         best, metric = self._search.best(), self._values.metric
         found = "no trial has a value" if best is None else f"the best is {self._name(best[0])}, {metric} {best[1]:.6g}"
         over = "over" if self._search.is_over else "not over"
-        return f"search: {over} after {wording.plural(self._search.begun, 'trial')}; {found}"
+        told = f"search: {over} after {wording.plural(self._search.begun, 'trial')}; {found}"
+        return told + (f"; {wording.plural(self.unused, 'epoch')} trained for nothing" if self.unused else "")
 
     def to_json(self) -> dict[str, Any]:
         """What run.json says of the search."""

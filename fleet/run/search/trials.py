@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.checkpointed import standing
 from fleet.run.ranks.rank import Rank
+from fleet.run.search.ahead import Files
 from fleet.run.search.costs import costs_of
 from fleet.run.search.foretold import fresh_search
 from fleet.run.search.recorded import recorded
@@ -35,7 +37,10 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
         return None
     found = recorded(spec, costs_of(rank.runtime), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
-    return Searching(spec, found, books, _values(rank, books), steering)
+    files = Files(
+        rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
+    )
+    return Searching(spec, found, books, _values(rank, books), steering, files)
 
 
 def _values(rank: Rank, books: Bookkeeper) -> Values:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fleet.spec import EnsembleSpec
 from fleet.spec.corner_jobs import corner_jobs
+from fleet.spec.values import MOST_JOBS
 
 
 def trials_at_once(spec: EnsembleSpec) -> int:
-    """How many trials can train at a time."""
-    return 0 if spec.search is None else spec.search.width
+    """How many trials can train at a time, as far as there are devices."""
+    if spec.search is None:
+        return 0
+    return MOST_JOBS if spec.search.ahead else spec.search.width
 
 
 def largest_trial_batch(spec: EnsembleSpec) -> int:

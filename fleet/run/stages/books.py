@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fleet.coordination.bookkeeper import Bookkeeper, recall
@@ -19,7 +19,7 @@ from fleet.run.skipped_samples import SkippedBook
 from fleet.run.stages.output import Output
 from fleet.run.wall_clock import WallClock
 from fleet.run.wire import Wire
-from fleet.run_directory.journal import read_journal
+from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import Policy, chooses_batches
 from fleet.spec import Job
@@ -58,7 +58,10 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     ledger, spec = _ledger(rank, batches, clock), rank.runtime.spec
     recall(ledger, read_journal(output.directory.journal))
     longer = reopen(ledger, output.directory.path, read_journal(output.directory.journal))
-    found = {job.name: stands(rank, job.name) for job in ledger.unfinished}
+    cut = _cut_off(read_journal(output.directory.journal))
+    found = {
+        name: stands(rank, name) for name, job in ledger.jobs.items() if job.waits or (job.is_paused and name in cut)
+    }
     keeper = Bookkeeper(ledger, output.journal)
     for name, place in found.items():
         keeper.note("stands", job=name, found=place)
@@ -68,6 +71,17 @@ def open_books(rank: Rank, wire: Wire, output: Output, policy: Policy) -> Books:
     for order in skipped.orders():
         wire.to_preprocessors(order)
     return Books(keeper, skipped, batches, clock, found, longer)
+
+
+def _cut_off(lines: Iterable[JournalLine]) -> set[str]:
+    """Jobs that trained when a session was cut off: a trial may have ended its last epoch, and not be saved."""
+    running: set[str] = set()
+    for line in lines:
+        if line["event"] == "started":
+            running.add(line["job"])
+        elif line["event"] in ("paused", "stopped", "done", "failed"):
+            running.discard(line["job"])
+    return running
 
 
 def stands(rank: Rank, job: str) -> Standing:

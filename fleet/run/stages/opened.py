@@ -71,7 +71,7 @@ class Opened:
             "reduce": self.rank.options.reduce,
         }
         if self.searching is not None:
-            more["search"] = self.searching.to_json()
+            more["search"], more["unused_epochs"] = self.searching.to_json(), self.searching.unused
         if self.books.ledger.energy:
             more["energy"] = self.books.ledger.energy.to_json()
         seconds = self.output.journal.seconds()

@@ -31,6 +31,9 @@ from fleet.run.stages.rated import PROFILE_SECONDS, Rated
 from fleet.run.throttle import Seldom
 from fleet.run_directory.stop_wishes import StopWishes
 from fleet.run_directory.work_note import Death, take_deaths
+from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.what_is_left import WhatIsLeft
 
 _GRACE_SECONDS = 0.5  # within it, a rank that has waited in vain says for whom, before its group is called silent
 
@@ -63,7 +66,12 @@ class Running(Outside):
         self.save()
         silence = opened.rank.runtime.timeout + _GRACE_SECONDS
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
-        Coordinator(opened.policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
+        policy: Policy = opened.policy
+        if opened.searching is not None:
+            policy = WhatIsLeft(for_kinds(policy, opened.rank.cluster.cluster))
+        Coordinator(policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
+        if opened.searching is not None:
+            opened.searching.settle(self.executor.save_held)
         samples = self.executor.count_samples()
         opened.books.keeper.record("samples", read=samples.read, laid=samples.laid, made=samples.made)
         with suppress(OSError):  # the journal has them, too
@@ -78,7 +86,7 @@ class Running(Outside):
     def take_in(self) -> None:
         self.newcomers.take_in()
         if self.opened.searching is not None:
-            self.opened.searching.look(self.newcomers.admit)
+            self.opened.searching.look(self.newcomers.admit, self.executor.save_held)
 
     def undecided(self) -> Collection[str]:
         return self.newcomers.undecided

@@ -62,6 +62,7 @@ class JobState:
         held: devices that it has had since then.
         restarts: how often it began anew on other devices.
         last: the devices that it lost last; its state is still near them.
+        ahead: whether it trains what nobody needs yet, on devices that are left alone.
         restart: most seconds from getting devices to the first step on them.
 
     Raises:
@@ -104,6 +105,7 @@ class JobState:
     restarts: int = 0
     last: tuple[int, ...] = ()
     restart: float = 0.0
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         if self.limit < 1:

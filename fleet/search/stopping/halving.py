@@ -65,11 +65,16 @@ class Halving:
         if level:
             self._heard[level - 1].take(trial)
 
-    def likely(self) -> Iterator[Segment]:
-        """Trials among the best 1/eta that have arrived at a rung, one at least, from the highest rung down."""
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
+        """Trials among the best 1/eta that have arrived at a rung, one at least, from the highest rung down.
+
+        Where so few trials will come to a rung that hardly any goes on from it, none is likely to.
+        """
         for level in reversed(range(len(self._rungs) - 1)):
             ranking = self._heard[level]
-            for trial in ranking.best_left(max(1, len(ranking) // self._eta)):
+            quota = max(1, len(ranking) // self._eta)
+            quota = quota if trials is None else min(quota, trials // self._eta ** (level + 1))
+            for trial in ranking.best_left(quota):
                 yield self._onward(trial, level)
 
     def _onward(self, trial: int, level: int) -> Segment:

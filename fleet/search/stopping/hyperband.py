@@ -45,13 +45,22 @@ class Hyperband:
             return self._brackets[min(ready)[1]].promotion()
         return None if fresh is None else self.first(fresh)
 
+    def _share(self, bracket: int, trials: int) -> int:
+        """How many of the first trials are those of a bracket."""
+        rounds, rest = divmod(trials, len(self._round))
+        return rounds * self._round.count(bracket) + self._round[:rest].count(bracket)
+
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Rank the trial among those of its bracket that have arrived."""
         self._brackets[self.bracket(trial)].arrived(trial, epoch, loss)
 
-    def likely(self) -> Iterator[Segment]:
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """What is likely in each bracket, the longest trained first."""
-        found = [segment for bracket in self._brackets for segment in bracket.likely()]
+        found = [
+            segment
+            for number, bracket in enumerate(self._brackets)
+            for segment in bracket.likely(None if trials is None else self._share(number, trials))
+        ]
         return iter(sorted(found, key=lambda segment: -segment.start))
 
 

@@ -60,7 +60,7 @@ class Median:
         if trial not in self._ended:
             self._heard[trial] = -1 if loss is None else max(epoch, self._heard.get(trial, 0))
 
-    def likely(self) -> Iterator[Segment]:
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """The next epoch of each trial that has not ended, those first that have trained most."""
         going = [(-epoch, trial) for trial, epoch in self._heard.items() if self._grace <= epoch < self._epochs]
         return (Segment(trial, -epoch, 1 - epoch) for epoch, trial in sorted(going))

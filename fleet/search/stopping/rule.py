@@ -34,6 +34,10 @@ class StoppingRule(Protocol):
         """Take a result in real order, maybe long before `report`; it changes only what is `likely`."""
         ...
 
-    def likely(self) -> Iterator[Segment]:
-        """Segments that `next` may well give later, as results have arrived; the likeliest first."""
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
+        """Segments that `next` may well give later, as results have arrived; the likeliest first.
+
+        Args:
+            trials: how many there will be; None: nobody knows.
+        """
         ...

@@ -72,7 +72,7 @@ class SynchronousHalving:
             self._heard.setdefault(level, Ranking()).add(trial, loss)
             self._heard.setdefault(level - 1, Ranking()).take(trial)
 
-    def likely(self) -> Iterator[Segment]:
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Trials among the best 1/eta that have arrived at a rung, from the highest rung down."""
         for level in sorted(self._heard, reverse=True):
             if 0 <= level < len(self._rungs) - 1:

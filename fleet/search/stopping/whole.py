@@ -32,6 +32,6 @@ class Whole:
     def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
         """Nothing follows from it."""
 
-    def likely(self) -> Iterator[Segment]:
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
         """Nothing but new trials."""
         return iter(())

@@ -62,14 +62,18 @@ def replayed(record: RecordedSearch, asked: Asked) -> Search:
     Raises:
         ValueError: its bounds or its rungs cannot be.
     """
+    if "population" in (asked.stopping.name, record.section.stopping.name):
+        raise ValueError(
+            "curves of a population depend on who went on from whom, so no other rule can be played on them"
+        )
     section = record.section.model_copy(update={"stopping": asked.stopping})
     is_same = asked == as_recorded(record) and record.is_over
     there = len(record.told.trials)
     trials = asked.trials if is_same else min(there, asked.trials or there)
     costs = {trial: one.cost for trial, one in record.told.trials.items()}
     search = Search(
-        rule_of(section), _Suggested(record), lambda trial, values: costs[trial], asked.width, trials, asked.epochs,
-        record.told.maximise,
+        rule_of(section, section.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
+        trials, asked.epochs, record.told.maximise,
     )  # fmt: skip
     for change in asked.changes:
         kept = change if is_same else Change(change.time, change.width, trials, change.epochs)

@@ -1,0 +1,199 @@
+"""What idle devices train of a search before it is needed, and what becomes of it if nobody needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.coordination.bookkeeper import Bookkeeper
+from fleet.coordination.checkpointed import Standing
+from fleet.search import Search, Segment
+from trainers.state.way_back import drop_way_back, go_back, keep_way_back
+
+NOTHING_MORE = ("stopped", "failed", "done")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may train ahead.
+
+    Attributes:
+        paused: trials that pause, beyond their rung.
+        fresh: trials that have not begun; only where each of them will.
+    """
+
+    paused: bool = True
+    fresh: bool = True
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a run has of its jobs on the disk.
+
+    Attributes:
+        folder: of a job's checkpoints.
+        stands: where a job stands by them.
+    """
+
+    folder: Callable[[str], Path]
+    stands: Callable[[str], Standing]
+
+
+class Ahead:
+    """Trials that train ahead of need, an epoch at a time, each on as few devices as it runs on.
+
+    What needs devices takes them at once (see `fleet.scheduling.policies.what_is_left`). Decisions do not depend on
+    any of this. A trial that turns out to be wanted is gone on with from where it stands. Of one that is not, the
+    checkpoint of its last wanted epoch becomes the newest again, when the search wants no more of it.
+
+    Args:
+        search: what is likely.
+        books: of the run.
+        name: of a trial's job.
+        files: of the run.
+        limits: what may train so.
+        beyond: trial -> segments that earlier sessions began to train ahead, in their order.
+    """
+
+    def __init__(
+        self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, limits: Limits,
+        beyond: Mapping[int, Sequence[Segment]],
+    ) -> None:  # fmt: skip
+        self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
+        self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
+        self._refused: set[int] = set()
+        self.unwanted: set[str] = set()
+        self.unused = 0  # epochs of this session's withdrawals
+
+    def begin(self) -> None:
+        """Let the books know where trials stand that a session before began to take back."""
+        for trial in self._beyond:
+            name = self._name(trial)
+            if name in self._books.ledger.jobs:
+                self._books.ledger.stands_at(name, self._files.stands(name))
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those under way whose results have not been told."""
+        begun = (segment for segments in self._beyond.values() for segment in segments)
+        return tuple(each for each in begun if not self._search.has_result(each.trial, each.end))
+
+    def wanted(self, trial: int) -> None:
+        """The search wants now what a trial has trained, or trains, ahead."""
+        segments = self._beyond.get(trial, [])
+        if not segments:
+            return
+        first = segments.pop(0)
+        drop_way_back(self._files.folder(self._name(trial)), first.start)
+        if segments:
+            job = self._books.ledger.jobs[self._name(trial)]
+            self._tell(segments[-1], job.epoch + (job.status == "running"))
+        else:
+            del self._beyond[trial]
+
+    def is_beyond(self, trial: int) -> bool:
+        """Whether a trial has trained further than it is known to be wanted."""
+        return trial in self._beyond
+
+    def look(self, admit: Callable[[int], bool]) -> None:
+        """Give idle devices the likeliest trials, and let those wait that are so no more.
+
+        Args:
+            admit: makes a trial's job part of the run; whether that can be.
+        """
+        idle = 0 if self._search.is_over else self._idle()
+        if idle < 1 and not self._beyond:
+            return
+        likely = [segment for segment in self._search.ahead(self._books.ledger.cluster.size) if self._may(segment)]
+        self._let_wait({segment.trial for segment in likely})
+        for segment in likely:
+            if idle > 0 and not self._is_under_way(segment.trial) and self._issue(segment, admit):
+                idle -= 1
+
+    def take_back(self, in_memory: Callable[[], bool]) -> list[int]:
+        """Take back what was trained of trials of which the search wants no more; returns which were.
+
+        Those that still train are `unwanted` first.
+
+        Args:
+            in_memory: has jobs saved that are in memory alone; whether there still are such.
+        """
+        taken = []
+        for trial in [trial for trial in self._beyond if self._is_unwanted(trial)]:
+            name = self._name(trial)
+            if self._books.ledger.jobs[name].waits:
+                self.unwanted.add(name)
+            elif not in_memory():
+                self._withdraw(trial, name)
+                taken.append(trial)
+        return taken
+
+    def _may(self, segment: Segment) -> bool:
+        """Whether a segment may train ahead: its trial can go on, and can be taken back."""
+        job = self._books.ledger.jobs.get(self._name(segment.trial))
+        begun = segment.trial < self._search.begun
+        allowed = (self._limits.paused if begun else self._limits.fresh) and segment.trial not in self._refused
+        return allowed and (job is None or job.status in ("pending", "running"))
+
+    def _let_wait(self, likely: set[int]) -> None:
+        """Trials that are no longer likely do not begin to train."""
+        ledger = self._books.ledger
+        for trial in self._beyond.keys() - likely:
+            name = self._name(trial)
+            job = ledger.jobs[name]
+            if job.waits and job.state.ahead and name not in ledger.running:
+                self._tell(self._beyond[trial][-1], job.epoch)
+
+    def _idle(self) -> int:
+        """How many devices nobody needs: none while somebody who is needed waits for some."""
+        ledger = self._books.ledger
+        waiting = [job for job in ledger.unfinished if job.name not in ledger.running]
+        if any(not job.state.ahead for job in waiting):
+            return 0
+        held = sum(map(len, ledger.held.values())) + sum(job.state.minimum_devices for job in waiting)
+        return ledger.cluster.size - len(ledger.lost_devices) - held
+
+    def _is_under_way(self, trial: int) -> bool:
+        job = self._books.ledger.jobs.get(self._name(trial))
+        return job is not None and job.waits
+
+    def _issue(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
+        """Let a trial train one epoch of the segment; False: it cannot."""
+        trial, name = segment.trial, self._name(segment.trial)
+        if name not in self._books.ledger.jobs and not admit(trial):
+            self._refused.add(trial)
+            return False
+        job = self._books.ledger.jobs[name]
+        begun = self._beyond.setdefault(trial, [])
+        if segment not in begun:
+            if segment.start:
+                keep_way_back(self._files.folder(name), segment.start)
+            begun.append(segment)
+        self._tell(segment, job.epoch + 1)
+        return True
+
+    def _tell(self, segment: Segment, epoch: int) -> None:
+        """Let a trial train ahead until so many epochs are over."""
+        self._books.record(
+            "ahead", job=self._name(segment.trial), trial=segment.trial, start=segment.start, end=segment.end,
+            epoch=epoch,
+        )  # fmt: skip
+
+    def _is_unwanted(self, trial: int) -> bool:
+        """Whether the search wants no more of a trial."""
+        return self._search.is_over or self._search.status(trial) in NOTHING_MORE
+
+    def _withdraw(self, trial: int, name: str) -> None:
+        """Set a trial back to where the search wanted it."""
+        wanted, job = self._beyond.pop(trial)[0].start, self._books.ledger.jobs[name]
+        if not wanted:  # it has not begun, and will not in these bounds
+            return
+        go_back(self._files.folder(name), wanted)
+        found = self._files.stands(name)
+        self._books.record(
+            "withdrawn", job=name, trial=trial, epoch=found.epoch, metrics=dict(found.metrics), checkpoint=found.path,
+            unused=max(0, job.epoch - wanted),
+        )  # fmt: skip
+        self.unused += max(0, job.epoch - wanted)
+        self.unwanted.discard(name)

@@ -1,0 +1,102 @@
+"""Population-based training (Jaderberg et al., Population Based Training of Neural Networks, 2017)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fleet.search.sampling.explored import Explorer
+from fleet.search.segment import Copy, Segment, Verdict
+
+
+class Population:
+    """All trials train to their end; after each interval one of the worst goes on from one of the best.
+
+    Of n members that are known, those count as worst and as best that are among the last and the first `quantile` of n
+    (truncation selection, 4.1.1), one at least, once there are two. A member is known by its last value. The one that
+    goes on from another has that one's weights of that time, and its values, explored (see `Explorer`).
+
+    Args:
+        epochs: how many each member trains.
+        interval: epochs between two comparisons.
+        quantile: part of the members, at most half.
+        explorer: changes values.
+        synchronous: whether members wait for each other at each interval.
+    """
+
+    def __init__(
+        self, epochs: int, interval: int, quantile: float, explorer: Explorer, synchronous: bool = False
+    ) -> None:
+        self._epochs, self._interval, self._quantile = epochs, min(interval, epochs), quantile
+        self._explorer, self._synchronous = explorer, synchronous
+        self._known: dict[int, tuple[float, int]] = {}  # member -> its last loss, and after how many epochs
+        self._under_way: set[int] = set()
+        self._arrived: list[int] = []  # members that wait for each other
+        self._ready: list[int] = []
+        self._copies: dict[int, Copy] = {}
+        self._now: dict[int, Mapping[str, Any]] = {}  # member -> its values
+        self._seen: dict[int, Mapping[str, Any]] = {}  # member -> its values when it was known last
+
+    def first(self, trial: int) -> Segment:
+        """The first interval."""
+        return Segment(trial, 0, self._interval)
+
+    def begun(self, trial: int, values: Mapping[str, Any]) -> None:
+        """Take the values with which a member begins."""
+        self._now[trial] = values
+
+    def report(self, trial: int, epoch: int, loss: float | None) -> Verdict | None:
+        """Rank the member; it goes on unless it has failed or has all epochs."""
+        self._under_way.discard(trial)
+        if loss is None:
+            self._known.pop(trial, None)
+            return "fail"
+        self._known[trial], self._seen[trial] = (loss, epoch), self._now.get(trial, {})
+        if epoch == self._epochs:
+            return "done"
+        if self._synchronous:
+            self._arrived.append(trial)
+        else:
+            self._select(trial)
+        return None
+
+    def next(self, fresh: int | None) -> Segment | None:
+        """A new member, as long as there are any; then one that goes on."""
+        if fresh is not None:
+            self._under_way.add(fresh)
+            return self.first(fresh)
+        if not self._ready and self._arrived and not self._under_way:
+            arrived, self._arrived = sorted(self._arrived), []
+            for trial in arrived:
+                self._select(trial)
+        if not self._ready:
+            return None
+        trial = self._ready.pop(0)
+        self._under_way.add(trial)
+        epoch = self._known[trial][1]
+        return Segment(trial, epoch, min(epoch + self._interval, self._epochs))
+
+    def copy(self, trial: int) -> Copy | None:
+        """From whom the member goes on that `next` has just given; None: from itself."""
+        return self._copies.pop(trial, None)
+
+    def _select(self, trial: int) -> None:
+        """Let a member go on, from itself or a better one."""
+        self._ready.append(trial)
+        order = sorted(self._known, key=lambda member: (self._known[member][0], member))
+        count = max(1, math.floor(len(order) * self._quantile))
+        if len(order) < 2 or trial not in order[-count:] or self._known[trial][0] == math.inf:
+            return
+        epoch = self._known[trial][1]
+        donor = order[self._explorer.choice(count, trial, epoch)]
+        values = self._explorer.explored(self._seen[donor], trial, epoch)
+        self._now[trial] = values
+        self._copies[trial] = Copy(donor, self._known[donor][1], values)
+
+    def arrived(self, trial: int, epoch: int, loss: float | None) -> None:
+        """Nothing follows from it."""
+
+    def likely(self, trials: int | None = None) -> Iterator[Segment]:
+        """Nothing but new members: whether a member goes on from itself is not known before."""
+        return iter(())

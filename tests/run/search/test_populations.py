@@ -1,0 +1,90 @@
+"""Population-based training has the same lineage, winner and bits on any number of devices, and after a kill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import trainers
+from tests.run.search.test_searching_runs import assert_same_search, decisions
+from tests.run.support import parts
+from tests.run.support.ensembles import Ensemble, RunFolder, write_ensemble
+from tests.run.support.processes import FLEET, run, started
+
+POPULATION: dict[str, Any] = {
+    "name": "member-{trial}",
+    "job": {
+        "model": {
+            "name": "trainers.zoo:CNN", "arguments": {"widths": [4], "classes": parts.CLASSES},
+        },
+        "optimizer": {"name": "AdamW"},
+        "stop": {"epochs": 4},
+    },
+    "over": {
+        "optimizer.arguments.lr": {"log_uniform": [0.0001, 0.1]},
+        "optimizer.arguments.weight_decay": {"choice": [0.0, 0.01, 0.1]},
+    },
+    "metric": "loss",
+    "stopping": {"name": "population", "quantile": 0.4},
+    "width": 4,
+    "trials": 5,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
+    folder = tmp_path_factory.mktemp("population")
+    settings: dict[str, Any] = {"policy": {"name": "local"}, "checkpoints": {"keep": 1}, "ensemble": False}
+    return write_ensemble(folder, [], measured=False, search=POPULATION, **settings)
+
+
+@pytest.fixture(scope="module")
+def on_one_device(population: Ensemble) -> RunFolder:
+    ended = run(population.plain("one"), population.folder)
+    assert ended.code == 0, ended.output
+    return population.left("one")
+
+
+def copies(folder: RunFolder) -> list[dict[str, Any]]:
+    return [line for line in folder.events("search") if line.get("copy")]
+
+
+def test_members_go_on_from_better_ones_with_values_near_theirs(on_one_device: RunFolder) -> None:
+    assert copies(on_one_device)
+    last = {line["job"]: line for line in copies(on_one_device)}
+    for name, line in last.items():
+        newest, _ = trainers.latest_good(on_one_device.path / "checkpoints" / name)
+        assert newest is not None and newest.job == name and newest.epoch == 4 and len(newest.history) == 4
+        group = newest.optimizer["param_groups"][0]
+        assert group["lr"] == line["copy"]["values"]["optimizer.arguments.lr"]
+        assert group["weight_decay"] == line["copy"]["values"]["optimizer.arguments.weight_decay"]
+    assert {trial["epochs"] for trial in on_one_device.summary["search"]["trials"]} == {4}
+    assert not list(on_one_device.path.glob("checkpoints/*/settled"))
+
+
+def test_three_devices_have_the_same_lineage_and_bits(population: Ensemble, on_one_device: RunFolder) -> None:
+    ended = run(population.plain("three", "--trainers", "3"), population.folder)
+    assert ended.code == 0, ended.output
+    assert decisions(population.left("three")) == decisions(on_one_device)
+    assert [line["copy"] for line in copies(population.left("three"))] == [
+        line["copy"] for line in copies(on_one_device)
+    ]
+    assert_same_search(population.left("three"), on_one_device)
+
+
+def test_a_killed_population_goes_on_to_the_same(population: Ensemble, on_one_device: RunFolder) -> None:
+    folder = population.left("killed")
+    with started(population.plain("killed", "--trainers", "2"), population.folder) as it:
+        it.wait_for(lambda: len(copies(folder)) >= 1, "a member that goes on from another")
+        it.kill()
+    ended = run(population.plain("killed", "--trainers", "2", "--policy", "malleable"), population.folder)
+    assert ended.code == 0, ended.output
+    assert_same_search(folder, on_one_device)
+
+
+def test_a_member_cannot_be_replayed_alone(population: Ensemble, on_one_device: RunFolder) -> None:
+    name = copies(on_one_device)[0]["job"]
+    command = [*FLEET, "replay", str(on_one_device.path), name, "--checkpoint", str(population.folder / "replayed.h5")]
+    ended = run(command, population.folder)
+    assert ended.code == 2 and "as its population wanted" in ended.output
