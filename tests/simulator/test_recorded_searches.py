@@ -16,7 +16,7 @@ from fleet.search.of_spec import search_of
 from fleet.spec import results_mapping
 from tests.search.support.curves import cost, value
 from tests.search.support.driving import drive
-from tests.search.support.journals import searched_lines
+from tests.search.support.journals import Value, searched_lines
 from tests.search.support.sections import spec_of
 
 HALVING = {"name": "halving", "eta": 3, "rungs": [1, 3, 9]}
@@ -47,14 +47,15 @@ def recorded(tmp_path: Path) -> Recorded:
     """A function that leaves the directory of a run with such a search."""
 
     def left(
-        told: Callable[[int, int], float | None] = value,
+        told: Value = value,
         most: int | None = None,
         later: int | None = None,
+        hours: float | None = None,
         **search: Any,
     ) -> Path:
         spec = spec_of(**search)
         (tmp_path / "spec.json").write_text(json.dumps(results_mapping(spec)))
-        lines = searched_lines(spec, told, cost, most, later)
+        lines = searched_lines(spec, told, cost, most, later, hours)
         (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return tmp_path
 
@@ -104,6 +105,17 @@ def test_a_search_that_was_cut_short_decides_the_same_as_far_as_it_came(recorded
     folder = recorded(stopping=HALVING, most=15)
     found = told("--search", folder)["recorded"]
     assert found["as_recorded"] and found["missing_trials"] > 0
+
+
+def test_a_search_that_the_clock_ended_ends_where_it_did(recorded: Recorded) -> None:
+    folder = recorded(stopping=HALVING, most=15, hours=1.0)
+    found = told("--search", folder, "--devices", "8")
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+    kept = journalled(lines)
+    assert found["runs"] and kept.hours == 1.0
+    for one in (found["recorded"], *found["runs"]):
+        assert one["as_recorded"] and not one["missing_trials"] and one["trials"] == len(kept.trials)
+    assert told("--search", folder, "--stopping", "none")["runs"][0]["missing_trials"] > 0
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -68,7 +68,9 @@ class RecordedSearch:
 
     @cached_property
     def is_over(self) -> bool:
-        """Whether all that was decided has its result."""
+        """Whether its hours ended it, or all that was decided has its result."""
+        if self.told.bounds[-1].over:
+            return True
         begun = {one.trial: one.end for one in self.told.decisions if one.kind in ("start", "resume")}
         return bool(begun) and all(end in self.told.trials[trial].results for trial, end in begun.items())
 

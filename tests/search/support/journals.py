@@ -17,7 +17,12 @@ SAMPLES = 1000
 
 
 def searched_lines(
-    spec: EnsembleSpec, value: Value, cost: Callable[..., int], most: int | None = None, later: int | None = None
+    spec: EnsembleSpec,
+    value: Value,
+    cost: Callable[..., int],
+    most: int | None = None,
+    later: int | None = None,
+    hours: float | None = None,
 ) -> list[Line]:
     """The lines of a run of the spec's search on two devices.
 
@@ -26,8 +31,9 @@ def searched_lines(
         cost: (trial, values) -> of an epoch.
         most: results after which nothing more is written; None: all.
         later: so many trials are asked for once all of the spec's are over.
+        hours: that are over after `most` results; None: any number.
     """
-    return _Writer(spec, value, cost, later).run(most)
+    return _Writer(spec, value, cost, later).run(most, hours)
 
 
 class _Writer:
@@ -37,18 +43,23 @@ class _Writer:
         self.lines, self.later = list[Line](), later
         self.now, self.written, self.round = 0.0, 0, 0
 
-    def run(self, most: int | None) -> list[Line]:
+    def run(self, most: int | None, hours: float | None) -> list[Line]:
         search, asked = search_of(self.spec, self.cost), self.section
         self.write("session", session=0, policy="local", name="searched", host="here", versions={}, fleet="0")
         self.write("cluster", ranks=[], devices_per_node=[2])
         budget = None if asked.budget is None else asked.budget.epochs
-        bounds = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        bounds: Line = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        bounds["hours"] = hours
         self.write("bounds", time=0, mode="max" if asked.maximise else "min", **bounds)
         self.decide(search, most)
         if self.later is not None:
             search.changed(Change(search.clock, trials=self.later))
             self.write("bounds", time=search.clock, mode="min", **{**bounds, "trials": self.later})
             self.decide(search, most)
+        if hours is not None:
+            search.changed(Change(search.clock, over=True))
+            self.write("bounds", time=search.clock, mode="min", **bounds, over=True)
+            self.decide(search, None)
         if search.is_over:
             for trial in range(search.begun):
                 if search.status(trial) == "stopped":
