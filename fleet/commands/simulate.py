@@ -16,7 +16,16 @@ import typer
 
 from fleet.commands.arguments import AsJson, Start, start_of
 from fleet.commands.ending import end, mendable
-from fleet.commands.simulate_search import SearchOptions, simulate_search
+from fleet.commands.simulate_search import (
+    DeviceCounts,
+    MostEpochs,
+    MostTrials,
+    Rules,
+    SearchDir,
+    SearchOptions,
+    Widths,
+    simulate_search,
+)
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
 if TYPE_CHECKING:
@@ -37,22 +46,6 @@ _Policies = Annotated[
 _TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
 _Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
 _Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
-_Search = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="in place of jobs: the search of a run, decided anew by its curves")
-]
-_Stopping = Annotated[
-    list[str] | None,
-    typer.Option(metavar="RULE", help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9; repeatable"),
-]
-_Widths = Annotated[
-    list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
-]
-_Devices = Annotated[
-    list[int] | None,
-    typer.Option("--devices", metavar="N", help="with --search: so many devices of one node; may be repeated"),
-]
-_Trials = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many trials")]
-_Epochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many epochs in all")]
 _Drawn = Annotated[
     str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
 ]
@@ -107,12 +100,12 @@ def simulate(
     trace: _TraceFile = None,
     format: _Format = None,
     run: _Run = None,
-    search: _Search = None,
-    stopping: _Stopping = None,
-    width: _Widths = None,
-    devices: _Devices = None,
-    trials: _Trials = None,
-    epochs: _Epochs = None,
+    search: SearchDir = None,
+    stopping: Rules = None,
+    width: Widths = None,
+    devices: DeviceCounts = None,
+    trials: MostTrials = None,
+    epochs: MostEpochs = None,
     synthetic: _Drawn = None,
     rates: _RatesFolder = None,
     draw_models: _DrawModels = False,
@@ -147,7 +140,7 @@ def simulate(
             "--processes": processes, "--csv": csv, "--out": out,
         }  # fmt: skip
         options = SearchOptions(
-            search, *(tuple(given or ()) for given in (stopping, width, devices)), trials, epochs,
+            search, tuple(stopping or ()), tuple(width or ()), tuple(devices or ()), trials, epochs,
             tuple(policies or ()), tuple(settings or ()), cluster, start_seconds, restart_seconds,
         )  # fmt: skip
         simulate_search(options, others, as_json)

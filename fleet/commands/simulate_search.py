@@ -7,7 +7,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
@@ -23,6 +25,24 @@ if TYPE_CHECKING:
 
 _WIDE = 200
 """Characters of a line that goes to no terminal."""
+
+
+SearchDir = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="in place of jobs: the search of a run, decided anew by its curves")
+]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(metavar="RULE", help="with --search: another stopping rule, as halving:eta=3,rungs=1/3/9; repeatable"),
+]
+Widths = Annotated[
+    list[int] | None, typer.Option("--width", metavar="N", help="with --search: another width; may be repeated")
+]
+DeviceCounts = Annotated[
+    list[int] | None,
+    typer.Option("--devices", metavar="N", help="with --search: so many devices of one node; may be repeated"),
+]
+MostTrials = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many trials")]
+MostEpochs = Annotated[int | None, typer.Option(min=1, metavar="N", help="with --search: at most so many epochs")]
 
 
 @dataclass(frozen=True)
@@ -57,7 +77,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         if given:
             raise ValueError(f"{', '.join(given)} is for jobs, and --search brings its own trials; leave it out")
         record = read_search(options.run)
-        cases, costs = _cases(record, options), _costs(options)
+        cases, costs = _cases(record, options), _costs(record, options)
         try:
             found = [play(record, case, costs) for case in cases]
         except SimulationFailed as error:
@@ -103,13 +123,11 @@ def _clusters(options: SearchOptions) -> list[Cluster]:
     return [cluster_of_run(options.run), *asked]
 
 
-def _costs(options: SearchOptions) -> Costs:
-    from fleet.simulator.comparing.workload import costs_of_run
+def _costs(record: RecordedSearch, options: SearchOptions) -> Costs:
     from fleet.simulator.machines.arrivals import Costs
 
-    paid = costs_of_run(options.run)
-    start = paid.start if options.start is None else options.start
-    return Costs(start, paid.restart if options.restart is None else options.restart)
+    start = record.overhead if options.start is None else options.start
+    return Costs(start, start if options.restart is None else options.restart)
 
 
 def _tell(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: Path) -> None:

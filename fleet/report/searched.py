@@ -81,8 +81,12 @@ class Searched:
         most = self.section.most_trials
         trials = f"{len(self.rows)} of {most:,} trials" if most is not None else wording.plural(len(self.rows), "trial")
         budget = self.section.budget
-        epochs = f"{self.told.epochs:,} of {budget.epochs:,} epochs" if budget else f"{self.told.epochs:,} epochs"
-        return f"{trials} and {epochs} have begun; sampler {sampler}, stopping {rule}, width {self.section.width}"
+        most_epochs = None if budget is None else budget.epochs
+        epochs = f"{self.told.epochs:,} of {most_epochs:,} epochs" if most_epochs else f"{self.told.epochs:,} epochs"
+        hours = f" within {self.told.hours:g} hours" if self.told.hours is not None else ""
+        return (
+            f"{trials} and {epochs} have begun{hours}; sampler {sampler}, stopping {rule}, width {self.section.width}"
+        )
 
 
 def read_searched(run_dir: Path) -> Searched | None:

@@ -84,6 +84,7 @@ class Journalled:
         decisions: in virtual order.
         results: in the order in which they came.
         bounds: what people asked of it, the first from its begin on; empty: it never began.
+        hours: of the run, that the search may take; None: any number.
         metric: by which trials are compared; empty: it never began.
         maximise: whether more of it is better.
     """
@@ -92,6 +93,7 @@ class Journalled:
     decisions: tuple[Decision, ...]
     results: tuple[Result, ...]
     bounds: tuple[Change, ...]
+    hours: float | None
     metric: str
     maximise: bool
 
@@ -131,7 +133,8 @@ def journalled(lines: Iterable[Line]) -> Journalled:
         reader.read(line)
     known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
     decisions, results = tuple(reader.decisions), tuple(reader.results)
-    return Journalled(known, decisions, results, tuple(reader.bounds), reader.metric, reader.maximise)
+    bounds = tuple(reader.bounds)
+    return Journalled(known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise)
 
 
 class _Reader:
@@ -142,6 +145,7 @@ class _Reader:
         self.decisions: list[Decision] = []
         self.results: list[Result] = []
         self.bounds: list[Change] = []
+        self.hours: float | None = None
         self.metric, self.maximise = "", False
         self._early: dict[str, Line] = {}
         self._folds = {
@@ -153,7 +157,9 @@ class _Reader:
         """Take one line."""
         kind, job = line.get("event"), str(line.get("job"))
         if kind == "bounds":
-            self.bounds.append(Change(line["time"], line["width"], line.get("trials"), line.get("epochs")))
+            kept = (line.get(key) for key in ("trials", "epochs", "over"))
+            self.bounds.append(Change(line["time"], line["width"], *kept))
+            self.hours = line.get("hours")
             self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
         elif kind == "search" and line["kind"] == "start":
             self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])

@@ -22,7 +22,7 @@ def section_of(kept: Mapping[str, Any], told: Journalled) -> SearchSpec | None:
     if not kept.get("search") or not told.bounds:
         return None
     last = told.bounds[-1]
-    budget = None if last.epochs is None else {"epochs": last.epochs}
+    budget = {key: most for key, most in (("epochs", last.epochs), ("hours", told.hours)) if most is not None} or None
     further = {"mode": "max" if told.maximise else "min"} if told.metric else {}
     asked = {**kept["search"], **further, "width": last.width, "trials": last.trials, "budget": budget}
     return SearchSpec.model_validate(asked)

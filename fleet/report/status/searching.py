@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fleet.report.status.scan import Scan
@@ -18,19 +19,18 @@ def search_standing(scan: Scan) -> SearchStanding | None:
         return None
     trials = [job for job in scan.jobs.values() if job.begun]
     epochs = sum(int(event["end"]) for event in _events(job.search for job in trials))
-    standing = SearchStanding(
-        str(scan.bounds.get("metric", "")), len(trials), scan.bounds.get("trials"), epochs, scan.bounds.get("epochs")
-    )
+    most = [scan.bounds.get(key) for key in ("trials", "epochs", "hours")]
+    metric = str(scan.bounds.get("metric", ""))
+    standing = SearchStanding(metric, len(trials), most[0], epochs, most[1], most[2])
     sign = -1.0 if scan.bounds.get("mode") == "max" else 1.0
     results = [event for event in _events(job.result for job in trials) if event["value"] is not None]
     best = min(results, key=lambda event: (sign * event["value"], event["trial"]), default=None)
     if best is None:
         return standing
     begun = next(event for event in _events(job.begun for job in trials) if event["trial"] == best["trial"])
-    return SearchStanding(
-        standing.metric, standing.trials, standing.most_trials, standing.epochs, standing.most_epochs,
-        str(best["job"]), best["value"], best["epoch"], begun["values"],
-    )  # fmt: skip
+    return replace(
+        standing, best=str(best["job"]), best_value=best["value"], best_epochs=best["epoch"], values=begun["values"]
+    )
 
 
 def _events(lines: Iterator[bytes]) -> Iterator[Event]:

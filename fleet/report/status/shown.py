@@ -58,7 +58,7 @@ def _lines(standing: Standing) -> Iterator[str]:
     counts = [f"{number:,} {_COUNTED.get(status, status)}" for status, number in standing.counts.items() if number]
     yield f"  networks   {', '.join(counts) or 'not named yet'}"
     if standing.search is not None:
-        yield f"  search     {_searched(standing.search)}"
+        yield f"  search     {_searched(standing.search, standing.seconds)}"
         yield f"  best       {_best(standing.search)}"
     if standing.waits:
         told = "; ".join(f"{number:,} for {what}" for what, number in standing.waits.items())
@@ -84,14 +84,15 @@ def _lines(standing: Standing) -> Iterator[str]:
 _COUNTED = {"running": "training", "stopped": "stopped by name", "pruned": "stopped by the search"}
 
 
-def _searched(search: SearchStanding) -> str:
-    """12 of 60 trials and 40 of 300 epochs have begun."""
+def _searched(search: SearchStanding, seconds: float) -> str:
+    """12 of 60 trials and 40 of 300 epochs have begun, 1.2 of 4 hours are over."""
 
     def of(number: int, most: int | None, noun: str) -> str:
         return wording.plural(number, noun) if most is None else f"{number:,} of {wording.plural(most, noun)}"
 
     trials, epochs = of(search.trials, search.most_trials, "trial"), of(search.epochs, search.most_epochs, "epoch")
-    return f"{trials} and {epochs} have begun"
+    hours = f", {seconds / 3600:.3g} of {search.most_hours:g} hours are over" if search.most_hours is not None else ""
+    return f"{trials} and {epochs} have begun{hours}"
 
 
 def _best(search: SearchStanding) -> str:

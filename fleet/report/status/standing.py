@@ -71,6 +71,7 @@ class SearchStanding:
         metric: by which trials are compared.
         trials, most_trials: how many have begun, and may; None: as many as the epochs allow.
         epochs, most_epochs: that trials were told to train, and may; None: as many as the trials need.
+        most_hours: of the run, that the search may take; None: any number.
         best: name of the trial whose last result is best; empty: there is no result.
         best_value: its metric, best_epochs: after how many epochs; None: there is no result.
         values: dotted path -> what was suggested for it.
@@ -81,6 +82,7 @@ class SearchStanding:
     most_trials: int | None
     epochs: int
     most_epochs: int | None
+    most_hours: float | None = None
     best: str = ""
     best_value: float | None = None
     best_epochs: int | None = None

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from fleet.run_directory.journal import JournalLine, read_journal
@@ -50,6 +50,7 @@ class RecordedSearch:
         jobs: trial's job -> that job as a trace has it; those that never were part of the run are missing.
         curves: trial's job -> its rate curve, samples/s.
         policy: the run's last one, and its parameters.
+        overhead: seconds that a trial loses whenever it is given devices: to form its group, evaluate, save and leave.
     """
 
     name: str
@@ -58,6 +59,7 @@ class RecordedSearch:
     jobs: Mapping[str, TraceJob]
     curves: Mapping[str, RateCurve]
     policy: tuple[str, Mapping[str, Any]]
+    overhead: float = 0.0
 
     @property
     def learns(self) -> bool:
@@ -66,7 +68,9 @@ class RecordedSearch:
 
     @cached_property
     def is_over(self) -> bool:
-        """Whether all that was decided has its result."""
+        """Whether its hours ended it, or all that was decided has its result."""
+        if self.told.bounds[-1].over:
+            return True
         begun = {one.trial: one.end for one in self.told.decisions if one.kind in ("start", "resume")}
         return bool(begun) and all(end in self.told.trials[trial].results for trial, end in begun.items())
 
@@ -112,9 +116,9 @@ def read_search(run: Path) -> RecordedSearch:
     trace = read_run(journal)
     jobs = {job.name: job for job in trace.jobs}
     curves = {**trace.curves, **_trained(lines, jobs)}
-    policy = next((line for line in reversed(lines) if line["event"] == "session"), {})
-    used = str(policy.get("policy") or "flotilla"), dict(policy.get("policy_parameters") or {})
-    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used)
+    session: JournalLine = next((line for line in reversed(lines) if line["event"] == "session"), {})
+    used = str(session.get("policy") or "flotilla"), dict(session.get("policy_parameters") or {})
+    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used, _overhead(lines))
 
 
 def _trained(lines: Iterable[JournalLine], jobs: Mapping[str, TraceJob]) -> dict[str, RateCurve]:
@@ -136,6 +140,23 @@ def _trained(lines: Iterable[JournalLine], jobs: Mapping[str, TraceJob]) -> dict
         )
         for job, measured in seconds.items()
     }
+
+
+def _overhead(lines: Iterable[JournalLine]) -> float:
+    """The median time that groups held their devices beyond their epochs, of those that ended with an epoch."""
+    begun: dict[str, float] = {}  # job -> when its devices were its own, plus its epochs since
+    lost: list[float] = []
+    for line in lines:
+        kind, job = line["event"], str(line.get("job"))
+        if kind == "started":
+            begun[job] = float(line["t"]) - float(line.get("seconds") or 0.0)
+        elif kind == "epoch" and job in begun:
+            begun[job] += float(line.get("seconds") or 0.0)
+        elif kind in ("paused", "done") and job in begun:
+            lost.append(max(0.0, float(line["t"]) - begun.pop(job)))
+        elif kind in ("stopped", "failed", "session"):
+            begun.pop(job, None)
+    return median(lost) if lost else 0.0
 
 
 def epoch_samples(job: TraceJob) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fleet.search import Change, Record, Search
@@ -76,6 +76,5 @@ def replayed(record: RecordedSearch, asked: Asked) -> Search:
         trials, asked.epochs, record.told.maximise,
     )  # fmt: skip
     for change in asked.changes:
-        kept = change if is_same else Change(change.time, change.width, trials, change.epochs)
-        search.changed(kept)
+        search.changed(change if is_same else replace(change, trials=trials))
     return search

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from typing import Any
@@ -149,3 +150,27 @@ def test_a_trial_is_extended_like_any_network(searching: Ensemble, on_one_device
     assert ended.code == 0, ended.output
     assert folder.summary["jobs"][best]["epochs"] == 6
     assert folder.summary["search"] == on_one_device.summary["search"]
+
+
+def test_it_is_played_again_as_it_was_on_any_devices(searching: Ensemble, on_one_device: RunFolder) -> None:
+    command = [*FLEET, "simulate", "--search", str(on_one_device.path), "--json"]
+    told = run([*command, "--devices", "3", "--devices", "64", "--policy", "flotilla"], searching.folder)
+    assert told.code == 0, told.output
+    found, search = json.loads(told.output), on_one_device.summary["search"]
+    for one in (found["recorded"], *found["runs"]):
+        assert one["as_recorded"] and one["decisions"] == search["decisions"]
+        assert (one["best"], one["best_value"], one["missing_trials"]) == (search["best"], search["best_value"], 0)
+        assert 0 < one["best_seconds"] <= one["makespan"]
+    other = run([*command, "--stopping", "none"], searching.folder)
+    assert other.code == 0 and json.loads(other.output)["runs"][0]["missing_epochs"] > 0, other.output
+
+
+def test_its_report_and_its_metrics_tell_its_values(on_one_device: RunFolder) -> None:
+    page = (on_one_device.path / "report.html").read_text()
+    assert all(f'id="figure-search-{name}"' in page for name in ("parallel", "rungs", "time", "devices"))
+    with open(on_one_device.path / "metrics.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    values = {trial["name"]: trial["values"] for trial in on_one_device.summary["search"]["trials"]}
+    for row in rows:
+        assert float(row["optimizer.arguments.lr"]) == values[row["job"]]["optimizer.arguments.lr"]
+        assert row["model.arguments.fault"] == values[row["job"]]["model.arguments.fault"]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from fleet.search import Decision, Search
+from fleet.search import Change, Decision, Search
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec
 from fleet.spec.trial import trial_name
@@ -16,43 +16,64 @@ Value = Callable[[int, int], "float | None"]
 SAMPLES = 1000
 
 
-def searched_lines(spec: EnsembleSpec, value: Value, cost: Callable[..., int], most: int | None = None) -> list[Line]:
+def searched_lines(
+    spec: EnsembleSpec,
+    value: Value,
+    cost: Callable[..., int],
+    most: int | None = None,
+    later: int | None = None,
+    hours: float | None = None,
+) -> list[Line]:
     """The lines of a run of the spec's search on two devices.
 
     Args:
         value: (trial, epoch) -> the metric; None where the trial raises, NaN where it has none.
         cost: (trial, values) -> of an epoch.
         most: results after which nothing more is written; None: all.
+        later: so many trials are asked for once all of the spec's are over.
+        hours: that are over after `most` results; None: any number.
     """
-    return _Writer(spec, value, cost).run(most)
+    return _Writer(spec, value, cost, later).run(most, hours)
 
 
 class _Writer:
-    def __init__(self, spec: EnsembleSpec, value: Value, cost: Callable[..., int]) -> None:
+    def __init__(self, spec: EnsembleSpec, value: Value, cost: Callable[..., int], later: int | None) -> None:
         assert spec.search is not None
         self.spec, self.section, self.value, self.cost = spec, spec.search, value, cost
-        self.lines: list[Line] = []
+        self.lines, self.later = list[Line](), later
         self.now, self.written, self.round = 0.0, 0, 0
 
-    def run(self, most: int | None) -> list[Line]:
+    def run(self, most: int | None, hours: float | None) -> list[Line]:
         search, asked = search_of(self.spec, self.cost), self.section
         self.write("session", session=0, policy="local", name="searched", host="here", versions={}, fleet="0")
         self.write("cluster", ranks=[], devices_per_node=[2])
         budget = None if asked.budget is None else asked.budget.epochs
-        bounds = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        bounds: Line = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        bounds["hours"] = hours
         self.write("bounds", time=0, mode="max" if asked.maximise else "min", **bounds)
-        told = 0
-        while not search.is_over and (most is None or told < most):
-            self.decided(search)
-            self.train(search)
-            told += 1
-        self.decided(search)
+        self.decide(search, most)
+        if self.later is not None:
+            search.changed(Change(search.clock, trials=self.later))
+            self.write("bounds", time=search.clock, mode="min", **{**bounds, "trials": self.later})
+            self.decide(search, most)
+        if hours is not None:
+            search.changed(Change(search.clock, over=True))
+            self.write("bounds", time=search.clock, mode="min", **bounds, over=True)
+            self.decide(search, None)
         if search.is_over:
             for trial in range(search.begun):
                 if search.status(trial) == "stopped":
                     self.write("pruned", job=self.name(search, trial), epoch=1)
             self.write("ended", status="done", wall_seconds=self.now, overhead_seconds={})
         return self.lines
+
+    def decide(self, search: Search, most: int | None) -> None:
+        told = 0
+        while not search.is_over and (most is None or told < most):
+            self.decided(search)
+            self.train(search)
+            told += 1
+        self.decided(search)
 
     def write(self, event: str, **keys: Any) -> None:
         self.lines.append({"t": round(self.now, 3), "unix": 1.7e9 + self.now, "event": event, **keys})
@@ -72,6 +93,7 @@ class _Writer:
                 "job", job=name, model="m", parameters=10, virtual_workers=2, batch_size=10, seed=one.trial, data="d",
                 samples=SAMPLES, max_epochs=self.section.epochs,
             )  # fmt: skip
+            self.write("rates", job=name, source="guessed", measured={"1": 1.0}, fitted=[1.0, 2.0])
         values = search.values(one.trial)
         more = {"values": values, "cost": self.cost(one.trial, values)} if began else {}
         keys = {"start": one.start, "end": one.end, "time": one.time, "kind": one.kind}
@@ -88,7 +110,7 @@ class _Writer:
             self.now += 1 + segment.trial % 3
             here = self.value(segment.trial, epoch)
             metrics = {} if here is None else {self.section.metric: here}
-            self.write("epoch", **where, epoch=epoch, step=0, seconds=1.0, rate=float(SAMPLES), metrics=metrics)
+            self.write("epoch", **where, epoch=epoch, step=0, seconds=float(1 + segment.trial % 3), metrics=metrics)
         if told is None:
             self.write("failed", **where, epoch=segment.start, error="ValueError: it leaks", traceback="")
         elif segment.end == self.section.epochs:
