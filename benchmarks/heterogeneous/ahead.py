@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.heterogeneous.workloads import ABSENT, ALIKE, HOUR, WORKLOADS, folder, hours, played, theirs
+from benchmarks.heterogeneous.workloads import ABSENT, ALIKE, HOUR, WORKLOADS, folder, hours, played, theirs, workloads
 from benchmarks.simulated.part import Part
 
 BLIND, KNOWN, WORSE = 0.15, 0.30, 1.02
 """Parts of Sia's mean completion time to be saved; and how p99 and makespan may stand to Sia's."""
 SIA_ALIKE, AHEAD = 1.9, 0.10
 """Sia's mean of the Philly workloads on 64 T4, hours (paper); and the part of it to be saved."""
-PHILLY = tuple(f"philly-{number}" for number in range(1, 9))
 SIMULATED = 10.0
 """Seconds for newtrace-1."""
 
@@ -31,9 +30,10 @@ def measure(part: Part, repetitions: int) -> None:
         "fairness",
     ]
     part.table("goodput beside Sia", columns, rows)
-    means = [hours(played("goodput", workload, ALIKE))[0] for workload in PHILLY]
+    philly = workloads("philly")
+    means = [hours(played("goodput", workload, ALIKE))[0] for workload in philly]
     mean, most = float(np.mean(means)), SIA_ALIKE * (1 - AHEAD)
-    part.bar("64 T4, Philly 1 to 8: mean JCT, h", mean, f"<= {most:.2f}", mean <= most)
+    part.bar(f"64 T4, {len(philly)} Philly workloads: mean JCT, h", mean, f"<= {most:.2f}", mean <= most)
     seconds = played("goodput", "newtrace-1").seconds
     part.bar("newtrace-1 simulated, s", seconds, f"<= {SIMULATED:g}", seconds <= SIMULATED)
     part.note(

@@ -29,8 +29,8 @@ def measure(part: Part, repetitions: int) -> None:
             median = float(np.median(differences(outcome, reference)))
             if name == "sia":
                 part.bar(f"{name} {workload}: median off by job", median, f"<= {BY_JOB:g}", median <= BY_JOB)
-            their = f"{reference.mean:.3f} / {reference.p99:.2f} / {reference.makespan:.1f}"
-            own = " / ".join(f"{value:.3f}" for value in ours)
-            rows.append([workload, their, own, f"{median:.1%}", f"{outcome.seconds:.0f}"])
+            theirs_told = f"{reference.mean:.3f} / {reference.p99:.2f} / {reference.makespan:.1f}"
+            ours_told = " / ".join(f"{value:.3f}" for value in ours)
+            rows.append([workload, theirs_told, ours_told, f"{median:.1%}", f"{outcome.seconds:.0f}"])
         columns = ["workload", "theirs: mean / p99 / makespan, h", "ours", "median off by job", "seconds"]
         part.table(f"{name} in their simulator and in ours", columns, rows)

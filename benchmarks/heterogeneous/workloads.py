@@ -44,6 +44,13 @@ def folder() -> Path | None:
     return published("traces/sia")
 
 
+def workloads(name: str) -> tuple[str, ...]:
+    """All workloads of a trace that are there."""
+    found = folder()
+    assert found is not None, ABSENT
+    return tuple(sorted(file.stem.replace("workload", name) for file in (found / "workloads" / name).glob("*.csv")))
+
+
 @cache
 def rates() -> SiaRates:
     """The measured profiles."""

@@ -10,6 +10,7 @@ from fleet.scheduling.model.arrays import Counts, Flags, Floats
 
 NONE = -1
 """The choice of a job that gets nothing."""
+_JOBS = 200
 _ROUNDS = 40  # of prices
 _PARTS = 0.5  # of the step of a price, after each round that overshoots
 
@@ -88,21 +89,25 @@ def _within(best: Counts, worth: Floats, none: Floats, usage: Floats, capacity: 
 
 
 def _filled(chosen: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
-    """Devices that are left go where they add most for each of them."""
+    """Devices that are left go where they add most for each of them, to one job in `_JOBS` at a time."""
     rows, sizes = np.arange(len(chosen)), usage.sum(axis=1)
-    held = np.where((chosen >= 0)[:, np.newaxis], usage[chosen], 0.0)
-    now = np.where(chosen >= 0, worth[rows, chosen], none)
-    free = capacity - held.sum(axis=0)
-    while free.any():
-        fits = _fitting(held, usage, free)
+    while True:
+        held = np.where((chosen >= 0)[:, np.newaxis], usage[chosen], 0.0)
+        now = np.where(chosen >= 0, worth[rows, chosen], none)
+        free = capacity - held.sum(axis=0)
         more = sizes - held.sum(axis=1)[:, np.newaxis]
-        rates = np.where(fits, (worth - now[:, np.newaxis]) / np.maximum(more, _PARTS), 0.0)
-        job, configuration = np.unravel_index(int(rates.argmax()), rates.shape)
-        if not rates[job, configuration] > 0:
-            break
-        free += held[job] - usage[configuration]
-        held[job], now[job], chosen[job] = usage[configuration], worth[job, configuration], configuration
-    return chosen
+        rates = (worth - now[:, np.newaxis]) / np.maximum(more, _PARTS)
+        rates = np.where(_fitting(held, usage, free), rates, 0.0)
+        best = rates.argmax(axis=1)
+        gains = rates[rows, best]
+        order = np.flatnonzero(gains > 0)
+        if not len(order):
+            return chosen
+        first = order[np.argsort(-gains[order], kind="stable")]
+        for job in first[: 1 + len(chosen) // _JOBS].tolist():
+            left = free + held[job] - usage[best[job]]
+            if (left >= 0).all():
+                free, chosen[job] = left, best[job]
 
 
 def _fitting(held: Floats, usage: Floats, free: Floats) -> Flags:
