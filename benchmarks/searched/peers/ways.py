@@ -90,6 +90,7 @@ def _spec(folder: Path) -> Path:
             "trials": len(plan.trials),
         },
         "policy": {"name": "fifo"},
+        "ensemble": False,  # the others do not look at networks together
         "resources": {"trainers": WORKERS, "device": "cpu"},
     }  # fmt: skip
     path.write_text(yaml.safe_dump(spec))
