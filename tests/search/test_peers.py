@@ -12,7 +12,7 @@ from benchmarks.searched.peers import measuring
 from benchmarks.searched.peers.measuring import Searched
 from benchmarks.searched.peers.plain_training import PlainTraining
 from benchmarks.searched.peers.plan import Plan
-from benchmarks.searched.peers.ways import FLEET, EpochDone, epochs_of, searched
+from benchmarks.searched.peers.ways import FLEET, EpochDone, decided, epochs_of, searched
 
 
 @pytest.fixture
@@ -43,6 +43,10 @@ def test_fleet_trains_a_trial_to_the_very_accuracies_of_the_plain_loop(
     assert searched(FLEET, folder, 120) is not None
     found = epochs_of(FLEET, folder)
     assert {each.trial for each in found} == set(range(3))
+    lengths = {trial: max(each.epoch for each in found if each.trial == trial) for trial in range(3)}
+    wanted = decided(FLEET, folder)
+    assert wanted is not None and wanted.keys() == lengths.keys()
+    assert all(1 <= wanted[trial] <= lengths[trial] for trial in wanted)
     for trial in range(len(plan.trials)):
         mine = [each.accuracy for each in found if each.trial == trial]
         assert mine == list(PlainTraining(folder, trial).epochs(len(mine)))
@@ -53,6 +57,8 @@ def test_figures_follow_from_a_log() -> None:
     epochs = tuple(EpochDone(*each, seconds=2.0, unix=100.0 + number) for number, each in enumerate(log))
     ended = Searched(99.0, 9.0, epochs)
     assert (ended.twice, ended.best, ended.lengths) == (1, 0.7, {0: 1, 1: 3})
+    wanted = Searched(99.0, 9.0, epochs, {0: 1, 1: 2})
+    assert (wanted.best, wanted.lengths) == (0.8, {0: 1, 1: 2})
     assert ended.to(0.58) == (2.0, 4.0) and ended.to(0.75) == (4.0, 8.0)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.bars import Bar, bar, median_bar
 from benchmarks.fashion_files import Files, fashion_files, write_idx
 from benchmarks.searched.peers.plan import Plan
-from benchmarks.searched.peers.ways import FLEET, NAMES, PEERS, EpochDone, Failed, epochs_of, searched
+from benchmarks.searched.peers.ways import FLEET, NAMES, PEERS, EpochDone, Failed, decided, epochs_of, searched
 from preprocess.sources.idx import read_idx
 
 SEEDS = 5
@@ -42,23 +42,26 @@ class Searched:
     Attributes:
         begin: in seconds since 1970.
         wall: seconds.
-        epochs: in the order in which they ended.
+        epochs: in the order in which they ended; those that nobody wanted in the end, too.
+        decided: trial -> epochs that the search wanted of it; None: all that were trained.
     """
 
     begin: float
     wall: float
     epochs: tuple[EpochDone, ...]
+    decided: Mapping[int, int] | None = None
 
     @property
-    def lengths(self) -> dict[int, int]:
+    def lengths(self) -> Mapping[int, int]:
         """Trial -> epochs that it has."""
-        return {each.trial: each.epoch for each in sorted(self.epochs, key=lambda each: each.epoch)}
+        trained = {each.trial: each.epoch for each in sorted(self.epochs, key=lambda each: each.epoch)}
+        return trained if self.decided is None else self.decided
 
     @property
     def best(self) -> float:
         """The accuracy of the best of all last epochs."""
-        last = {each.trial: each.accuracy for each in sorted(self.epochs, key=lambda each: each.epoch)}
-        return max(last.values(), default=0.0)
+        lengths = self.lengths
+        return max((each.accuracy for each in self.epochs if lengths.get(each.trial) == each.epoch), default=0.0)
 
     @property
     def twice(self) -> int:
@@ -144,7 +147,8 @@ def _search(way: str, folder: Path, notes: Notes) -> Searched | None:
         notes[way] = str(error)
         return None
     assert wall is not None, "nobody has killed it"
-    return Searched(begin, wall, tuple(sorted(epochs_of(way, folder), key=lambda each: each.unix)))
+    epochs = tuple(sorted(epochs_of(way, folder), key=lambda each: each.unix))
+    return Searched(begin, wall, epochs, decided(way, folder))
 
 
 def _killed(way: str, folder: Path, unbroken: Searched, notes: Notes) -> tuple[int, Searched, bool] | None:

@@ -90,6 +90,7 @@ def _spec(folder: Path) -> Path:
             "trials": len(plan.trials),
         },
         "policy": {"name": "fifo"},
+        "ensemble": False,  # the others do not look at networks together
         "resources": {"trainers": WORKERS, "device": "cpu"},
     }  # fmt: skip
     path.write_text(yaml.safe_dump(spec))
@@ -106,13 +107,26 @@ def epochs_of(way: str, folder: Path) -> list[EpochDone]:
     if way == FLEET:
         lines = (line for line in read_journal(folder / RUN / "journal.jsonl") if line["event"] == "epoch")
         return [
-            EpochDone(int(line["job"].rpartition("-")[2]), line["epoch"], line["metrics"]["accuracy"],
+            EpochDone(trial_of(line["job"]), line["epoch"], line["metrics"]["accuracy"],
                       line["seconds"] * len(line["devices"]), line["unix"])
             for line in lines
         ]  # fmt: skip
     with suppress(FileNotFoundError):
         return [EpochDone(**json.loads(line)) for line in (folder / LOG).read_text().splitlines()]
     return []
+
+
+def decided(way: str, folder: Path) -> dict[int, int] | None:
+    """Trial -> epochs that the search wanted of it; None: the log alone tells it."""
+    if way != FLEET:
+        return None
+    told = json.loads((folder / RUN / "run.json").read_text())["search"]["trials"]
+    return {trial_of(each["name"]): each["epochs"] for each in told}
+
+
+def trial_of(name: str) -> int:
+    """The number of fleet's trial of this name."""
+    return int(name.rpartition("-")[2])
 
 
 def searched(way: str, folder: Path, seconds: float, until: Callable[[], bool] = lambda: False) -> float | None:
