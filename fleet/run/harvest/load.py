@@ -33,7 +33,7 @@ class Ensemble(nn.Module):
     other named loss are averaged as they are.
 
     Attributes:
-        names: of the networks, in the order in which they are added up.
+        names: the networks are added up in their order.
         networks: the models, each without its normalisation.
         directory: of the run from which `load` read them; None: they come from elsewhere.
     """
