@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleet.run.from_python.results import Results, read_results
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member, Members, read_members
 from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.results import Results, read_results
 from fleet.spec import Job
 
 _SOFTMAX = ("cross_entropy", "CrossEntropyLoss", "multi_margin_loss")
