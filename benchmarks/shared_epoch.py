@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from benchmarks.closing import close_all
 from fleet.machine.cluster_map import gather
 from preprocess import (
     TRAIN,
@@ -242,7 +243,7 @@ class _Rank:
         while not preprocessor.is_deserted(0):
             if not preprocessor.step():
                 preprocessor.wait(0.05)
-        preprocessor.close(PATIENCE)
+        close_all(preprocessor, [0], PATIENCE)
 
     def _receive(self) -> None:
         self.receiver.open_lane(self.spec)

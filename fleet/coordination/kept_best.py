@@ -37,7 +37,7 @@ def settle_best(
     """As nobody trains a job, let its folder have the best checkpoint of the history with which it goes on, if any.
 
     Args:
-        folder: of its checkpoints.
+        folder: its checkpoints lie there.
         told: job -> what the journal said last, None: that none is kept; not given: not known.
     """
     best = found.best
@@ -55,8 +55,8 @@ class KeptBest:
     """A job's best checkpoint.
 
     Attributes:
-        best: of which epoch it is, and the value of the metric by which it was the best.
-        path: of the file.
+        best: it tells the epoch, and the value of the metric by which that was the best.
+        path: the file lies there.
     """
 
     best: Best

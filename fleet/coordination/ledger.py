@@ -283,7 +283,7 @@ class Ledger(RunAccount):
         One whose bits hold for one kind of device stays with the kind on which it begins.
 
         Args:
-            kind: of the devices; empty: they are of several, or all are alike.
+            kind: the devices are of it; empty: they are of several, or all are alike.
             kept: all that it will have once it is known how fast it trains on these; empty: these are all.
         """
         record = self.jobs[job] = self.jobs[job].staying_on(kind)

@@ -44,11 +44,11 @@ class LiveExecutor:
 
     Args:
         crew: the ranks.
-        lanes: those of their rings.
+        lanes: their rings have these.
         next_tag: fresh tags for groups.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.
-        effort: of a measurement: steps, how many of the last are timed, and seconds after which it takes fewer.
+        effort: a measurement takes it: steps, how many of the last are timed, and seconds after which it takes fewer.
         energy: shares out what hosts' counters say.
     """
 

@@ -32,7 +32,7 @@ def end_if_stranded(waiting: Collection[str], kinds: Mapping[str, str]) -> None:
 
     Args:
         waiting: all jobs that could train now.
-        kinds: those of them whose kinds of device are gone.
+        kinds: all of them whose kinds of device are gone.
 
     Raises:
         RanksLost: these are all; with their devices the next start trains them.

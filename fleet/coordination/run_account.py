@@ -16,7 +16,7 @@ class RunAccount:
         sessions: how many began.
         is_over: whether the last one ended in good order.
         overhead: seconds that were spent on something else than training, by what it was.
-        samples, energy: of all sessions.
+        samples, energy: all sessions used so much.
         bests: job -> its best checkpoint that is kept; None: none is.
     """
 

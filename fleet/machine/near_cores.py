@@ -66,8 +66,8 @@ def near_first(cores: Sequence[Cores], near: Sequence[Cores], nodes: Sequence[in
     keeps those near its device, unless these are less than its part.
 
     Args:
-        cores: those that each rank may use now.
-        near: those near its device; none for ranks without one.
+        cores: each rank may use these now.
+        near: these are near its device; ranks without one have none.
         nodes: the node of each rank.
     """
     given = list(cores)

@@ -8,6 +8,7 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import TextType
 
 
 def plain_table(title: str | None = None, show_header: bool = True) -> Table:
@@ -18,7 +19,7 @@ def plain_table(title: str | None = None, show_header: bool = True) -> Table:
     )  # fmt: skip
 
 
-def ruled_table(title: str | None = None, caption: str | None = None, header_style: str = "table.header") -> Table:
+def ruled_table(title: str | None = None, caption: TextType | None = None, header_style: str = "table.header") -> Table:
     """A table with lines."""
     return Table(title=title, title_justify="left", caption=caption, caption_justify="left", header_style=header_style)
 

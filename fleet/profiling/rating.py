@@ -31,7 +31,7 @@ class Rating:
         known: by kind of device, the rates from files or an earlier session; "" where all are alike.
         begun: by kind, the rates of jobs that a session measured which was stopped before it had all of them.
         guess: guesses the curves by kind of a job that is to be measured in training; None: all are measured now.
-        first: of jobs with guesses, those that are measured now all the same.
+        first: jobs with guesses that are measured now all the same.
     """
 
     profiler: Profiler | None

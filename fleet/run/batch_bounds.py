@@ -29,7 +29,7 @@ class BatchBounds:
         runtime: with numbers that stand in for those to be chosen.
         cluster: the cluster map.
         rooms: the nodes, as the memory check sees them.
-        sizes: of all jobs, with what is chosen already; those of which nothing is are as small as can be.
+        sizes: all jobs have them, with what is chosen already; those of which nothing is are as small as can be.
     """
 
     runtime: Runtime

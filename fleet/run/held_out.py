@@ -77,7 +77,7 @@ def held_out_of(
     """Open the held-out samples that all these jobs are evaluated on.
 
     Args:
-        name: of a data set of the spec, to take instead of the jobs' own.
+        name: this data set of the spec is taken instead of the jobs' own.
         opened: data sets that are open already, by data key.
 
     Raises:

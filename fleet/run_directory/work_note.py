@@ -42,7 +42,7 @@ class WorkNote:
     """A trainer's note, in a folder that all ranks see.
 
     Args:
-        folder: of the run's notes; made with the first.
+        folder: the run's notes lie there; it is made with the first.
         rank: this process's rank.
     """
 
@@ -97,7 +97,7 @@ def take_deaths(folder: Path, ranks: Iterable[int] | None = None) -> list[Death]
     """What is noted of processes that ended in the middle of their work; it is forgotten there.
 
     Args:
-        ranks: those that are known to be gone; None: all of an earlier session, where killed ones say nothing.
+        ranks: these are known to be gone; None: all of an earlier session, where killed ones say nothing.
     """
     if ranks is not None:
         mark_gone(folder, ranks)

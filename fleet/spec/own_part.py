@@ -41,7 +41,7 @@ def part_problems(spec: EnsembleSpec, position: int, length: int | None) -> Iter
     """What is wrong with the part of a job.
 
     Args:
-        position: of the job in the spec.
+        position: the job stands there in the spec.
         length: training samples of its data set; None: not known.
     """
     job, base = spec.jobs[position], ("jobs", position)

@@ -36,7 +36,7 @@ class Dataset:
         length: n, training samples.
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
-        orders: of its epochs.
+        orders: they order its epochs.
 
     Args:
         spec: what to open.
@@ -124,7 +124,7 @@ class Dataset:
 
         Args:
             spans: what the slot carries.
-            seed: of the order and the transforms.
+            seed: the order and the transforms draw from it.
             rows: where they lie in the slot, ascending, (count,).
             keys: which ones they are, see `preprocess.samples.owners`, (count,).
             inputs, targets: the slot's, (slot samples, ...).

@@ -46,7 +46,7 @@ class FilledLane:
 
     Attributes:
         closing: set when no more slots should be filled.
-        packed: of ragged samples, what those of the last slot have taken.
+        packed: what the ragged samples of the last slot have taken.
         is_over: nothing is left to do.
     """
 

@@ -20,11 +20,11 @@ def open_stores(
     """Return the stores of a preprocessor.
 
     Args:
-        datasets: those of which prepared samples are kept, by name.
+        datasets: their prepared samples are kept; by name.
         budget: what the preprocessor may take for all of them; each gets as much as its samples need, or else its part
             by need.
-        shape: of the node's ring.
-        number: of the preprocessor.
+        shape: the node's ring has it.
+        number: the preprocessor's.
         tell: called with a sentence where something can't be used.
     """
     needs = {name: _need(dataset, shape, number) for name, dataset in datasets.items()}

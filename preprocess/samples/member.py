@@ -17,7 +17,7 @@ class MemberOrder:
     Args:
         own: indices of its own samples, at least one, none twice.
         length: n, the samples of the stream's data set.
-        seed: of the stream's order.
+        seed: the stream's order is drawn from it.
         blocks: the stream's order by blocks; None: its samples are shuffled with all others.
 
     Attributes:

@@ -17,7 +17,7 @@ class Reader:
     """A network, or several that read one lane.
 
     Attributes:
-        place: of the next sample, counted in the stream.
+        place: the next sample stands there, counted in the stream.
         end: place at which it reads no more, over all epochs that it will read; counted from where `place` is.
         devices: w, what stands still while it waits.
         rate: r, samples/s of the stream that its devices train if samples are never late; None: nobody knows.
@@ -77,7 +77,7 @@ def joins(one: Reader, other: Reader, costs: PreparingCosts | None) -> bool:
 
     Args:
         one, other: in any order.
-        costs: of their samples; None: nobody knows.
+        costs: their samples cost so much; None: nobody knows.
     """
     second, first = sorted((one, other), key=lambda reader: reader.place)
     lag, left = first.place - second.place, min(one.end, other.end) - first.place
@@ -99,7 +99,7 @@ def lanes(readers: Sequence[Reader], costs: PreparingCosts | None, most: int) ->
     """Divide readers of one stream among lanes: neighbours share where `joins` says so, or where lanes run short.
 
     Args:
-        readers: those at one place count as one.
+        readers: all that stand at one place count as one.
         costs: see `joins`.
         most: lanes that there are, 1 or more.
 

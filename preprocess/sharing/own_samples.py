@@ -23,7 +23,7 @@ class OwnSamples:
 
     Args:
         kind: "train" or "held_out".
-        seed: of the order.
+        seed: the order is drawn from it.
         length, held_out: samples of the data set, at least one of the kind.
         blocks: the stream's order by blocks; None: its samples are shuffled with all others.
         part: which training samples are its own, and which fold of them is held out; None: all. Without a fold all

@@ -27,7 +27,7 @@ class Worker:
         index: this preprocessor's number.
         dataset: makes the samples.
         channel: to the service.
-        budget: of prepared samples that are kept; None: none are.
+        budget: prepared samples are kept within it; None: none are.
     """
 
     def __init__(

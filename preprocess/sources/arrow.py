@@ -129,7 +129,7 @@ def open_arrow(
 
     Args:
         path: the folder, a file, a pattern, or a list of files.
-        split: of a folder with several parts, which one.
+        split: which part is read of a folder that has several.
         inputs, targets, shape, dtype, channels, size, classes, cache: see `TableArguments`.
 
     Raises:

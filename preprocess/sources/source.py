@@ -52,7 +52,7 @@ class Subset:
 
     Attributes:
         source: the other.
-        indices: of the samples there.
+        indices: the samples there have these.
     """
 
     def __init__(self, source: Source, indices: range) -> None:

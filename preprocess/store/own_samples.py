@@ -20,7 +20,7 @@ class OwnSamples:
     Args:
         samples: n + h, training and held-out samples.
         writers: W.
-        number: of the preprocessor.
+        number: the preprocessor's.
         blocks: the order by blocks; None: there is none.
     """
 

@@ -60,8 +60,8 @@ class Keeping:
 
     Attributes:
         writers: preprocessors of the run.
-        number: of the one whose they are.
-        lanes: of the ring.
+        number: the preprocessor that owns them has it.
+        lanes: the ring has so many.
         largest_portion: samples that it makes for one slot, at most.
     """
 
@@ -76,8 +76,8 @@ class SampleStore:
 
     Args:
         budget: what it may take.
-        layout: of prepared samples; -1 for a side that differs.
-        orders: of the data set's epochs.
+        layout: prepared samples have it; -1 for a side that differs.
+        orders: they order the data set's epochs.
         samples: n + h, training and held-out samples.
         keeping: whose samples it keeps, and for what.
         tell: called with a sentence where something of the store can't be used; nothing else changes.

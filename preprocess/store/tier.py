@@ -23,7 +23,7 @@ class Prepared:
 
     Attributes:
         image: its input so far, of the layout that the store was made for; not to be written to.
-        target: of the layout's shape and dtype.
+        target: it has the layout's shape and dtype.
     """
 
     image: Array
@@ -36,7 +36,7 @@ class Tier:
     Args:
         arena: where they lie.
         reserve: bytes of it for samples that nothing is decided of.
-        layout: of prepared samples; -1 for a side that differs.
+        layout: prepared samples have it; -1 for a side that differs.
         futures: when each is read next.
         draw: see `Keeper`.
     """

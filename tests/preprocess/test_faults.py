@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.closing import close_all
 from preprocess import (
     TRAIN,
     CorruptLimitError,
@@ -36,7 +37,6 @@ from preprocess import (
     WriterLost,
     lane_bytes,
 )
-from tests.preprocess.support.closing import close_all
 from tests.preprocess.support.damaged import damaged_module, made, numbered
 
 SLOT = 4

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from benchmarks.closing import close_all
 from preprocess import (
     HELD_OUT,
     TRAIN,
@@ -36,7 +37,6 @@ from preprocess import (
     lane_bytes,
     throughput,
 )
-from tests.preprocess.support.closing import close_all
 
 SLOT = 8
 
@@ -205,14 +205,6 @@ def test_an_opening_that_never_comes_is_an_error(dataset: Dataset) -> None:
     with pytest.raises(RingTimeout, match="lane 0 was not opened with generation 1"):
         while True:
             preprocessor.step()
-    with pytest.raises(RingTimeout, match=r"lane 0 .on the process that opens this node's lanes."):
-        Preprocessor.close(preprocessor_waiting(dataset), timeout=0.01)
-
-
-def preprocessor_waiting(dataset: Dataset) -> Preprocessor:
-    preprocessor = Preprocessor(make_ring(dataset), 0, {dataset.name: dataset})
-    preprocessor.open_lane(lane_spec(dataset, Itinerary(dataset.length)))
-    return preprocessor
 
 
 def test_what_is_not_known_is_refused(dataset: Dataset) -> None:

@@ -15,7 +15,7 @@ from trainers.device.own_device import select
 def mark(device: torch.device, stream: Any = None) -> Callable[[], None]:
     """Return a function that sleeps until a stream has done all that it was given so far, in whichever thread.
 
-    stream: of `device`; the thread's current one if None.
+    stream: it belongs to `device`; None: the thread's current one.
     """
     event = torch.Event(device)
     event.record(stream or torch.get_device_module(device).current_stream(device))

@@ -99,7 +99,7 @@ class Buckets:
     vectors lie where the sums are taken, `place`: beside the parameters, or in pinned memory of the host.
 
     copies: moves gradients between device and host; None where they stay.
-    bytes: of one set of vectors.
+    bytes: one set of vectors takes so many.
     """
 
     def __init__(self, parameters: Sequence[Tensor], layout: Layout, place: torch.device = HOST) -> None:

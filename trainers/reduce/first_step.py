@@ -31,7 +31,7 @@ def agreed_layout(
     """Return the buckets of the steps after the first; all members learn them from the master.
 
     Args:
-        names, parameters: those that are trained.
+        names, parameters: these are trained.
         uses: which parameters each of this member's virtual workers gave a gradient.
         order: in which order virtual worker 0's gradients became whole; the master's is taken.
         step: its number in the job; at D0 a job has a first step after each restart.

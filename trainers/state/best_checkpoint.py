@@ -67,7 +67,7 @@ def drop_others(folder: Path, best: int | None, later: bool = False) -> None:
 
     Args:
         best: the best epoch; None: there is none, all go.
-        later: those of later epochs go, too; else they stay, as nobody has told of them yet.
+        later: checkpoints of later epochs go, too; else they stay, as nobody has told of them yet.
     """
     kept = best_file(folder, best or 0)
     for path in kept.parent.glob("epoch-*.h5"):

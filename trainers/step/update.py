@@ -40,7 +40,7 @@ class Update:
 
     part: the name of the model's part that it trains, "" for the whole model.
     optimizer, schedule: the task's.
-    names, parameters: those of the part that require gradients, in the order of definition.
+    names, parameters: all of the part that require gradients, in the order of definition.
     gradients: each own worker's scaled gradients, one flat tensor a bucket (see `trainers.reduce.buckets`); none where
         the job has one virtual worker.
     """
@@ -150,7 +150,7 @@ class Update:
     def step(self, factor: float = 1.0, turns: int = 1) -> None:
         """Let the optimizer update the parameters, and the schedule follow; a part's gradients are gone then.
 
-        factor: of the learning rate. turns: how often the schedule is stepped.
+        factor: the learning rate is multiplied by it. turns: how often the schedule is stepped.
         """
         with learning_rates_times(self.optimizer, factor):
             self.optimizer.step()

@@ -156,7 +156,7 @@ class Parts:
     def agreed(self, phase: Phase | None, rank: int, group: Group | None) -> int:
         """Return the place of a phase's part in the order of `optimizers`; -1 at a step's end.
 
-        phase: that of virtual worker `rank`. group: to hear the master's phase, given with each member's first worker.
+        phase: virtual worker `rank` is in it. group: to hear the master's phase, given with each member's first worker.
         PhaseError if there is no such part, or virtual worker 0 is at another.
         """
         number = self._number(phase)

@@ -17,7 +17,7 @@ class Counter:
 
     Attributes:
         source: what gives it: rapl, hwmon or nvml.
-        devices: of the run, by number, whose energy it counts: those of its accelerator, or all of its host.
+        devices: it counts their energy, by number: all of its accelerator, or all of its host.
         step: joules since the last call.
     """
 

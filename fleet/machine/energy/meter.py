@@ -32,7 +32,7 @@ class Meter:
     """Reads counters; one that cannot be read any more is left out from then on.
 
     Args:
-        counters: of one host.
+        counters: one host has these.
         clock: seconds.
     """
 
@@ -66,7 +66,7 @@ def find_counters(
     """The counters that a host has and lets this process read.
 
     Args:
-        devices: of the run, on this host.
+        devices: the run has these on this host.
         accelerators: PCI address -> those of them that are on it.
         powercap, hwmon: folders of the kernel's files.
     """

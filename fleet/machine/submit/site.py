@@ -50,7 +50,7 @@ class Site(BaseModel):
         setup: lines of the script before the run; a text of several is several.
         environment: variables.
         chunk: what follows the number of nodes in a PBS select statement.
-        qos: of jobs of Slurm, where they choose a QOS and no partition.
+        qos: jobs of Slurm have it where they choose a QOS and no partition.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

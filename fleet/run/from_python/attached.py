@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from fleet.report.status.as_json import as_json
 from fleet.report.status.looking import Look
-from fleet.run.from_python.errors import RunError
 from fleet.run.from_python.process import Process
-from fleet.run.from_python.results import Results, read_results
 from fleet.run.from_python.suggesting import Suggesting, Suggestion
+from fleet.run.harvest.results import Results, read_results
+from fleet.run.program_errors import RunError
 from fleet.run_directory.lock import NAME, Watch
 from fleet.run_directory.near_runs import no_run
 from fleet.run_directory.search_wishes import BOUNDS, SearchWishes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.run.from_python.errors import RunError
+from fleet.run.program_errors import RunError
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.run_directory.search_wishes import OwnTrial, SearchWishes

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fleet.run.from_python.results import Results, read_results
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member, Members, read_members
 from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.results import Results, read_results
 from fleet.spec import Job
 
 _SOFTMAX = ("cross_entropy", "CrossEntropyLoss", "multi_margin_loss")
@@ -33,7 +33,7 @@ class Ensemble(nn.Module):
     other named loss are averaged as they are.
 
     Attributes:
-        names: of the networks, in the order in which they are added up.
+        names: the networks are added up in their order.
         networks: the models, each without its normalisation.
         directory: of the run from which `load` read them; None: they come from elsewhere.
     """

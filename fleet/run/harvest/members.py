@@ -42,8 +42,8 @@ class Member:
         history: epoch, from 1 -> its metrics.
         kept: the best checkpoint, as the journal tells it; None: none is kept.
         newest: its newest checkpoint; None: it has none.
-        folder: of its checkpoints.
-        device_seconds: that its groups held devices, all together.
+        folder: its checkpoints lie there.
+        device_seconds: its groups held devices so long, all together.
     """
 
     job: Job

@@ -32,7 +32,7 @@ class Network:
         prepare: a batch of inputs as the run's data gives it -> as the model takes it: normalised as in the run.
         task: gives loss and metrics of a batch as it arrives.
         checkpoint: whose weights the model has.
-        path: of that file.
+        path: that file lies there.
     """
 
     name: str

@@ -24,7 +24,7 @@ class Verdict:
     """Networks that vote together.
 
     Attributes:
-        predictions: of these networks, all samples.
+        predictions: these networks made them, for all samples.
         weights: (networks,) float64, with the sum 1.
         told: the samples from which figures are, (any,) int64; None: all.
         chosen_on: the other samples, on which something was chosen or fitted; None: nothing was.

@@ -48,7 +48,7 @@ def chosen_reduction(
 ) -> tuple[RunOptions, tuple[str, ...]]:
     """Return the options with what adds gradients, and what is to be told; if Horovod adds, the trainers load it.
 
-    seconds: that trainers may wait for each other's devices.
+    seconds: trainers may wait so long for each other's devices.
 
     Raises:
         BadInput: on every rank alike, if one of them cannot add so.

@@ -26,7 +26,7 @@ class Panel:
     """Networks of a run and the samples.
 
     Attributes:
-        jobs: of the networks, in their order.
+        jobs: the networks' own, in their order.
         device: where they predict.
     """
 

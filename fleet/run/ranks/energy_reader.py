@@ -17,7 +17,7 @@ class EnergyReader:
     """Looks for the counters at once, and answers each order with what they have counted since the last one.
 
     Args:
-        rank, host: of this process.
+        rank, host: this process has them.
         find: gives the host's counters.
         tell: sends an answer to rank 0.
     """

@@ -23,7 +23,7 @@ class OwnBatches:
     that epoch the lane brings them again.
 
     Args:
-        reader, itinerary: of the lane.
+        reader, itinerary: they belong to the lane.
         plan: how the job's own samples are split over its virtual workers.
         block: the virtual ranks of this member.
         order: which samples are the job's own.

@@ -22,7 +22,7 @@ class RehearsedCompute:
     `CATCH_UP`, what a sleep was too long, here or on a peer: it would add up over the steps.
 
     Args:
-        turn_seconds: of a real run, for the turn of one virtual worker on this member's device.
+        turn_seconds: in a real run the turn of one virtual worker takes so long on this member's device.
         time_scale: seconds rehearsed for one second of a real run.
     """
 

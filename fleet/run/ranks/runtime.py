@@ -38,8 +38,8 @@ class DataFacts:
         largest: where samples are packed, the outline of the largest one, see `trainers.state.tree.outline`.
         kept: preparing a sample takes so much longer than fetching it that prepared ones are worth keeping.
         blocks: the order of an epoch, where that goes by blocks.
-        block_bytes: of a block, once it is read; 0: nothing of it is kept.
-        cache_bytes: of blocks, that a process keeps.
+        block_bytes: a block takes so many once it is read; 0: nothing of it is kept.
+        cache_bytes: a process keeps so many of blocks.
     """
 
     samples: int

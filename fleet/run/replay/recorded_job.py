@@ -25,7 +25,7 @@ class RecordedJob:
         spec: the ensemble's, with the jobs that were added to it.
         name: the job's.
         batch_size: samples of a virtual worker in a step: the policy's choice at the start, or the job's own.
-        changes: of the batch, as the journal has them.
+        changes: the batch had them, as the journal says.
     """
 
     directory: RunDirectory

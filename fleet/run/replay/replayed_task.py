@@ -30,7 +30,7 @@ class ReplayedTask(SpecTask):
     Its modules stay importable for as long as the process lives.
 
     Args:
-        directory: of the run.
+        directory: the run lies there.
         job: its name.
 
     Raises:
@@ -85,8 +85,8 @@ class ReplayedSamples(MapStyle[Any]):
 
     Args:
         data: makes them.
-        kind: those to train on, or those held out.
-        seed: of the samples' order and augmentation.
+        kind: samples to train on, or samples held out.
+        seed: the samples' order and augmentation are drawn from it.
         packed: whether each sample is packed in bytes, for a task that collates them itself.
     """
 

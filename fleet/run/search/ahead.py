@@ -71,7 +71,7 @@ class Ahead:
         for trial in self._beyond:
             name = self._name(trial)
             if name in self._books.ledger.jobs:
-                self._books.ledger.stands_at(name, self._files.stands(name))
+                self._books.note("stands", job=name, found=self._files.stands(name))
 
     @property
     def segments(self) -> tuple[Segment, ...]:

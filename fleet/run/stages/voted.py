@@ -33,7 +33,7 @@ def voted(opened: Opened, seconds: float) -> dict[str, float]:
     a line: the run has ended, and fails no more.
 
     Args:
-        seconds: of the run so far.
+        seconds: the run took so long so far.
     """
     runtime = opened.rank.runtime
     if not runtime.spec.ensemble or runtime.rehearsal is not None or opened.rank.options.profile is not None:

@@ -24,7 +24,7 @@ def each_of(rates: Sequence[float], workers: int) -> tuple[float, ...]:
     """Samples/s of one of 1, 2, ... executors on an accelerator, C_i I_i, of a job with so many virtual workers.
 
     Args:
-        rates: of all of them together; in a step the slowest turns ceil(workers / executors) of the workers.
+        rates: all of them together have it; in a step the slowest turns ceil(workers / executors) of the workers.
     """
     return tuple(rate * -(-workers // count) / workers for count, rate in enumerate(rates, 1))
 
@@ -38,7 +38,7 @@ def pace_in(layout: Layout, rates: Sequence[float], curve: RateCurve, workers: i
     """Samples/s of a group, whose workers are spread evenly: N / max (A / C I) (Eq. 1e), less what sums take.
 
     Args:
-        rates: of 1, 2, ... executors on an accelerator together.
+        rates: 1, 2, ... executors on an accelerator have them together.
         curve: by number of devices.
     """
     speeds = each_of(rates, workers)

@@ -24,7 +24,7 @@ class KindCurves:
         curves: kind -> r(m) on m devices of that kind alone.
         home: the kind by whose curve those go who know of none.
         workers: N, virtual workers.
-        samples: of one mini-batch, a virtual worker's part of a step.
+        samples: one mini-batch has so many, a virtual worker's part of a step.
         speeds: kind -> C_i, samples/s of one such device, as members of groups have shown; by default r(1).
         seen: devices of several kinds, sorted -> samples/s that were seen on them.
         most: samples/s that it does not exceed on any devices, as the data path feeds no more.

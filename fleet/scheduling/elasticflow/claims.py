@@ -31,7 +31,7 @@ class Claim:
         devices: the same as devices by slot; int64.
         top: number of the highest level that it is promised in any slot; 0: it is promised nothing.
         target: number of the level that it gets now.
-        steps: those that it may climb, and the level k for which they are, see `Levels.returns`; 0: there are none.
+        steps: it may climb these, and the level k for which they are, see `Levels.returns`; 0: there are none.
     """
 
     name: str

@@ -14,7 +14,7 @@ class Accelerators:
     """Shows a policy accelerators in place of trainers, and turns its plan back.
 
     Args:
-        state: of a cluster that says who shares.
+        state: its cluster says who shares.
 
     Attributes:
         state: the same by accelerators. One that two jobs share is shown as the first one's; one of which a trainer is

@@ -17,8 +17,8 @@ class NodeSet:
     Attributes:
         nodes: ascending.
         room: how many jobs run there at once.
-        jobs: those that run there.
-        suspended: those that wait for their turn there, in order.
+        jobs: these run there.
+        suspended: these wait for their turn there, in order.
     """
 
     nodes: tuple[int, ...]

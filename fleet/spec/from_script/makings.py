@@ -30,7 +30,7 @@ class Making:
         maker: the class, or the code of the function, that was called.
         module, name: where the maker is defined, and its name there.
         arguments: by name, as they were when the call began.
-        positional: those that its `*arguments` took.
+        positional: its `*arguments` took these.
         line: the line of the script from which it comes, 0: none.
         place: which element of what the function gave is the object; None: all of it.
     """

@@ -30,7 +30,7 @@ class Step:
         optimizer: whose step it was.
         loader, batch: what gave the batch, and the batch; None: no DataLoader.
         loss: what backward began from; passes: how many backward passes came before the step.
-        calls: of modules, by id: the module, its input, its output.
+        calls: modules were called so, by id: the module, its input, its output.
         losses: how tensors came about.
         clip: the name of what clips gradients, and its bound.
         epochs: how often the loop around the batches runs, None: nobody knows.

@@ -21,7 +21,7 @@ def watch_script(target: str, options: Sequence[str], parts: str, seconds: float
 
     Args:
         target: a path that ends in .py, or the name of a module.
-        options: of the script.
+        options: the script gets these.
         parts: the name of the module for what plain values cannot say.
         seconds: how long the script may take.
     """

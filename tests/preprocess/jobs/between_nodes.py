@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from benchmarks.closing import close_all
 from preprocess import (
     Dataset,
     DatasetSpec,
@@ -37,7 +38,6 @@ from preprocess import (
     open_stores,
 )
 from preprocess.samples.owners import LanePortions
-from tests.preprocess.support.closing import close_all
 
 SLOT = 4
 LANES = 2

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from mpi4py import MPI
 
+from benchmarks.closing import close_all
 from preprocess import (
     Dataset,
     DatasetSpec,
@@ -31,7 +32,6 @@ from preprocess import (
     Traffic,
     lane_bytes,
 )
-from tests.preprocess.support.closing import close_all
 
 SLOT, RING_SLOTS, SLOTS = 4, 4, 60
 SAMPLES = SLOT * SLOTS

@@ -16,7 +16,7 @@ class Point:
     """A value of a metric.
 
     Attributes:
-        step: of the network since it began; of the ensemble, what `ENSEMBLE_STEPS` says.
+        step: the network's since it began; the ensemble's is what `ENSEMBLE_STEPS` says.
         time: when it was measured, milliseconds since 1970.
     """
 

@@ -53,8 +53,8 @@ class _Known:
     """What MLflow has of one run.
 
     Attributes:
-        digest: of what it was told; empty: that was interrupted.
-        metrics: those of which it has values.
+        digest: it stands for what was told; empty: that was interrupted.
+        metrics: it has values of these.
         points: metrics and steps of these values, once they have been read.
     """
 

@@ -1,4 +1,4 @@
-"""The end of a preprocessor of a test."""
+"""The end of a preprocessor in a benchmark or a test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def close_all(preprocessor: Preprocessor, lanes: Iterable[int], patience: float)
         preprocessor.close_lane(lane)
     until = time.monotonic() + patience
     while not preprocessor.rests:
-        assert time.monotonic() < until, f"preprocessor {preprocessor.index} waits for the end of a lane"
+        if time.monotonic() > until:
+            raise TimeoutError(f"preprocessor {preprocessor.index} waits for the end of a lane")
         preprocessor.wait(0.05)
         preprocessor.step()

@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.report.history import build_history
 from fleet.report.records import RunHistory
-from fleet.run.from_python.errors import RunError
+from fleet.run.program_errors import RunError
 from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.run_directory.near_runs import no_run
 from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
