@@ -20,6 +20,10 @@ WAITS = {
         SUM,
         "self._waited += self._channel.settle()  # all have come",
     ),
+    "an update is asked for and does not wait for its sums": (
+        SUM,
+        "self._module.current_stream(self._device).wait_stream(self._side)",
+    ),
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
 LATE = (5, 10, 20)

@@ -46,10 +46,27 @@ def right(
         wrong += sum(bool((tensor.cpu() != size - 1).any()) for tensor in brought)
         own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
         sums = [adder.sum(vectors) for vectors in own]
+        ahead = adder.share_ahead([tensor.clone() for tensor in _of_many_types(rank, device)])
+        follows = adder.follow()
+        wrong += follows is (rank in hosts)
+        used = [total * 1 for total in sums] if follows else []  # asked for before they are there
         adder.complete()
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))
+        wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(used, made))
+        masters = _of_many_types(0, torch.device("cpu"))
+        wrong += sum(not torch.equal(got.cpu(), wanted) for got, wanted in zip(ahead, masters))
+        wrong += [tensor.dtype for tensor in ahead] != [tensor.dtype for tensor in masters]
     adder.stop(True)
+    torch.accelerator.synchronize()
+    dist.barrier()  # who has not waited does not leave before its messages are over
     return wrong == 0
+
+
+def _of_many_types(rank: int, device: torch.device) -> list[Tensor]:
+    """As buffers are: statistics, a counter, a mask."""
+    shapes: list[tuple[tuple[int, ...], torch.dtype]] = [((3,), torch.float16), ((), torch.int64), ((2, 5), torch.bool)]
+    shapes += [((7,), torch.float32), ((0,), torch.float32), ((4, 1), torch.float64)]
+    return [torch.full(shape, rank + 1, dtype=dtype, device=device) for shape, dtype in shapes]
 
 
 def _drawn(workers: int, seed: int) -> list[Tensor]:
