@@ -76,6 +76,5 @@ class Reduction:
                 vectors, ready = task
                 ready()
                 self._sums.append(self._adder.sum(vectors))
-            self._adder.complete()
         except BaseException as error:  # told by `finish`, in the thread of the step
             self._error = error
