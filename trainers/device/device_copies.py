@@ -18,7 +18,7 @@ from trainers.device.own_device import with_index
 
 
 class DeviceCopies:
-    """Copies between `device` and the host, all in order on one stream of their own."""
+    """Copies between `device` and the host; those to the host in order on one stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = with_index(device)
@@ -52,11 +52,8 @@ class DeviceCopies:
         return mark(self._device, self._side)
 
     def give(self, tensors: Sequence[Tensor], landed: Sequence[Tensor]) -> None:
-        """Copy tensors to `landed`, on the device; later work on the device waits for them."""
-        self._side.wait_stream(self._module.current_stream(self._device))
-        with self._module.stream(self._side):
-            torch._foreach_copy_(list(landed), list(tensors), non_blocking=True)
-        self._module.current_stream(self._device).wait_stream(self._side)
+        """Copy tensors to `landed`, on the device, in its own stream: what comes later there waits for them anyway."""
+        torch._foreach_copy_(list(landed), list(tensors), non_blocking=True)
 
 
 def _runs(views: Sequence[Tensor], starts: Sequence[int]) -> Iterator[tuple[Tensor, int]]:

@@ -9,8 +9,8 @@ import torch_rig
 
 from tests.gpu.device_tasks import Convolutions
 from trainers import Group, Trainer
-from trainers.single_job import SingleJob, TaskDatasets
-from trainers.task import move
+from trainers.job.single_job import SingleJob, TaskDatasets
+from trainers.task.task import move
 
 DEVICE = torch.device("rig", 1)
 WARM, STEPS = 5, 3
