@@ -59,12 +59,15 @@ def _together(counts: dict[int, list[dict[str, int]]], ddp: dict[str, int], loop
         where, own = f"{workers} on {MEMBERS}", workers // MEMBERS
         found += [
             at_most(f"host synchronisations of a step, {where}", max(each.get("syncs", 0) for each in members), 1),
+            at_most(f"sleeps of the host in a step, {where}", max(each["sleeps"] for each in members), 1),
             at_most(f"gradient bytes between device and host, {where}", _gradient_bytes(members[0], own), 0),
         ]
+    late = counts[MEMBERS][0]["kernels after the last sleep"]
     added, theirs = counts[MEMBERS][0]["kernels"] - loop["kernels"], ddp["kernels"] - loop["kernels"]
     sent = _sent(counts[MEMBERS])
     return [
         *found,
+        at_most(f"kernels asked for after the host has slept for the sums, {MEMBERS} on {MEMBERS}", late, 0),
         at_most(f"kernels added to a plain step, {MEMBERS} on {MEMBERS} (the bar is DDP's)", added, theirs),
         bar("bytes that a member sends, of 2 (M - 1) / M of the model", round(sent, 4), "<= 1.001", sent <= 1.001),
     ]

@@ -20,6 +20,17 @@ WAITS = {
         SUM,
         "self._waited += self._channel.settle()  # all have come",
     ),
+    "an update is asked for and does not wait for its sums": (
+        SUM,
+        "self._module.current_stream(self._device).wait_stream(self._side)",
+    ),
+    "a thread has no device": (SUM, "select(self._device)"),
+    "messages stand in the device's own stream": (
+        SUM,
+        "nullcontext() if self._module is None else self._module.stream(self._side)",
+        "nullcontext()",
+    ),
+    "the thread that meets has no device": (CHANNEL, "select(self._device)"),
     "sums are used before they are there": (SUM, "self._waited += self._channel.settle()  # they are summed"),
 }
 LATE = (5, 10, 20)
@@ -39,14 +50,14 @@ def test_all_members_may_keep_theirs_on_the_device(rig: Rig, members: int, worke
 
 @pytest.mark.parametrize("mutant", WAITS)
 def test_a_missing_wait_shows(rig: Rig, mutant: str, tmp_path: Path) -> None:
-    module, line = WAITS[mutant]
+    module, line, new = (*WAITS[mutant], "pass")[:3]
     assert line in Path(*module.split(".")).with_suffix(".py").read_text()
 
     def shows(streams: str, late: int) -> bool:
         folder, schedule = tmp_path / f"{streams}-{late}", f"{streams}-late:{late}"
         folder.mkdir()
         try:
-            return not all(rig.together("adding.right", 2, folder, schedule, 3, [0], [module, line, "pass"]))
+            return not all(rig.together("adding.right", 2, folder, schedule, 3, [0], [module, line, new]))
         except Failed as refused:
             print(refused)
             return "rig:" in str(refused)

@@ -39,7 +39,7 @@ def uneven(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
 def long(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Networks of many steps, which a CPU has trained."""
     jobs = [{**job, "batch_size": 1, "stop": {"epochs": LONG[job["name"]]}} for job in (mlp(), cnn())]
-    made = write_ensemble(tmp_path_factory.mktemp("long"), jobs, resources=ON_RIG)
+    made = write_ensemble(tmp_path_factory.mktemp("long"), jobs, resources=ON_RIG, rates={1: 1000.0, 2: 1900.0})
     train_on_a_cpu(rig, made)
     return made
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.device.rig import RANDOM, SCHEDULES, Rig
@@ -58,3 +60,30 @@ def test_a_job_that_has_ended_leaves_no_memory(rig: Rig) -> None:
 
 def test_gradients_are_aligned_as_ddp_s_are(rig: Rig) -> None:
     assert rig.call("stepping.gradients_are_aligned")
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_in_a_group_the_host_sleeps_once_a_step_when_all_is_asked_for(rig: Rig, tmp_path: Path, workers: int) -> None:
+    """The buffers of the next step come with the sums, and the update waits for these on the device.
+
+    Only the losses of several workers are put together later.
+    """
+    for asked in rig.together("counting.of_members", 2, tmp_path, "ResNet-50", workers):
+        assert (asked["sleeps"], asked["kernels after the last sleep"]) == (1, workers // 2 - 1)
+        assert "syncs" not in asked
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Adadelta", "Adagrad"])
+def test_an_update_that_stands_behind_its_sums_reads_nothing(rig: Rig, name: str) -> None:
+    assert rig.call("updating.of_optimizer", name) == [True, 0]
+
+
+@pytest.mark.parametrize("name", ["Rprop", "ASGD"])
+def test_optimizers_that_read_their_gradients_wait_for_them(rig: Rig, name: str) -> None:
+    unread, waits = rig.call("updating.of_optimizer", name)
+    assert not unread and waits > 0
+
+
+def test_what_else_is_called_in_an_update_may_read(rig: Rig) -> None:
+    told = rig.call("updating.of_others")
+    assert told == dict.fromkeys(told, False)

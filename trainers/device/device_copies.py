@@ -6,7 +6,8 @@ not grow with the number of workers. For any accelerator that torch knows; a CPU
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from trainers.device.own_device import with_index
 
 
 class DeviceCopies:
-    """Copies between `device` and the host, all in order on one stream of their own."""
+    """Copies between `device` and the host; those to the host in order on one stream of their own."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = with_index(device)
@@ -27,28 +28,48 @@ class DeviceCopies:
     def take(self, factor: float, gradients: Sequence[Tensor], views: Sequence[Tensor]) -> None:
         """Scale gradients on the device and copy them to `views`, in pinned memory; copies are under way on return.
 
-        The gradients themselves stay as they are: others may lie in the same memory.
+        The gradients themselves stay as they are: others may lie in the same memory. Those of one type are scaled by
+        two kernels, and where their views lie one behind another they are one copy.
         """
-        scaled = torch._foreach_mul(list(gradients), factor)
+        for dtype in dict.fromkeys(view.dtype for view in views):
+            places = [place for place, view in enumerate(views) if view.dtype == dtype]
+            self._take([gradients[place] for place in places], factor, [views[place] for place in places])
+
+    def _take(self, gradients: Sequence[Tensor], factor: float, views: Sequence[Tensor]) -> None:
+        flat = torch.empty(sum(view.numel() for view in views), dtype=views[0].dtype, device=self._device)
+        starts = list(accumulate((view.numel() for view in views), initial=0))
+        scaled = [flat.as_strided(view.size(), view.stride(), start) for view, start in zip(views, starts)]
+        torch._foreach_copy_(scaled, list(gradients))
+        torch._foreach_mul_(scaled, factor)
         self._side.wait_stream(self._module.current_stream(self._device))
         with self._module.stream(self._side):
-            for view, gradient in zip(views, scaled):
-                view.copy_(gradient, non_blocking=True)
-        for gradient in scaled:
-            gradient.record_stream(self._side)
-
-    def zero(self, view: Tensor) -> None:
-        """Zero `view`, in pinned memory, once no earlier copy uses it."""
-        self._side.synchronize()
-        view.zero_()
+            for landing, start in _runs(views, starts):
+                landing.copy_(flat[start : start + landing.numel()], non_blocking=True)
+        flat.record_stream(self._side)
 
     def mark(self) -> Callable[[], None]:
         """Return a function that sleeps until the copies begun so far are complete, in whichever thread."""
         return mark(self._device, self._side)
 
     def give(self, tensors: Sequence[Tensor], landed: Sequence[Tensor]) -> None:
-        """Copy tensors to `landed`, on the device; later work on the device waits for them."""
-        self._side.wait_stream(self._module.current_stream(self._device))
-        with self._module.stream(self._side):
-            torch._foreach_copy_(list(landed), list(tensors), non_blocking=True)
-        self._module.current_stream(self._device).wait_stream(self._side)
+        """Copy tensors to `landed`, on the device, in its own stream: what comes later there waits for them anyway."""
+        torch._foreach_copy_(list(landed), list(tensors), non_blocking=True)
+
+
+def _runs(views: Sequence[Tensor], starts: Sequence[int]) -> Iterator[tuple[Tensor, int]]:
+    """Give flat tensors, each of as many views as lie one behind another in their memory, with the start of the first.
+
+    They are contiguous, in some order of their dimensions.
+    """
+    first = 0
+    for place in range(1, len(views) + 1):
+        last = views[place - 1]
+        end = last.storage_offset() + last.numel()
+        follows = place < len(views) and (
+            views[place].storage_offset() == end
+            and views[place].untyped_storage().data_ptr() == last.untyped_storage().data_ptr()
+        )
+        if not follows:
+            begin = views[first].storage_offset()
+            yield views[first].as_strided((end - begin,), (1,), begin), starts[first]
+            first = place

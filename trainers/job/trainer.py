@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from trainers.device.allocator import keep_freed_memory
+from trainers.device.unread_update import is_unread
 from trainers.job.fit import BuiltJob, check_fit, misfits_named
 from trainers.job.metrics import means
 from trainers.job.progress import Progress
@@ -73,6 +74,7 @@ class Trainer(Progress):
         super().__init__(task, virtual_workers)
         self.device = torch.device(device)
         self.adder_of = adder
+        self._buffers: list[Tensor] | None = None  # those of virtual worker 0, for the next step
         self._join(group)
         self.compute: Compute = compute or ForwardBackward()
         self.accumulating = False
@@ -143,6 +145,7 @@ class Trainer(Progress):
             yield
             together = True
         finally:
+            self._buffers = None
             adder.stop(together)
 
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
@@ -163,10 +166,7 @@ class Trainer(Progress):
         return sums
 
     def reduce_sums(self, sums: Mapping[int, Sums]) -> dict[str, float]:
-        """Return the means over all members' sums, on every member, added in the order of their indices.
-
-        So metrics, too, do not depend on the number of trainers.
-        """
+        """Return the means over all members' sums, on every member, added in the order of their indices."""
         with self._clock():
             return means(self.group, sums)
 
@@ -241,6 +241,7 @@ class Trainer(Progress):
         for update, tree in zip(self.updates, saved.updates):
             update.take(tree, self.level.keeps_layout, len(self.workers))
         self._own.take(saved.task_state, self.device)
+        self._buffers = None
         self.come_to(saved)
 
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
@@ -273,23 +274,21 @@ class Trainer(Progress):
     def _first_workers_buffers(self) -> list[Tensor]:
         """Return virtual worker 0's buffers; DDP gives them to every rank before each forward."""
         first = self.workers[0]
-        return first.buffers if self.group.size == 1 and first.is_at_home else self._adder.share(first.buffers)
+        if self.group.size == 1 and first.is_at_home:
+            return first.buffers
+        return self._buffers or self._adder.share(first.buffers)
 
     def _update(self, turn: _TakeTurn) -> list[Turn]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
-        turns, layout = self._summed(turn)
-        update = turns[0].update
-        if update is None or layout is None:
-            return []
-        with self._shared.between_turns("before_step", self.workers):
-            self.options.before_update(self.task, self.model)
-        self.let(update)
-        update.settle(layout, self._adder.place)
-        return turns
+        turns, layout = self._updated(turn)
+        if layout is not None and turns[0].update is not None:
+            turns[0].update.settle(layout, self._adder.place)  # nobody holds the sums any more
+            return turns
+        return []
 
-    def _summed(self, turn: _TakeTurn) -> tuple[list[Turn], Layout | None]:
-        """Return all own workers' turns, with the sums given to their update, and the layout of those after it."""
-        buffers = self._first_workers_buffers()
+    def _updated(self, turn: _TakeTurn) -> tuple[list[Turn], Layout | None]:
+        """Return all own workers' turns, once the update has their sums, and the layout of those after it."""
+        buffers, self._buffers = self._first_workers_buffers(), None
         with Reduction(self._adder, self._beside) as reduction:
             turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
             update = turns[0].update
@@ -299,7 +298,19 @@ class Trainer(Progress):
                 turns = with_losses_read(self.name, turns, self.workers[0].rank, self.place)
             layout = update.agree(self.group, turns, self.steps)
             update.start_all(reduction)
-            update.give(self._finish(reduction), layout.used or ())
+            sums = reduction.begun()
+            if self._parts is None:
+                self._buffers = self._adder.share_ahead(self.workers[0].buffers)
+            unread = not self._reads_at_once and not self._shared.looks_closely("before_step")
+            follows = unread and is_unread(self.task, update.optimizer) and self._adder.follow()
+            if not follows:
+                self._finish(reduction)
+            update.give(sums, layout.used or ())
+            with self._shared.between_turns("before_step", self.workers):
+                self.options.before_update(self.task, self.model)
+            self.let(update)
+            if follows:
+                self._finish(reduction)
         return turns, layout
 
     def _turn(
@@ -354,12 +365,10 @@ class Trainer(Progress):
         moved: Batch = tasks.move(batch() if callable(batch) else batch, self.device)
         return moved
 
-    def _finish(self, reduction: Reduction) -> list[Tensor]:
-        """Return the sum over all virtual workers' gradients, one vector a bucket."""
-        totals, seconds = reduction.finish()
-        waited = self._adder.take_waited()
+    def _finish(self, reduction: Reduction) -> None:
+        """Wait for the sums over all virtual workers' gradients."""
+        seconds, waited = reduction.finish()[1], self._adder.take_waited()
         self.group.waited += min(seconds, waited) if self._beside else waited
-        return totals
 
     def _join(self, group: Group) -> None:
         self.group = group

@@ -47,11 +47,11 @@ class DeviceChannel:
         self._after = (transport.index + 1) % transport.size
         self._group: Any = None
         self._groups = self._is_over = False
-        self._first = torch.zeros(2, dtype=torch.uint8, device=device)
+        self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
         try:
             self._meet()
-            self.exchange([self._first[:1]], [self._first[1:]])
-            self.settle()
+            if int(self._first[1]) != self._after % 255:
+                raise PeerFailed(transport.names[self._after], "the first message was not its own")
         except BaseException:
             self.abort()
             raise

@@ -33,6 +33,15 @@ class Adder(Protocol):
     def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return copies of the master's tensors; all members give some of the same shapes, dtypes and device."""
 
+    def share_ahead(self, tensors: Sequence[Tensor]) -> list[Tensor] | None:
+        """Begin `share`, whose copies are there once `complete` has returned; None where that saves no wait."""
+
+    def follow(self) -> bool:
+        """Let all later work on the member's device wait for the sums that were begun; whether that can be.
+
+        Whoever then waits for the device, and not in `complete`, hears of no member that gives up.
+        """
+
     def complete(self) -> None:
         """Return once the sums that were asked for are there. PeerFailed, PeerSilent, Interrupted."""
 
@@ -73,6 +82,12 @@ class InOrder:
 
     def share(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return self._group.bcast_copies(tensors)
+
+    def share_ahead(self, tensors: Sequence[Tensor]) -> None:
+        return
+
+    def follow(self) -> bool:
+        return False
 
     def complete(self) -> None:
         return

@@ -6,7 +6,7 @@ Additions of tensors are IEEE 754's on devices, too, so the bits are those of a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class DeviceSum:
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._side: Any = None if self._module is None else self._module.Stream(device=self._device)
         self._channel: DeviceChannel | None = None
+        self._reaches_host = False  # whether a sum that was begun is to go there
         self._waited = 0.0
 
     def start(self) -> None:
@@ -56,6 +57,7 @@ class DeviceSum:
                 if vectors[0].device == self._device:
                     rounds.sum(vectors, slices)
                 else:
+                    self._reaches_host = True
                     self._sum_staged(rounds, vectors, slices)
         return vectors[0]
 
@@ -68,17 +70,25 @@ class DeviceSum:
         """
         if self._channel is None or not tensors:
             return self._group.bcast_copies(tensors)
-        shared: dict[int, Tensor] = {}
-        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
-            alike = {place: tensor for place, tensor in enumerate(tensors) if tensor.dtype == dtype}
-            flat = torch.cat([tensor.reshape(-1) for tensor in alike.values()])
-            with self._beside():
-                self._channel.broadcast(flat)
-            parts = flat.split([tensor.numel() for tensor in alike.values()])
-            shared |= {place: part.view(alike[place].shape) for place, part in zip(alike, parts)}
-        with self._beside():
+        shared = self.share_ahead(tensors)
+        with self._on_side():
             self._waited += self._channel.settle()  # they come
-        return [shared[place] for place in range(len(tensors))]
+        return shared
+
+    @torch.no_grad()
+    def share_ahead(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Begin `share`, in one message; the copies are there once `complete` has returned."""
+        if not tensors:
+            return []
+        assert self._channel is not None
+        order = sorted(range(len(tensors)), key=lambda place: -tensors[place].element_size())  # so all are aligned
+        octets = [tensors[place].reshape(-1).view(torch.uint8) for place in order]
+        flat = torch.cat(octets)
+        with self._beside():
+            self._channel.broadcast(flat)
+        parts = flat.split([part.numel() for part in octets])
+        shared = {place: part.view(tensors[place].dtype) for place, part in zip(order, parts)}
+        return [shared[place].view(tensor.shape) for place, tensor in enumerate(tensors)]
 
     @torch.no_grad()
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
@@ -93,11 +103,19 @@ class DeviceSum:
                         tensor.copy_(flat.view(tensor.shape))
             self._waited += self._channel.settle()  # all have come
 
+    def follow(self) -> bool:
+        """Let the device's own stream wait for the sums that were begun; not where some are to go to the host."""
+        if self._module is None or self._reaches_host:
+            return False
+        self._module.current_stream(self._device).wait_stream(self._side)
+        return True
+
     def complete(self) -> None:
         """Return once all sums that were begun are there. PeerFailed, PeerSilent, Interrupted."""
         assert self._channel is not None
-        with self._beside():
+        with self._on_side():
             self._waited += self._channel.settle()  # they are summed
+        self._reaches_host = False
 
     def take_waited(self) -> float:
         """Return the seconds spent in `complete` since the last call."""
@@ -129,12 +147,16 @@ class DeviceSum:
     @contextmanager
     def _beside(self) -> Iterator[None]:
         """Work on the side stream, after what the thread's own stream has to do so far, whichever thread this is."""
-        if self._module is None:
+        if self._module is not None:
+            select(self._device)
+            self._side.wait_stream(self._module.current_stream(self._device))
+        with self._on_side():
             yield
-            return
-        select(self._device)
-        self._side.wait_stream(self._module.current_stream(self._device))
-        with self._module.stream(self._side):
+
+    @contextmanager
+    def _on_side(self) -> Iterator[None]:
+        """Work on the side stream, whatever the thread's own stream does."""
+        with nullcontext() if self._module is None else self._module.stream(self._side):
             yield
 
 

@@ -86,7 +86,7 @@ class Turn:
         self.take([index for index in range(len(self.used)) if not (self._views is None and self.used[index])])
         if self._views is not None and self._filling is None:
             for view in (view for view, is_used in zip(self._views, self.used) if not is_used):
-                self._zero(view)
+                view.zero_()  # no copy goes to or from there but of zeros: nobody uses the parameter
 
     def _check(self, index: int, gradient: Tensor) -> None:
         if gradient.is_sparse:
@@ -105,12 +105,6 @@ class Turn:
             scale(gradients, self._factor, views)
         else:
             self._copies.take(self._factor, gradients, views)
-
-    def _zero(self, view: Tensor) -> None:
-        if self._copies is None:
-            view.zero_()
-        else:
-            self._copies.zero(view)
 
 
 class Filling:

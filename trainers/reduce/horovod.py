@@ -121,6 +121,13 @@ class HorovodSum:
         """Return copies of the master's tensors."""
         return self._group.bcast_copies(tensors)
 
+    def share_ahead(self, tensors: Sequence[Tensor]) -> None:
+        """Begin nothing: Horovod adds, and copies nothing."""
+
+    def follow(self) -> bool:
+        """Tell that the host waits for Horovod."""
+        return False
+
     def complete(self) -> None:
         """Return once all sums that were begun are there."""
         begin = time.perf_counter()

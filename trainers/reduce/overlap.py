@@ -26,6 +26,7 @@ class Reduction:
     def __init__(self, adder: Adder, beside: bool) -> None:
         self._adder = adder
         self._sums: list[Tensor] = []
+        self._seconds = 0.0
         self._error: BaseException | None = None
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="reduction", daemon=True) if beside else None
@@ -40,15 +41,20 @@ class Reduction:
             self._thread.start()
         self._tasks.put((vectors, ready))
 
-    def finish(self) -> tuple[list[Tensor], float]:
-        """Return the sums, and the seconds that it took them to be ready."""
+    def begun(self) -> list[Tensor]:
+        """Return the sums, all of which have been begun; those on a device are there once `finish` has returned."""
         begin = time.perf_counter()
         self._stop()
         if self._error is not None:
             raise self._error
-        if self._thread is None or self._thread.ident is None:
-            self._adder.complete()
-        return self._sums, time.perf_counter() - begin
+        self._seconds += time.perf_counter() - begin
+        return self._sums
+
+    def finish(self) -> tuple[list[Tensor], float]:
+        """Return the sums, and the seconds that it took them to be ready."""
+        sums, begin = self.begun(), time.perf_counter()
+        self._adder.complete()
+        return sums, self._seconds + time.perf_counter() - begin
 
     def __enter__(self) -> Reduction:
         return self
@@ -70,6 +76,5 @@ class Reduction:
                 vectors, ready = task
                 ready()
                 self._sums.append(self._adder.sum(vectors))
-            self._adder.complete()
         except BaseException as error:  # told by `finish`, in the thread of the step
             self._error = error

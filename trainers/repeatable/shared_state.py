@@ -88,6 +88,10 @@ class SharedState:
         with self._plain.for_a_while(attributes):
             yield
 
+    def looks_closely(self, where: str) -> bool:
+        """Whether the next `between_turns` of this name reads what lies on a device."""
+        return self._steps[where] < CLOSE_LOOKS
+
     @contextmanager
     def between_turns(self, where: str, workers: Sequence[HasAttributes]) -> Iterator[None]:
         """What the task does once a step, in its method `where`; plain attributes that it changes, change for all.
@@ -95,7 +99,7 @@ class SharedState:
         Raises:
             UntoldState: it changed a buffer, which the next turn fills with its worker's.
         """
-        close, self._steps[where] = self._steps[where] < CLOSE_LOOKS, self._steps[where] + 1
+        close, self._steps[where] = self.looks_closely(where), self._steps[where] + 1
         marks, before = self._marks(self._buffers, False), self._plain.looked_at(close)
         yield
         self._spread(where, before, self._plain.looked_at(close), [worker.attributes for worker in workers])

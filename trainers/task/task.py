@@ -195,9 +195,15 @@ def _length(value: Any) -> int:
 
 
 def move(value: Any, device: torch.device) -> Any:
-    """Return `value` with every tensor in its tuples, lists and mappings on `device`."""
+    """Return `value` with every tensor in its tuples, lists and mappings on `device`.
+
+    Tensors of the host are on their way to a device when this returns, from pinned memory. That is a copy, which torch
+    keeps until it has been read, so the tensor itself may change at once.
+    """
     if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)
+        is_sent = value.device.type == "cpu" and device.type not in ("cpu", "meta")
+        plain = value.layout is torch.strided and not value.is_nested and not value.is_quantized
+        return (value.pin_memory() if is_sent and plain else value).to(device, non_blocking=plain)
     if isinstance(value, Mapping):
         return {key: move(item, device) for key, item in value.items()}
     if isinstance(value, (tuple, list)):

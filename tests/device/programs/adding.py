@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +15,7 @@ from torch import Tensor
 
 from tests.device.programs.mutants import changed
 from trainers import Group
+from trainers.messages import device_channel
 from trainers.messages.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce import device_sum
@@ -35,7 +39,9 @@ def right(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
     adder: Any = device_sum.DeviceSums(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
+    meetings = _devices_of_meetings()
     adder.start()
+    on_own = _streams_of(adder._channel, device)
     wrong = 0
     for step in range(2):
         made = [_drawn(workers, 100 * step + bucket) for bucket in range(BUCKETS)]
@@ -45,11 +51,63 @@ def right(
         adder.bring([*brought, torch.empty(0, device=device)], size - 1)
         wrong += sum(bool((tensor.cpu() != size - 1).any()) for tensor in brought)
         own = [[_placed(vectors[w], rank in hosts, device) for w in blocks_of(workers, size)[rank]] for vectors in made]
-        sums = [adder.sum(vectors) for vectors in own]
+        sums = _in_a_thread(partial(list, map(adder.sum, own)), meetings)
+        ahead = adder.share_ahead([tensor.clone() for tensor in _of_many_types(rank, device)])
+        follows = adder.follow()
+        wrong += follows is (rank in hosts)
+        used = [total * 1 for total in sums] if follows else []  # asked for before they are there
         adder.complete()
         wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(sums, made))
+        wrong += sum(not torch.equal(got.cpu(), _in_order(vectors)) for got, vectors in zip(used, made))
+        masters = _of_many_types(0, torch.device("cpu"))
+        wrong += sum(not torch.equal(got.cpu(), wanted) for got, wanted in zip(ahead, masters))
+        wrong += [tensor.dtype for tensor in ahead] != [tensor.dtype for tensor in masters]
     adder.stop(True)
-    return wrong == 0
+    torch.accelerator.synchronize()
+    dist.barrier()  # who has not waited does not leave before its messages are over
+    return wrong == 0 and not any(on_own) and set(meetings) == {rank}
+
+
+def _in_a_thread(work: Callable[[], list[Tensor]], devices: list[int]) -> list[Tensor]:
+    """As sums are taken whose vectors lie on the host: it has selected no device. devices: gets its one afterwards."""
+    with ThreadPoolExecutor(1) as pool:
+        sums = pool.submit(work).result()
+        devices.append(pool.submit(torch.accelerator.current_device_index).result())
+    return sums
+
+
+def _devices_of_meetings() -> list[int]:
+    """From now on, the devices of the threads in which communicators are made."""
+    made, found = vars(device_channel)["_communicator"], list[int]()
+
+    def noted(*arguments: Any) -> Any:
+        found.append(torch.accelerator.current_device_index())
+        return made(*arguments)
+
+    vars(device_channel)["_communicator"] = noted
+    return found
+
+
+def _streams_of(channel: Any, device: torch.device) -> list[bool]:
+    """From now on, for each message, whether it stands in the device's own stream."""
+    found: list[bool] = []
+
+    def noted(begin: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            found.append(torch.accelerator.current_stream(device) == torch_rig.device_module.default_stream(device))
+            begin(*arguments)
+
+        return call
+
+    channel.exchange, channel.broadcast = noted(channel.exchange), noted(channel.broadcast)
+    return found
+
+
+def _of_many_types(rank: int, device: torch.device) -> list[Tensor]:
+    """As buffers are: statistics, a counter, a mask."""
+    shapes: list[tuple[tuple[int, ...], torch.dtype]] = [((3,), torch.float16), ((), torch.int64), ((2, 5), torch.bool)]
+    shapes += [((7,), torch.float32), ((0,), torch.float32), ((4, 1), torch.float64)]
+    return [torch.full(shape, rank + 1, dtype=dtype, device=device) for shape, dtype in shapes]
 
 
 def _drawn(workers: int, seed: int) -> list[Tensor]:

@@ -15,13 +15,15 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
+from trainers.messages import device_channel
+from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.device_sum import DeviceSums
 from trainers.zoo import MLP, ResNet
 
-WARM = 3
-"""Steps until all memory is laid out: the first shows the buckets, the third is like all later ones."""
+WARM = 5
+"""Steps until all is as later: the first shows the buckets, the first four are looked at closely."""
 
 MODELS: dict[str, Any] = {
     "perceptron": lambda: nn.Sequential(nn.Flatten(), MLP(192, (64, 64), 10)),
@@ -81,11 +83,27 @@ def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> d
     with trainer.adding():
         for _ in range(WARM):
             trainer.step(batches)
+        asked = _sleeps()
         torch_rig.counts()
         trainer.step(batches)
-        counted = _counted() | {"bytes of a gradient": _bytes_of(trainer.model)}
+        counted = _counted() | {"bytes of a gradient": _bytes_of(trainer.model), "sleeps": len(asked)}
+        counted["kernels after the last sleep"] = counted["kernels"] - asked[-1]
         group.barrier()
     return counted
+
+
+def _sleeps() -> list[int]:
+    """From now on, the kernels that had been asked for at the end of each wait of the host for messages."""
+    asked: list[int] = []
+    settle = DeviceChannel.settle
+
+    def noted(channel: DeviceChannel) -> float:
+        seconds = settle(channel)
+        asked.append(torch_rig.counts(False)["kernels"])
+        return seconds
+
+    vars(device_channel)["DeviceChannel"].settle = noted
+    return asked
 
 
 def of_ddp(model: str) -> dict[str, int]:

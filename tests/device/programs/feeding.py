@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from typing import Any
 
@@ -17,6 +17,7 @@ from fleet.run.ranks.prefetch import Ahead
 from tests.fleet.test_feed import feeds
 
 EPOCHS = 2
+DEVICE = torch.device("rig", 1)
 
 
 class Held(Ahead):
@@ -50,8 +51,27 @@ def epochs(schedule: str, held: bool, patient: bool) -> dict[str, Any]:
             del item
         wrong += sum(not check() for check in checks)
     counts = torch_rig.counts()
-    told = {name: counts.get(name, 0) for name in ("stream waits", "record_streams")}
+    told = {name: counts.get(name, 0) for name in ("stream waits", "record_streams", "pageable copies", "d2h")}
     return {"wrong": wrong, "threads": threading.active_count(), **told}
+
+
+def harmed(schedule: str) -> bool:
+    """Whether batches come wrong, or by another way than they should; the feed's thread works on its device alone."""
+    torch_rig.schedule(schedule)
+    told = epochs(schedule, False, True)
+    seen: list[Any] = []
+
+    def items() -> Iterator[Any]:
+        while True:
+            seen.append(torch.accelerator.current_stream(DEVICE) == torch_rig.device_module.default_stream(DEVICE))
+            yield None
+
+    ahead = Ahead(items(), lambda _: (), DEVICE, closed := threading.Event())
+    ahead.next(10.0)
+    selected = ahead._executor.submit(torch.accelerator.current_device_index).result()
+    closed.set()
+    ahead.close()
+    return bool(told["wrong"] or told["pageable copies"] > told["d2h"] or any(seen) or selected != DEVICE.index)
 
 
 def _batches(item: Any) -> list[Any]:

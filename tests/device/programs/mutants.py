@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.device.programs import feeding, stepping
+import torch_rig
+
+from tests.device.programs import counting, feeding, sending, stepping
 
 
 def harm_to_steps(module: str, old: str, new: str, schedules: list[str]) -> str:
@@ -17,14 +20,41 @@ def harm_to_steps(module: str, old: str, new: str, schedules: list[str]) -> str:
 
 def harm_to_feeds(module: str, old: str, new: str, schedules: list[str]) -> str:
     """The same for a trainer's feed, whose taker looks at its batches late."""
-    return _harm(module, old, new, lambda: [name for name in schedules if feeding.epochs(name, False, True)["wrong"]])
+    return _harm(module, old, new, lambda: [name for name in schedules if feeding.harmed(name)])
+
+
+def harm_to_others(module: str, old: str, new: str, look: str) -> str:
+    """The same for what only one of LOOKS sees."""
+    return _harm(module, old, new, lambda: [str(told) for told in [LOOKS[look]()] if told])
+
+
+def _pinned_in_use() -> bool:
+    counted = counting.of_trainer("perceptron", 3, "both-late")
+    return counted["pinned bytes"] >= counted["bytes of a gradient"]
+
+
+def _pageable_when_spilled() -> int:
+    del torch_rig.device_module.mem_get_info
+    return counting.of_trainer("perceptron", 2).get("pageable copies", 0)
+
+
+LOOKS: dict[str, Callable[[], Any]] = {
+    "memory": _pinned_in_use,
+    "buckets": _pageable_when_spilled,
+    "loss": lambda: counting.of_trainer("perceptron", 2).get("pageable copies", 0),
+    "batches": lambda: sending.of_collated("prompt")["pageable copies"],
+    "the next step": lambda: not stepping.diverging("step")[-1],
+    "a snapshot": lambda: not stepping.diverging("snapshot")[-1],
+    "an epoch": lambda: stepping.epoch_s_loss("cpu") != stepping.epoch_s_loss("rig"),
+    "a job that moves": lambda: not stepping.diverging("settle")[-1],
+}
 
 
 def _harm(module: str, old: str, new: str, work: Any) -> str:
     changed(module, old, new)
     try:
         return ", ".join(work())
-    except (RuntimeError, ArithmeticError) as error:  # refused, or no longer finite
+    except (RuntimeError, ArithmeticError, ValueError) as error:  # refused, or no longer finite
         return str(error).splitlines()[0]
 
 
@@ -35,7 +65,7 @@ def changed(name: str, old: str, new: str) -> None:
     assert found, f"{name} has no {old!r}"
     own = [value for value in vars(module).values() if getattr(value, "__module__", "") == name]
     exec(compile(before + new + after, str(module.__file__), "exec"), vars(module))
-    for other in [each for key, each in sys.modules.items() if key.partition(".")[0] in ("fleet", "trainers")]:
+    for other in [each for key, each in sys.modules.items() if key.partition(".")[0] in ("fleet", "trainers", "tests")]:
         for key, value in list(vars(other).items()):
             if any(value is each for each in own):
                 setattr(other, key, getattr(module, value.__name__))

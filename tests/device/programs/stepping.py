@@ -92,13 +92,25 @@ def diverging(told: str) -> list[str]:
     def step(factor: float = 1.0) -> None:
         trainer.step([_batch(0), (inputs * factor, labels)])
 
-    for act in (step, lambda: step(float("nan")), {"step": step, "snapshot": trainer.snapshot}[told]):
+    for act in (
+        step,
+        lambda: step(float("nan")),
+        {"step": step, "snapshot": trainer.snapshot, "settle": trainer.settle}[told],
+    ):
         try:
             act()
             said.append("")
         except Diverged as error:
             said.append(str(error))
     return said
+
+
+def epoch_s_loss(device: str) -> float:
+    """Return the mean loss of an epoch."""
+    trainer = Trainer(Task("perceptron"), 2, Group.alone(), device)
+    for step in range(STEPS):
+        trainer.step([_batch(10 * step + worker) for worker in range(2)])
+    return trainer.finish_epoch({})["loss"]
 
 
 def different(model: str, workers: int, schedules: list[str], spills: bool = True) -> list[str]:
