@@ -75,9 +75,10 @@ def _as_long(parameters: Mapping[str, float]) -> list[Mapping[str, float]]:
     When a period ends decides who gets devices next: the simulator itself tells up to 15 % another makespan, and
     another job more or less admitted, for a period 2 % longer. A run is among what it tells of such periods.
     """
-    lengths = [PERIOD * (1 + percent / 100) for percent in range(-10, 11, 2)] if parameters else []
-    varied = [{name: length if value == PERIOD else value for name, value in parameters.items()} for length in lengths]
-    return varied or [parameters]
+    if not parameters:
+        return [parameters]
+    lengths = [PERIOD * (1 + percent / 100) for percent in range(-10, 11, 2)]
+    return [{name: length if value == PERIOD else value for name, value in parameters.items()} for length in lengths]
 
 
 def _check_promises(jobs: Sequence[Arriving], events: Sequence[Event], done: Mapping[str, float]) -> None:
