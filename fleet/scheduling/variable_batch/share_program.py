@@ -10,6 +10,7 @@ from fleet.scheduling.model.arrays import Counts, Floats
 
 _STEPS = 100  # of Newton's method, at most
 _TOLERANCE = 1e-9  # of the gap, and of how far constraints are missed
+_RIDGE = 1e-12  # of the diagonal: near the optimum rows may be alike but for rounding
 _SHORTER = 0.99  # of the way to the nearest bound
 
 
@@ -59,6 +60,7 @@ def _interior(matrix: Floats, most: Floats, costs: Floats) -> Floats:
             break
         weights = x / z
         normal = (matrix * weights) @ matrix.T
+        normal[np.diag_indices_from(normal)] += _RIDGE * normal.diagonal() + _RIDGE
 
         def direction(target: Floats) -> tuple[Floats, Floats, Floats]:
             right = missed + matrix @ (weights * priced - target / z)  # noqa: B023
