@@ -101,6 +101,7 @@ def _marks(searched: Searched, bars: Sequence[_Bar], kind: str) -> FigureTrace |
         return None
     told, symbol, colour = ENDS[kind]
     size = 9 if len(searched.rows) <= 40 else 6
+    size *= 2 if kind == "stop" else 1  # its stroke stands out above and below the bar
     return {
         "type": "scatter",
         "mode": "markers",
