@@ -18,7 +18,7 @@ from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.queues.gang import take_gang
 from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.kind_machine import KindMachine, Reading
+from fleet.simulator.machines.kind_machine import KindMachine, RateReading
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.kind_rates import MIXED_KINDS, read_kind_rates
 from fleet.simulator.simulation import Simulation
@@ -75,7 +75,7 @@ def simulate(
     trace: Trace, rates: Path, policy: Policy, share: float = BATCH_SHARE, column: str | None = MIXED_KINDS
 ) -> Outcome:
     """The workload as the artifact's simulator has it: all jobs as fast as D2; their first start alone takes time."""
-    machine = KindMachine(CLUSTER, read_kind_rates(rates), Costs(START), Reading(column, share))
+    machine = KindMachine(CLUSTER, read_kind_rates(rates), Costs(START), RateReading(column, share))
     return Simulation(trace, machine, policy).run()
 
 

@@ -14,7 +14,7 @@ from fleet.commands.ending import end, mendable
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, STOPPED
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.lock import NAME, Watch
+from fleet.run_directory.lock import NAME, LockWatch
 
 _POLL_SECONDS = 0.1
 
@@ -98,7 +98,7 @@ def _await(added: AddedJobs, names: list[str], promised: Collection[str], direct
         promised: those of `names` whose deadlines are to be promised.
         wait: seconds.
     """
-    watch, end_of_wait, told = Watch(directory / NAME), time.monotonic() + wait, "stands still"
+    watch, end_of_wait, told = LockWatch(directory / NAME), time.monotonic() + wait, "stands still"
     while open_ := [name for name in names if not _is_answered(added, name, name in promised)]:
         if watch.holder() is None:
             print(f"{', '.join(open_)}: left in {directory}; the run {told}, its next start trains them too")

@@ -15,7 +15,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
     from fleet.report.status.scan import Scan
-    from fleet.run_directory.lock import Watch
+    from fleet.run_directory.lock import LockWatch
     from fleet.run_directory.stop_wishes import StopWishes
 
 _POLL_SECONDS = 0.2
@@ -35,10 +35,10 @@ def stop(
     stopped, or nothing of it runs; 2 bad input; 75 the run has not answered yet.
     """
     from fleet.report.status.scan import Scan
-    from fleet.run_directory.lock import NAME, Watch
+    from fleet.run_directory.lock import NAME, LockWatch
     from fleet.run_directory.stop_wishes import StopWishes
 
-    watch, wishes, scan = Watch(directory / NAME), StopWishes(directory), Scan()
+    watch, wishes, scan = LockWatch(directory / NAME), StopWishes(directory), Scan()
     if undo and not jobs:
         end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
             "its `fleet run`")  # fmt: skip
@@ -57,7 +57,7 @@ def stop(
 class _Asked:
     """A run that is asked for something: its directory, and how long to wait for it."""
 
-    def __init__(self, directory: Path, watch: Watch, wishes: StopWishes, scan: Scan, wait: float) -> None:
+    def __init__(self, directory: Path, watch: LockWatch, wishes: StopWishes, scan: Scan, wait: float) -> None:
         self.directory, self.watch, self.wishes, self.scan, self.wait = directory, watch, wishes, scan, wait
 
     def until(self, done: Callable[[], bool]) -> bool:

@@ -15,7 +15,7 @@ WRITE_SECONDS = 10.0  # between two lines of the journal, at least
 NETWORKS_A_SECOND = 4  # that lines tell of at most: a day's are less than 10 MB
 
 
-class Books(Protocol):
+class EnergyBooks(Protocol):
     """What is told of energy."""
 
     def record(self, event: str, **keys: Any) -> None: ...
@@ -32,7 +32,7 @@ class EnergyShares:
     """
 
     def __init__(
-        self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: Books,
+        self, readers: Iterable[int], ask: Callable[[Iterable[int]], object], books: EnergyBooks,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._ask, self._books, self._clock = ask, books, clock

@@ -84,7 +84,7 @@ class Holder:
             return False
 
 
-class Watch:
+class LockWatch:
     """Looks on whether a lock is held, without touching it.
 
     Args:
@@ -151,7 +151,7 @@ def take(
         OSError: the file cannot be opened or written.
     """
     file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0)
-    watch, end, told = Watch(path, clock), clock() + patience, False
+    watch, end, told = LockWatch(path, clock), clock() + patience, False
     while (held := _held(file, watch)) is not None:
         if clock() >= end or stop():
             file.close()
@@ -163,7 +163,7 @@ def take(
     return Lock(path, file)
 
 
-def _held(file: BinaryIO, watch: Watch) -> str | None:
+def _held(file: BinaryIO, watch: LockWatch) -> str | None:
     """Say who holds the lock; None: nobody, or this process by now."""
     holder = watch.holder()
     who = f" ({holder})" if holder else ""

@@ -18,7 +18,7 @@ from preprocess.store.sample_store import SampleStore
 
 
 @dataclass(frozen=True)
-class Filling:
+class LaneContents:
     """What fills a lane.
 
     Attributes:
@@ -54,7 +54,7 @@ class FilledLane:
         self,
         ring: Ring,
         index: int,
-        filling: Filling,
+        filling: LaneContents,
         next_node: Callable[[LaneSpec], RemoteNode | None],
         patience: float,
     ) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from preprocess.making.back_off import BackOff
 from preprocess.making.broadcast import RemoteNode
 from preprocess.making.dataset import Dataset
-from preprocess.making.filled_lane import FilledLane, Filling
+from preprocess.making.filled_lane import FilledLane, LaneContents
 from preprocess.making.maker_portion import MakerPortion
 from preprocess.making.nodes import NodeMap
 from preprocess.making.traffic import Traffic, TrafficCounter
@@ -117,7 +117,7 @@ class Preprocessor:
         portions, store = self._portions(spec, dataset), self._stores.get(dataset.name)
         portion = None if portions is None else MakerPortion(portions, self._index)
         next_node = partial(self._next_node, portion=portion)
-        filling = Filling(spec, dataset, portions, store if spec.divided else None)
+        filling = LaneContents(spec, dataset, portions, store if spec.divided else None)
         filled = FilledLane(self._ring, self._index, filling, next_node, self._patience)
         self._lanes[spec.lane] = [*waiting, filled]
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, Reading, Share, StepBatches
-from fleet.run.ranks.prefetch import Ahead, TimedOut
+from fleet.run.ranks.prefetch import ReadAhead, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
 from trainers import BatchPlan
 
@@ -136,7 +136,7 @@ def test_one_item_is_fetched_ahead_and_no_more() -> None:
             fetched.release()
             yield number
 
-    ahead = Ahead(items(), nothing, CPU, closed)
+    ahead = ReadAhead(items(), nothing, CPU, closed)
     assert [ahead.next(5.0) for _ in range(3)] == [0, 1, 2]
     for _ in range(4):
         assert fetched.acquire(timeout=5.0)
@@ -151,7 +151,7 @@ def test_what_fetching_raises_comes_with_its_item() -> None:
         raise TimeoutError("nobody made it")
 
     closed = threading.Event()
-    ahead = Ahead(items(), nothing, CPU, closed)
+    ahead = ReadAhead(items(), nothing, CPU, closed)
     assert ahead.next(5.0) == 0
     with pytest.raises(TimeoutError, match="nobody made it"):
         ahead.next(5.0)
@@ -166,7 +166,7 @@ def test_wait_for_an_item_is_bounded() -> None:
         go.wait(10.0)
         yield 0
 
-    ahead = Ahead(items(), nothing, CPU, closed)
+    ahead = ReadAhead(items(), nothing, CPU, closed)
     with pytest.raises(TimedOut):
         ahead.next(0.05)
     go.set()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet.run_directory.lock import SILENT_SECONDS, HeldError, Holder, Lock, Watch, take
+from fleet.run_directory.lock import SILENT_SECONDS, HeldError, Holder, Lock, LockWatch, take
 
 HOLD = """
 import sys, pathlib
@@ -63,7 +63,7 @@ def killed_holder(path: Path) -> Holder:
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"1\n"
-        held = Watch(path).holder()
+        held = LockWatch(path).holder()
         assert held is not None and held.pid == process.pid
         with pytest.raises(HeldError, match=f"process {process.pid} on "):
             take(path)
@@ -73,7 +73,7 @@ def killed_holder(path: Path) -> Holder:
 
 def test_a_killed_process_holds_no_longer(path: Path) -> None:
     assert killed_holder(path).lives() is False
-    assert Watch(path).holder() is None
+    assert LockWatch(path).holder() is None
     assert take(path)
 
 
@@ -99,10 +99,10 @@ def test_a_signal_ends_the_waiting(path: Path) -> None:
 
 def test_who_leaves_in_good_order_leaves_no_record(path: Path, no_locks: None) -> None:
     held = take(path)
-    assert Watch(path).holder() == Holder.own()
+    assert LockWatch(path).holder() == Holder.own()
     del held
     gc.collect()
-    assert path.read_bytes() == b"" and Watch(path).holder() is None
+    assert path.read_bytes() == b"" and LockWatch(path).holder() is None
 
 
 def test_without_the_kernels_locks_the_record_tells(path: Path, no_locks: None) -> None:
@@ -132,7 +132,7 @@ def test_a_lock_that_another_node_keeps_renewing_is_held(path: Path, elsewhere: 
 def test_a_lock_that_rests_on_another_node_is_free(path: Path, elsewhere: Holder) -> None:
     write(path, elsewhere)
     held = take(path, patience=3 * SILENT_SECONDS, clock=fast_clock())
-    assert Watch(path).holder() == Holder.own()
+    assert LockWatch(path).holder() == Holder.own()
     held.renew()
 
 

@@ -27,7 +27,7 @@ from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.easyscale import EasyScale
 from fleet.scheduling.policies.fifo import Fifo
 from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.machines.kind_machine import Crowding, KindMachine, Reading
+from fleet.simulator.machines.kind_machine import Crowding, KindMachine, RateReading
 from fleet.simulator.machines.machine_for import machine_for
 from fleet.simulator.rates.kind_rates import FREE, MIXED_KINDS, SAME_KIND, KindRates, Minibatch
 from fleet.simulator.simulation import NodeFailure, Simulation
@@ -135,14 +135,14 @@ def test_who_may_use_several_kinds_pays_for_the_same_bits_everywhere() -> None:
     free, bound = (machine.arriving(training(name, 10, mixed=mixed)) for name, mixed in (("a", True), ("b", False)))
     assert machine.pace(bound, (0, 1, 2, 3)) == pytest.approx(32)
     assert machine.pace(free, (0, 1, 2, 3)) == pytest.approx(32 / 1.5)
-    all_alike = KindMachine(TWO_KINDS, seconds(1.0, 2.0, mixed=1.5), reading=Reading(FREE))
+    all_alike = KindMachine(TWO_KINDS, seconds(1.0, 2.0, mixed=1.5), reading=RateReading(FREE))
     assert all_alike.pace(all_alike.arriving(training("a", 10)), (0, 1, 2, 3)) == pytest.approx(32)
 
 
 def test_a_part_of_a_mini_batch_grows_with_its_samples() -> None:
     half = TraceJob("a", 0, 1, model="net", batch_size=4, work=1, samples=4, workers=1, kind="fast")
     for share, expected in ((1.0, 0.5), (0.0, 1.0), (0.5, 0.75)):
-        machine = KindMachine(TWO_KINDS, seconds(1.0, 2.0), reading=Reading(batch_share=share))
+        machine = KindMachine(TWO_KINDS, seconds(1.0, 2.0), reading=RateReading(batch_share=share))
         assert machine.seconds(half, "fast") == pytest.approx(expected)
 
 
@@ -165,7 +165,7 @@ def test_what_a_trace_does_not_say_is_named() -> None:
     with pytest.raises(ValueError, match="the cluster's devices have no kinds"):
         KindMachine(Cluster((4,)), seconds(1.0, 2.0))
     with pytest.raises(ValueError, match="batch_share is 2"):
-        KindMachine(TWO_KINDS, seconds(1.0, 2.0), reading=Reading(batch_share=2))
+        KindMachine(TWO_KINDS, seconds(1.0, 2.0), reading=RateReading(batch_share=2))
 
 
 def test_clusters_with_kinds_get_this_machine() -> None:

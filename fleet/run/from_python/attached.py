@@ -14,7 +14,7 @@ from fleet.run.from_python.process import Process
 from fleet.run.from_python.suggesting import Suggesting, Suggestion
 from fleet.run.harvest.results import Results, read_results
 from fleet.run.program_errors import RunError
-from fleet.run_directory.lock import NAME, Watch
+from fleet.run_directory.lock import NAME, LockWatch
 from fleet.run_directory.near_runs import no_run
 from fleet.run_directory.search_wishes import BOUNDS, SearchWishes
 from fleet.run_directory.stop_wishes import StopWishes
@@ -64,7 +64,7 @@ class Run:
         """
         if self._process is not None:
             return self._process.wait(timeout)
-        watch, end = Watch(self.directory / NAME), None if timeout is None else time.monotonic() + timeout
+        watch, end = LockWatch(self.directory / NAME), None if timeout is None else time.monotonic() + timeout
         while watch.holder() is not None:
             if end is not None and time.monotonic() >= end:
                 return False
@@ -73,7 +73,7 @@ class Run:
 
     def stop(self, timeout: float | None = None) -> bool:
         """Ask it to end at its next step, with all checkpoints written; whether it has, within the time, seconds."""
-        holder = Watch(self.directory / NAME).holder()
+        holder = LockWatch(self.directory / NAME).holder()
         if holder is not None:
             StopWishes(self.directory).stop_run(holder)
         return self.wait(timeout)

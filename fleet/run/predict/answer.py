@@ -15,7 +15,7 @@ from fleet.run.harvest.vote import Verdict
 from fleet.run.predict.asked import Asked
 from fleet.run.predict.panel import Panel, open_panel
 from fleet.run.predict.souped import Answers, answers_of
-from fleet.run.predict.team import Alone, Team
+from fleet.run.predict.team import SoloTeam, Team
 
 
 def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str
         BadInput: another rank has met such an error.
     """
     begin = time.perf_counter()
-    team = team or Alone()
+    team = team or SoloTeam()
     panel = open_panel(directory, asked, team)
     with panel.predicting():
         answers = answers_of(panel, asked.combined.soup, team)

@@ -42,7 +42,7 @@ class Team(Protocol):
         ...
 
 
-class Alone:
+class SoloTeam:
     """This process, without MPI."""
 
     def agreed(self, find: Callable[[], T]) -> T:

@@ -14,7 +14,7 @@ import torch
 
 from fleet.run.ranks.own_batches import OwnBatches, Samples, pass_by, rows_of
 from fleet.run.ranks.packed_samples import collated
-from fleet.run.ranks.prefetch import Ahead, TimedOut
+from fleet.run.ranks.prefetch import ReadAhead, TimedOut
 from preprocess import Itinerary, LaneReader, MemberOrder
 from preprocess.samples.layout import Array
 from preprocess.samples.part import Indices
@@ -125,7 +125,7 @@ class Feed:
         self._eager = device.type != "cpu"  # whether batches are read before their turn
         self._own = self._own_batches()
         self._items = self._row(*place)
-        self._ahead = Ahead(self._items, _tensors_of, device, self._closed) if self._eager else None
+        self._ahead = ReadAhead(self._items, _tensors_of, device, self._closed) if self._eager else None
 
     def next(self) -> Item:
         """The next item, in order; the item before is gone.
@@ -140,7 +140,7 @@ class Feed:
         finally:
             self.waited += time.perf_counter() - begin
 
-    def _next_ahead(self, ahead: Ahead) -> Item:
+    def _next_ahead(self, ahead: ReadAhead) -> Item:
         while True:
             try:
                 return ahead.next(self._timeout + _GRACE_SECONDS)

@@ -18,7 +18,7 @@ class TimedOut(TimeoutError):
     """The next item was not there in time."""
 
 
-class Ahead:
+class ReadAhead:
     """Fetches one item ahead, in a thread; for a GPU with copies on a stream of their own, beside the computation.
 
     Args:

@@ -66,7 +66,7 @@ def _pace(speeds: _Speeds, nums: KindCounts, workers: int) -> float:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RateReading:
     """How measured seconds of a mini-batch are read.
 
     Attributes:
@@ -119,7 +119,7 @@ class KindMachine(MachineOfCosts):
         cluster: Cluster,
         rates: KindRates,
         costs: Costs | None = None,
-        reading: Reading = Reading(),
+        reading: RateReading = RateReading(),
         crowding: Crowding = Crowding(),
         told: KindRates | None = None,
         guaranteed: int | None = None,

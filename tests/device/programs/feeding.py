@@ -13,14 +13,14 @@ from torch import Tensor
 
 from fleet.run.ranks import feed as feed_module
 from fleet.run.ranks.feed import EpochEnd, HeldOutBatch, Reading, StepBatches
-from fleet.run.ranks.prefetch import Ahead
+from fleet.run.ranks.prefetch import ReadAhead
 from tests.fleet.test_feed import feeds
 
 EPOCHS = 2
 DEVICE = torch.device("rig", 1)
 
 
-class Held(Ahead):
+class Held(ReadAhead):
     """Whose maker goes on only when the first item has been fetched."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -36,7 +36,7 @@ def epochs(schedule: str, held: bool, patient: bool) -> dict[str, Any]:
     torch_rig.schedule(schedule)
     torch.accelerator.set_device_index(1)
     if held:
-        vars(feed_module)["Ahead"] = Held
+        vars(feed_module)["ReadAhead"] = Held
     torch_rig.counts()
     with feeds(4, 1, Reading(), device=torch.device("rig", 1)) as (feed,):
         checks: list[Callable[[], bool]] = []
