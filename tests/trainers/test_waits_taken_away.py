@@ -87,13 +87,16 @@ def reduction_is_right(module: Any) -> bool:
         def ready(adder: Slow = adder) -> None:
             adder.ready += 1
 
+        made = module.Reduction(adder, beside)
         try:
-            with module.Reduction(adder, beside) as reduction:
+            with made as reduction:
                 for each in vectors:
                     reduction.start([each], ready)
                 sums, _ = reduction.finish()
         except (AssertionError, RuntimeError):
             return False
+        finally:
+            made._tasks.put(None)  # a thread that nobody has ended
         right &= len(sums) == len(vectors) and all(bool((each == 1).all()) for each in sums)
     return right
 
