@@ -66,7 +66,7 @@ def harmed(schedule: str) -> bool:
             seen.append(torch.accelerator.current_stream(DEVICE) == torch_rig.device_module.default_stream(DEVICE))
             yield None
 
-    ahead = Ahead(items(), lambda _: (), DEVICE, closed := threading.Event())
+    ahead = ReadAhead(items(), lambda _: (), DEVICE, closed := threading.Event())
     ahead.next(10.0)
     selected = ahead._executor.submit(torch.accelerator.current_device_index).result()
     closed.set()
