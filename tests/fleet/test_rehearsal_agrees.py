@@ -34,8 +34,10 @@ PARAMETERS: Mapping[str, Mapping[str, float]] = {
     "chronus": {"lease": PERIOD},
     "elasticflow-slot": {"slot": PERIOD},
     "gandiva": {"quantum": PERIOD},
+    "gavel": {"interval": PERIOD},
     "optimus": {"interval": PERIOD},
     "pollux": {"interval": PERIOD, "delay": RESTART},
+    "sia": {"interval": PERIOD},
     "themis": {"lease": PERIOD},
 }
 
