@@ -15,7 +15,9 @@ PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pyte
 # and beside these; many wait for processes, so three of them share two processors.
 ALONE := $(addprefix tests/,gpu slurm)
 WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
-BESIDE := $(filter-out $(ALONE),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py))
+# Those of the rig come last: by then the tests that go alone have compiled it.
+RIG := tests/device
+BESIDE := $(filter-out $(ALONE) $(RIG),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py)) $(RIG)
 
 # These train on the rig too: an accelerator that tests compile for the CPU (CONTRIBUTING.md).
 ON_RIG := tests/fleet/test_rehearsal.py

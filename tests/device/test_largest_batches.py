@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.device.rig import Rig
 from tests.device.test_runs import ON_ITS_OWN, assert_same_bits
 from tests.run.support.bits import final_states
@@ -65,6 +67,7 @@ def test_the_largest_batch_that_fits_is_found_and_trained_with(rig: Rig, tmp_pat
     assert_same_bits(*(final_states(made.left(out), ("roomy",))["roomy"] for out in ("run", "written")))
 
 
+@pytest.mark.slow
 def test_of_kinds_with_different_memory_the_smallest_decides(rig: Rig, tmp_path: Path) -> None:
     made = ensemble_of(tmp_path, roomy(parts=16), roomy("other", {"most": 4}))
     differing = ["sh", "-c", 'RIG_MEGABYTES=$((10 + 35 * OMPI_COMM_WORLD_RANK)) exec "$@"', "sh"]

@@ -34,6 +34,7 @@ def test_a_trial_goes_on_from_where_it_was_saved_as_if_it_never_stopped(folder: 
     assert [each.epoch for each in epochs_of("ray", folder)] == [1, 2, 3, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_fleet_trains_a_trial_to_the_very_accuracies_of_the_plain_loop(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,7 +34,7 @@ _GRACE_SECONDS = 2.0
 _PIECE = 4 << 20
 """Bytes that a newcomer gathers before it passes them on."""
 
-_NOT_JOINED = "this trainer has not joined its group yet; call trainers.job.resize first, as its peers do"
+_NOT_JOINED = "this trainer has not joined its group yet; call trainers.resize first, as its peers do"
 
 Context = dict[str, Any]
 

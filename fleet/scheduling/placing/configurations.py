@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
 
 MOST_DEVICES = 64
@@ -38,6 +39,11 @@ def configuration_of(devices: tuple[int, ...], cluster: Cluster) -> Configuratio
     """The configuration that these devices are."""
     nodes = {cluster.node_of(device) for device in devices}
     return Configuration(cluster.kind_of(devices[0]), len(nodes), len(devices))
+
+
+def may_have(job: JobState, kind: str) -> bool:
+    """Whether a job may train on a kind: one that keeps its bits on one kind alone stays there."""
+    return job.mixed_kinds or job.kind in ("", kind)
 
 
 def placed(chosen: Mapping[str, Configuration], state: State) -> dict[str, tuple[int, ...]]:

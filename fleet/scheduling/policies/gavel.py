@@ -12,6 +12,7 @@ from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
+from fleet.scheduling.placing.configurations import may_have
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
@@ -106,6 +107,7 @@ class Gavel(UsualPolicy):
             _Entry(float(priorities[row, kind]), float(shares[row, kind]), job, kind)
             for kind in range(len(kinds))
             for row, job in enumerate(jobs)
+            if may_have(job, kinds[kind])
         ]
         chosen: dict[str, int] = {}
         for entry in sorted(entries, key=lambda each: each[:2], reverse=True):
@@ -120,7 +122,7 @@ def _steps(jobs: tuple[JobState, ...], kinds: list[str], most: Counts) -> Floats
     steps = np.full((len(jobs), len(kinds)), _SLOWEST)
     for row, job in enumerate(jobs):
         for column, kind in enumerate(kinds):
-            if job.gang <= most[column]:
+            if job.gang <= most[column] and may_have(job, kind):
                 known = kind_goodput(job)
                 rate = curve_on(job, kind)(job.gang) if known is None else known.own_rate(kind, job.gang)
                 steps[row, column] = rate / (job.batch or 1)

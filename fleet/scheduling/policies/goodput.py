@@ -14,7 +14,7 @@ from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, placed
+from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have, placed
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
@@ -125,7 +125,8 @@ class _Table:
             self.capacity[names.index(state.cluster.kind_of(device))] -= 1
         self.goodput = np.array([goodputs(job, found) for job in jobs])
         limits = np.array([job.limit for job in jobs])
-        self.possible = (self.goodput > 0) & (self.devices <= limits[:, np.newaxis])
+        allowed = np.array([[may_have(job, name) for name in names] for job in jobs])[:, self.kinds]
+        self.possible = (self.goodput > 0) & (self.devices <= limits[:, np.newaxis]) & allowed
         single = [int(np.flatnonzero((self.kinds == kind) & (self.devices == 1))[0]) for kind in range(len(names))]
         self.unit: Floats = self.goodput[:, single] @ (self.capacity / max(1, self.capacity.sum()))
         self.trained = _column(job.trained_at(now) for job in jobs)

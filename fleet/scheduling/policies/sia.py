@@ -12,7 +12,7 @@ from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, placed
+from fleet.scheduling.placing.configurations import Configuration, configuration_of, configurations_of, may_have, placed
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
@@ -126,9 +126,9 @@ def _relative(job: JobState, found: tuple[Configuration, ...]) -> Floats:
     sizes = np.array([configuration.devices for configuration in found])
     if scaling is None:
         for number, configuration in enumerate(found):
-            if configuration.devices <= job.limit:
+            if configuration.devices <= job.limit and may_have(job, configuration.kind):
                 gains[number] = curve_on(job, configuration.kind)(configuration.devices)
-        return np.maximum(gains / gains[gains > _NOTHING].min(), _NOTHING)
+        return np.maximum(gains / gains.min(initial=np.inf, where=gains > _NOTHING), _NOTHING)
     most = min(max(2 * scaling.tried, 1), scaling.most, job.limit)
     if not scaling.tried:
         gains[sizes == 1] = 1.0

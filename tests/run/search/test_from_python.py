@@ -82,10 +82,12 @@ def test_a_run_is_begun_with_values_and_gone_on_with(searching: Ensemble, monkey
 def test_an_interrupted_program_leaves_a_run_that_has_stopped_well(searching: Ensemble) -> None:
     folder = searching.left("interrupted")
     program = f"import fleet; fleet.run({str(searching.spec)!r}, {str(folder.path)!r})"
-    gate = {"GATE": str(searching.folder / "never"), "GATE_AFTER": "5"}
-    with started([sys.executable, "-c", program], searching.folder, **gate) as it:
+    gate = searching.folder / "interrupted-gate"
+    with started([sys.executable, "-c", program], searching.folder, GATE=str(gate), GATE_AFTER="5") as it:
         it.wait_for(lambda: bool(folder.events("result")), "a result")
         it.interrupt()
+        it.wait_for(lambda: "asked to stop" in it.output, "the run to hear of it")
+        gate.touch()
         ended = it.finish()
     assert ended.code != 0 and "KeyboardInterrupt" in ended.output
     assert folder.summary["status"] == "stopped" and fleet.attach(folder.path).status == "stopped"
