@@ -65,9 +65,9 @@ class InVirtualTime(Search):
         super().__init__(rule, NumberedTrials(prefetch), lambda trial, values: trials.costs[trial], width, trials.count)
         self._note(self.decisions)
 
-    def tell(self, trial: int, epoch: int, value: float | None) -> tuple[Decision, ...]:
+    def tell(self, trial: int, epoch: int, value: float | None, further: Sequence[float] = ()) -> tuple[Decision, ...]:
         """Take a result."""
-        made = super().tell(trial, epoch, value)
+        made = super().tell(trial, epoch, value, further)
         self._note(made)
         return made
 

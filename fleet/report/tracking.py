@@ -110,7 +110,7 @@ class Tracking:
     def _tell_values(self, job: str, unix: float) -> None:
         if self._search is None or job not in self._values:
             return
-        tag = tag_of(self._search.metric)
+        tag = tag_of(self._search.metrics[0])
         for summary in begin_of_trial(job, self._values[job], self._columns, tag, unix):
             self._writers[job].tell(summary, unix)
 

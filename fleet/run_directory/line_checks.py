@@ -167,6 +167,9 @@ _OF_KIND: dict[str, Check] = {
     "search.copy": _mapping,
     "search.cost": _positive,
     "result.value": _or_null(_number),
+    "result.further": _list(_finite),
+    "bounds.further": _list(_mapping),
+    "front.time": _whole,
 }
 
 _NEEDED = {
@@ -191,6 +194,7 @@ _NEEDED = {
     "own_trial": "trial time values status value",
     "result": "t job trial epoch value",
     "pruned": "t job epoch",
+    "front": "time jobs",
     "ahead": "t job trial epoch start end",
     "withdrawn": "t job trial epoch metrics checkpoint unused",
     "set_back": "t job epoch step",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.search.change import Change
+from fleet.search.pareto import front
 from fleet.search.segment import Decision
 
 Line = Mapping[str, Any]
@@ -44,6 +45,7 @@ class JournalledTrial:
         cost: of an epoch, in virtual time.
         metrics: finished epoch -> its metrics, as far as they are finite.
         results: epoch -> what the search was told; None: the trial had failed by then.
+        further: epoch -> what it was told of its further metrics.
         failed: the epochs that it had when it failed; None: it did not.
         error: why it failed; empty where it did not.
         done: the epochs after which it trained no more by its own stopping rule; None: that never came.
@@ -57,6 +59,7 @@ class JournalledTrial:
     cost: int
     metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)
     results: dict[int, float | None] = field(default_factory=dict)
+    further: dict[int, tuple[float, ...]] = field(default_factory=dict)
     failed: int | None = None
     error: str = ""
     done: int | None = None
@@ -87,6 +90,7 @@ class Journalled:
         hours: of the run, that the search may take; None: any number.
         metric: by which trials are compared; empty: it never began.
         maximise: whether more of it is better.
+        further: its further metrics, each with whether more of it is better.
     """
 
     trials: Mapping[int, JournalledTrial]
@@ -96,6 +100,7 @@ class Journalled:
     hours: float | None
     metric: str
     maximise: bool
+    further: tuple[tuple[str, bool], ...] = ()
 
     @property
     def clock(self) -> int:
@@ -125,6 +130,12 @@ class Journalled:
         found = min(((sign * value, trial) for trial, (_, value) in self.known().items()), default=None)
         return None if found is None else (found[1], sign * found[0])
 
+    def front(self) -> tuple[int, ...]:
+        """The Pareto front by all metrics: trials to whose last known values no other's are better."""
+        signs = [-1.0 if more else 1.0 for more in (self.maximise, *(more for _, more in self.further))]
+        values = {t: (value, *self.trials[t].further.get(epoch, ())) for t, (epoch, value) in self.known().items()}
+        return front({trial: [sign * each for sign, each in zip(signs, some)] for trial, some in values.items()})
+
 
 def journalled(lines: Iterable[Line]) -> Journalled:
     """Read the lines of a journal, whatever else is in it; those of jobs that are no trials are passed over."""
@@ -134,7 +145,7 @@ def journalled(lines: Iterable[Line]) -> Journalled:
     known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
     decisions, results = tuple(reader.decisions), tuple(reader.results)
     bounds = tuple(reader.bounds)
-    return Journalled(known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise)
+    return Journalled(known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise, reader.further)
 
 
 class _Reader:
@@ -147,6 +158,7 @@ class _Reader:
         self.bounds: list[Change] = []
         self.hours: float | None = None
         self.metric, self.maximise = "", False
+        self.further: tuple[tuple[str, bool], ...] = ()
         self._early: dict[str, Line] = {}
         self._folds = {
             "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
@@ -161,6 +173,7 @@ class _Reader:
             self.bounds.append(Change(line["time"], line["width"], *kept))
             self.hours = line.get("hours")
             self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
+            self.further = tuple((str(each["metric"]), each["mode"] == "max") for each in line.get("further", ()))
         elif kind == "search" and line["kind"] == "start":
             self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])
             if job in self._early:
@@ -177,6 +190,7 @@ class _Reader:
     def _result(self, trial: JournalledTrial, line: Line) -> None:
         epoch, value = int(line["epoch"]), line["value"]
         trial.results[epoch] = None if value is None else float(value)
+        trial.further[epoch] = tuple(map(float, line.get("further", ())))
         self.results.append(Result(float(line.get("t") or 0.0), trial.trial, epoch, trial.results[epoch]))
 
     def _epoch(self, trial: JournalledTrial, line: Line) -> None:

@@ -23,6 +23,7 @@ def section_of(kept: Mapping[str, Any], told: Journalled) -> SearchSpec | None:
         return None
     last = told.bounds[-1]
     budget = {key: most for key, most in (("epochs", last.epochs), ("hours", told.hours)) if most is not None} or None
-    further = {"mode": "max" if told.maximise else "min"} if told.metric else {}
+    modes = ["max" if more else "min" for more in (told.maximise, *(more for _, more in told.further))]
+    further = {"mode": modes if told.further else modes[0]} if told.metric else {}
     asked = {**kept["search"], **further, "width": last.width, "trials": last.trials, "budget": budget}
     return SearchSpec.model_validate(asked)

@@ -34,7 +34,7 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
         asked.width,
         trials_of(asked),
         asked.most_epochs,
-        asked.maximise,
+        asked.maximises,
     )
 
 

@@ -18,12 +18,14 @@ class Record:
         values: dotted path -> what was suggested.
         losses: epoch -> value of the metric there, negated where more is better, so that less is better.
         status: `suggested` is one whose next result is not known yet.
+        further: epoch -> values of the search's further metrics there, so that less is better; empty: it has none.
     """
 
     trial: int
     values: Mapping[str, Any]
     losses: Mapping[int, float] = field(default_factory=dict)
     status: Status = "suggested"
+    further: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Outcome:
         status: `paused` is one that may be resumed yet.
         epochs: how many it has trained, as the search knows.
         value: its metric after them; None if it has none.
+        further: its further metrics then.
     """
 
     trial: int
@@ -43,3 +46,4 @@ class Outcome:
     status: Status
     epochs: int
     value: float | None
+    further: tuple[float, ...] = ()

@@ -11,12 +11,13 @@ import hashlib
 import heapq
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 from typing import Any
 
 from fleet.search.change import Change
 from fleet.search.own_trials import OwnTrials
+from fleet.search.pareto import front
 from fleet.search.record import Outcome, Record, Status
 from fleet.search.sampler import Sampler
 from fleet.search.segment import Copy, Decision, Kind, Segment
@@ -42,7 +43,7 @@ class Search:
         width: virtual slots.
         trials: how many trials there may be; None: as many as `epochs` allow.
         epochs: how many epochs all trials together may train; the search ends at the first segment that is too long.
-        maximise: whether a greater value is better.
+        maximise: whether a greater value is better, of several metrics one for each; the first decides.
 
     Raises:
         ValueError: nothing bounds the search, or a bound cannot be.
@@ -56,11 +57,13 @@ class Search:
         width: int,
         trials: int | None = None,
         epochs: int | None = None,
-        maximise: bool = False,
+        maximise: bool | Sequence[bool] = False,
     ) -> None:
         if trials is None and epochs is None:
             raise ValueError("a search without an end: give it trials or epochs")
-        self._rule, self._sampler, self._costs, self._sign = rule, sampler, costs, -1.0 if maximise else 1.0
+        self._rule, self._sampler, self._costs = rule, sampler, costs
+        directions = [maximise] if isinstance(maximise, bool) else maximise
+        self._sign, *self._signs = (-1.0 if more else 1.0 for more in directions)
         self._width, self._most_trials, self._most_epochs = width, trials, epochs
         self.clock = 0
         self.decisions: list[Decision] = []
@@ -73,6 +76,7 @@ class Search:
         self._under_way: dict[int, tuple[int, Segment]] = {}  # trial -> virtual finish, segment
         self._events: list[tuple[int, int]] = []  # virtual finish, trial
         self._arrived: dict[tuple[int, int], float | None] = {}
+        self._further: dict[tuple[int, int], tuple[float, ...]] = {}  # of what has arrived
         self._known: list[tuple[int, int, float | None]] = []
         self._last: dict[int, tuple[int, float | None]] = {}  # trial -> epochs and loss that are known
         self._status: dict[int, Status] = {}
@@ -126,26 +130,33 @@ class Search:
                 return
             yield segment
 
-    def tell(self, trial: int, epoch: int, value: float | None) -> tuple[Decision, ...]:
+    def tell(self, trial: int, epoch: int, value: float | None, further: Sequence[float] = ()) -> tuple[Decision, ...]:
         """Take a result, at any real time: also one that nobody has asked for yet.
 
         Args:
             trial: whose.
             epoch: after how many epochs; only ends of segments count.
             value: the metric; None, and what is not finite, means that the trial failed by then.
+            further: the further metrics, where the search has several and there is a value.
 
         Returns:
             what follows from it and from earlier results.
 
         Raises:
-            ValueError: another value was told before.
+            ValueError: another value was told before, or another number of metrics than there are.
         """
-        loss = None if value is None or not math.isfinite(value) else self._sign * value
+        known = value is not None and all(map(math.isfinite, (value, *further)))
+        if known and len(further) != len(self._signs):
+            raise ValueError(f"trial {trial} has {1 + len(further)} of {1 + len(self._signs)} metrics")
+        loss = self._sign * value if known and value is not None else None
+        rest = tuple(sign * each for sign, each in zip(self._signs, further)) if known else ()
         if (trial, epoch) in self._arrived:
-            if self._arrived[trial, epoch] != loss:
+            if (self._arrived[trial, epoch], self._further.get((trial, epoch), ())) != (loss, rest):
                 raise ValueError(f"trial {trial} had another value after {epoch} epochs before than {value}")
             return ()
         self._arrived[trial, epoch] = loss
+        if rest:
+            self._further[trial, epoch] = rest
         self._rule.arrived(trial, epoch, loss)
         return self._advance()
 
@@ -187,14 +198,20 @@ class Search:
         lag = trial - (self._sampler.prefetch or 0)
         known, decided = self._views[lag] if lag >= 0 else (0, 0)
         losses: dict[int, dict[int, float]] = {}
+        further: dict[int, dict[int, tuple[float, ...]]] = {}
         for number, epoch, loss in self._known[:known]:
             if loss is not None:
                 losses.setdefault(number, {})[epoch] = loss
+                if self._signs:
+                    further.setdefault(number, {})[epoch] = self._further[number, epoch]
         status = {decision.trial: _STATUS[decision.kind] for decision in self.decisions[:decided]}
         records = [
-            Record(number, self.values(number), losses.get(number, {}), status.get(number, "suggested"))
+            Record(
+                number, self.values(number), losses.get(number, {}), status.get(number, "suggested"),
+                further.get(number, {}),
+            )
             for number in range(trial)
-        ]
+        ]  # fmt: skip
         return [*records, *self._own.known(lag)]
 
     @property
@@ -225,12 +242,19 @@ class Search:
         """
         epochs, loss = self._last.get(trial, (0, None))
         value = None if loss is None else self._sign * loss
-        return Outcome(trial, self.values(trial), self.status(trial), epochs, value)
+        losses = self._further.get((trial, epochs), ())
+        further = tuple(sign * each for sign, each in zip(self._signs, losses))
+        return Outcome(trial, self.values(trial), self.status(trial), epochs, value, further)
 
     def best(self) -> tuple[int, float] | None:
         """The trial whose last known value is best (of equal ones the earlier), and the value; None: there is none."""
         found = min(((loss, trial) for trial, (_, loss) in self._last.items() if loss is not None), default=None)
         return None if found is None else (found[1], self._sign * found[0])
+
+    def front(self) -> tuple[int, ...]:
+        """The Pareto front by all metrics: trials to whose last known values no other's are better."""
+        last = ((trial, epochs, loss) for trial, (epochs, loss) in self._last.items() if loss is not None)
+        return front({trial: (loss, *self._further.get((trial, epochs), ())) for trial, epochs, loss in last})
 
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of all decisions in virtual order, with the values of each trial that began."""

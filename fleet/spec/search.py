@@ -20,9 +20,10 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
+from fleet.spec.search_metrics import Metrics, Modes, check_several, several
 from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, alone
 
-SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp")
+SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
 OPTIMIZER = "optimizer.arguments."
@@ -37,12 +38,11 @@ _KEYS_OF_RULES = {
     "median": ("grace", "least"),
     "population": ("interval", "quantile", "resample", "perturb", "synchronous"),
 }
-_NOT_HERE = {"nsga2": "nsga2 weighs several metrics against each other, and a search has one metric in this version"}
 
 
 def _known(value: Any, names: tuple[str, ...], what: str) -> Any:
     if isinstance(value, str) and value not in names and ":" not in value:
-        rule = _NOT_HERE.get(value, f"{value!r} is not a {what}") + f"; there are {', '.join(names)}"
+        rule = f"{value!r} is not a {what}; there are {', '.join(names)}"
         suggestion = nearest(value, names)
         context = {"rule": rule, "mend": "write one of these"} | ({"suggestion": suggestion} if suggestion else {})
         raise PydanticCustomError(f"unknown_{what.replace(' ', '_')}", "{rule}", context)
@@ -199,17 +199,22 @@ class SearchSpec(Section):
         description="Dotted path of a job's key -> the distribution of its values.",
         examples=[{"optimizer.arguments.lr": {"log_uniform": [0.0001, 0.1]}}],
     )
-    metric: Text = Field(description="The metric by which trials are compared.", examples=["accuracy"])
-    mode: Literal["min", "max"] | None = Field(
+    metric: Metrics = Field(
+        description="The metric by which trials are compared, or a list: by the first trials train on and win, and the "
+        "sampler `nsga2` learns from all.",
+        examples=["accuracy"],
+    )
+    mode: Modes = Field(
         default=None,
-        description="Whether less or more of the metric is better; null: less of a loss or an error, more of any "
-        "other.",
+        description="Whether less or more of the metric is better, a list for several; null: less of a loss or an "
+        "error, more of any other.",
         examples=["max"],
     )
     sampler: Annotated[Named, BeforeValidator(lambda value: _sampler(value))] = Field(
         default=Named(name="random"),
         description="What suggests values: `random`, `grid` (every combination of choices and whole numbers), `qmc` "
-        "(Sobol's sequence), Optuna's `tpe`, `cmaes` or `gp`, with Optuna's arguments, or `module:Name` of a class. "
+        "(Sobol's sequence), Optuna's `tpe`, `cmaes`, `gp` or `nsga2`, with Optuna's arguments, or `module:Name` of a "
+        "class. "
         "All but the first two need the extra `search`. Not given: `random`.",
         examples=["tpe"],
     )
@@ -269,6 +274,7 @@ class SearchSpec(Section):
 
     @model_validator(mode="after")
     def _bounded(self) -> SearchSpec:
+        check_several(self.metric, self.mode, self.sampler.name)
         if self.sampler.name == "grid":
             self._check_grid()
         elif self.trials is None and self.budget is None:
@@ -358,11 +364,23 @@ class SearchSpec(Section):
         return self.stopping.levels(self.epochs)
 
     @property
-    def maximise(self) -> bool:
-        """Whether more of the metric is better."""
+    def metrics(self) -> tuple[str, ...]:
+        """By which trials are compared; the first decides which train on, and which wins."""
+        return several(self.metric)
+
+    @property
+    def maximises(self) -> tuple[bool, ...]:
+        """Of each metric, whether more of it is better."""
         from trainers.convergence.convergence import lower_is_better  # loads torch
 
-        return not lower_is_better(self.metric) if self.mode is None else self.mode == "max"
+        if self.mode is None:
+            return tuple(not lower_is_better(metric) for metric in self.metrics)
+        return tuple(mode == "max" for mode in ([self.mode] if isinstance(self.mode, str) else self.mode))
+
+    @property
+    def maximise(self) -> bool:
+        """Whether more of the first metric is better."""
+        return self.maximises[0]
 
 
 def _can_change(path: str) -> bool:

@@ -69,12 +69,14 @@ def _metric_problems(spec: EnsembleSpec, search: SearchSpec) -> Iterator[Problem
     data = spec.data.get(job.data or "")
     held_out = data is None or data.held_out is not None or job.folds is not None
     known = ["loss", *(["test_loss", *map(metric_name, job.metrics)] if held_out else [])]
-    if search.metric not in known:
+    for metric in search.metrics:
+        if metric in known:
+            continue
         why = "" if held_out else " (nothing is held out to measure others on)"
-        rule = f"{search.metric!r} is not measured; trials measure {', '.join(known)}{why}"
-        mend = f"add {search.metric} to the metrics of `search.job`, or name one of them"
+        rule = f"{metric!r} is not measured; trials measure {', '.join(known)}{why}"
+        mend = f"add {metric} to the metrics of `search.job`, or name one of them"
         mend = mend if held_out else "add held_out to the data, or use loss"
-        yield spec.origins.problem(("search", "metric"), search.metric, rule, nearest(search.metric, known), mend)
+        yield spec.origins.problem(("search", "metric"), metric, rule, nearest(metric, known), mend)
 
 
 def _reference_problems(spec: EnsembleSpec, path: Path, reference: str) -> Iterator[Problem]:

@@ -55,12 +55,12 @@ def learnt(name: str, trials: int) -> list[float]:
     return [record.losses[9] for record in records]
 
 
-@pytest.mark.parametrize("name", ["random", "qmc", "tpe", "cmaes"])
+@pytest.mark.parametrize("name", ["random", "qmc", "tpe", "cmaes", "nsga2"])
 def test_any_order_of_results_gives_one_list_of_trials(name: str) -> None:
     assert len({digest(name, order) for order in range(3)}) == 1
 
 
-@pytest.mark.parametrize("name", ["tpe", "cmaes"])
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
 def test_another_process_with_other_hashes_suggests_the_same(name: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "tests.search.support.one_digest", name]
@@ -68,7 +68,7 @@ def test_another_process_with_other_hashes_suggests_the_same(name: str) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, digest(name, 0)), done.stderr
 
 
-@pytest.mark.parametrize("name", ["random", "qmc", "tpe", "cmaes"])
+@pytest.mark.parametrize("name", ["random", "qmc", "tpe", "cmaes", "nsga2"])
 def test_another_seed_suggests_something_else(name: str) -> None:
     assert sampler(name).suggest(0, ()) == sampler(name).suggest(0, ())
     assert sampler(name).suggest(0, ()) != sampler(name, seed=2).suggest(0, ())

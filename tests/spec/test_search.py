@@ -54,6 +54,16 @@ def test_a_search_needs_no_jobs_and_comes_back_from_its_mapping() -> None:
     assert again == spec and spec_hash(again) == spec_hash(spec)
 
 
+def test_several_metrics_have_a_direction_each() -> None:
+    several = changed("metric: accuracy", "metric: [accuracy, loss]").replace("sampler: tpe", "sampler: nsga2")
+    search = loads(several).search
+    assert search is not None and (search.metrics, search.maximises) == (("accuracy", "loss"), (True, False))
+    search = loads(several.replace("loss]", "loss]\n  mode: [min, max]")).search
+    assert search is not None and (search.maximise, search.maximises) == (False, (False, True))
+    again = EnsembleSpec.from_mapping(loads(several).to_mapping())
+    assert again == loads(several)
+
+
 def test_a_trial_is_a_job_of_its_own() -> None:
     job = trial_job(loads(TEXT), 7, VALUES)
     assert (job.name, job.seed, job.virtual_workers, job.batch_size) == ("net-007-8", 3, 2, 16)
@@ -113,7 +123,7 @@ def test_all_problems_at_once() -> None:
         "search.stopping.eta": "2",
         "search.trails": "trials",
     }
-    assert found["search.sampler"][0] == "'tpes' is not a sampler; there are random, grid, qmc, tpe, cmaes, gp"
+    assert found["search.sampler"][0] == "'tpes' is not a sampler; there are random, grid, qmc, tpe, cmaes, gp, nsga2"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,11 @@ def test_all_problems_at_once() -> None:
             "model.arguments.width cannot change",
             None,
         ),
-        ("sampler: tpe", "sampler: nsga2", "search.sampler", "one metric in this version", None),
+        ("metric: accuracy", "metric: [accuracy, loss]", "search", "tpe learns from one metric", "nsga2"),
+        ("metric: accuracy", "metric: []", "search.metric", "is the name of a metric, or a list", None),
+        ("metric: accuracy", "metric: [loss, loss]", "search.metric", "loss stands there twice", None),
+        ("metric: accuracy", "metric: loss\n  mode: mix", "search.mode", "is min or max", "min"),
+        ("metric: accuracy", "metric: loss\n  mode: [min, max]", "search", "a direction for 2 of 1 metrics", None),
         ("sampler: tpe", "sampler: grid", "search", "optimizer.arguments.lr has any number of values", None),
         ("  trials: 20", "  # none", "search", "a search without an end", None),
         ("  trials: 20", "  budget: {}", "search.budget", "a budget of nothing", None),
@@ -239,6 +253,8 @@ def test_trials_are_built_before_anything_is_trained(checked: Callable[[str], di
 
 def test_what_is_measured_is_known(checked: Callable[[str], dict[str, Any]]) -> None:
     found = checked(changed("metric: accuracy", "metric: acuracy"))
+    assert found == {"search.metric": "'acuracy' is not measured; trials measure loss, test_loss, accuracy"}
+    found = checked(changed("metric: accuracy", "metric: [loss, acuracy]").replace("sampler: tpe", "sampler: random"))
     assert found == {"search.metric": "'acuracy' is not measured; trials measure loss, test_loss, accuracy"}
 
 

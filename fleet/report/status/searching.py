@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,8 +29,22 @@ def search_standing(scan: Scan) -> SearchStanding | None:
         return standing
     begun = next(event for event in _events(job.begun for job in trials) if event["trial"] == best["trial"])
     return replace(
-        standing, best=str(best["job"]), best_value=best["value"], best_epochs=best["epoch"], values=begun["values"]
-    )
+        standing, best=str(best["job"]), best_value=best["value"], best_epochs=best["epoch"], values=begun["values"],
+        front=_front(scan, results),
+    )  # fmt: skip
+
+
+def _front(scan: Scan, results: Sequence[Event]) -> tuple[str, ...]:
+    """Jobs on the Pareto front, by their trials' numbers; none where the search has one metric."""
+    further = (scan.bounds or {}).get("further")
+    if not further:
+        return ()
+    from fleet.search.pareto import front  # loads pydantic
+
+    signs = [-1.0 if one.get("mode") == "max" else 1.0 for one in (scan.bounds or {}, *further)]
+    known = {one["trial"]: (str(one["job"]), [one["value"], *one["further"]]) for one in results}
+    found = front({trial: [sign * v for sign, v in zip(signs, some)] for trial, (_, some) in known.items()})
+    return tuple(known[trial][0] for trial in found)
 
 
 def _events(lines: Iterator[bytes]) -> Iterator[Event]:

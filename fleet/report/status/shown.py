@@ -60,6 +60,8 @@ def _lines(standing: Standing) -> Iterator[str]:
     if standing.search is not None:
         yield f"  search     {_searched(standing.search, standing.seconds)}"
         yield f"  best       {_best(standing.search)}"
+        if standing.search.front:
+            yield f"  front      {', '.join(map(wording.printable, standing.search.front))}"
     if standing.waits:
         told = "; ".join(f"{number:,} for {what}" for what, number in standing.waits.items())
         yield f"  waiting    {told}"

@@ -75,6 +75,7 @@ class SearchStanding:
         best: name of the trial whose last result is best; empty: there is no result.
         best_value: its metric, best_epochs: after how many epochs; None: there is no result.
         values: dotted path -> what was suggested for it.
+        front: with several metrics, names of the trials than whose last results no other's are better in all.
     """
 
     metric: str
@@ -87,6 +88,7 @@ class SearchStanding:
     best_value: float | None = None
     best_epochs: int | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
+    front: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
 from fleet.search import OWN_TRIALS, Record, Status
 from fleet.search.sampling.chosen import BadSampler, sampler_of
-from fleet.search.sampling.given import check_values
+from fleet.search.sampling.given import check_one_metric, check_values
 from fleet.spec import EnsembleSpec, SearchSpec, importable
 
 _STATUS: Mapping[str, Status] = {"pause": "paused", "stop": "stopped", "done": "done", "fail": "failed"}
@@ -65,6 +65,10 @@ class Suggesting:
     def ask(self, values: Mapping[str, Any] | None) -> Suggestion:
         """Begin a trial; see `Run.ask`."""
         wishes = SearchWishes(self.directory)
+        try:
+            check_one_metric(self.section.metrics)
+        except ValueError as error:
+            raise RunError(f"no trial of your own: {error}") from None
         if values is not None:
             self._check(values)
         elif self.section.sampler.name == "grid":

@@ -14,7 +14,7 @@ from fleet.search import OWN_TRIALS, Change, Costs, Decision, Record, Search, Se
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec, SearchSpec
 
-_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed", "ahead", "withdrawn")
+_KINDS = ("bounds", "search", "result", "own_trial", "pruned", "failed", "ahead", "withdrawn", "front")
 
 
 class KnownCosts:
@@ -49,6 +49,7 @@ class Recorded:
         failed: name -> the line that says how a trial failed, of those whose failure the search was told.
         beyond: trial -> segments that it has trained, or trains, ahead of need, in their order.
         unused: epochs that were trained ahead and taken back.
+        front: the Pareto front at the search's last end, names of jobs.
     """
 
     search: Search
@@ -62,6 +63,7 @@ class Recorded:
     failed: Mapping[str, JournalLine]
     beyond: Mapping[int, Sequence[Segment]]
     unused: int
+    front: Sequence[str] = ()
 
     def begun(self, decision: Decision) -> dict[str, Any]:
         """What the journal says of a decision besides, where a trial begins."""
@@ -96,6 +98,7 @@ def recorded(spec: EnsembleSpec, costs: Costs, lines: Iterable[JournalLine]) -> 
         frozenset(line["wish"] for line in told if line.get("wish") is not None),
         {line["trial"]: line for line in mine if line["event"] == "own_trial"}, _pruned(mine), _failed(mine),
         _beyond(mine), sum(line["unused"] for line in mine if line["event"] == "withdrawn"),
+        next((line["jobs"] for line in reversed(mine) if line["event"] == "front"), ()),
     )  # fmt: skip
     _check(found, written)
     return found
@@ -105,7 +108,7 @@ def _replay(search: Search, lines: Iterable[JournalLine], section: SearchSpec) -
     """Tell the search, in the order of the journal, results and what people changed; the first bounds it has."""
     for line in lines:
         if line["event"] == "result":
-            search.tell(line["trial"], line["epoch"], line["value"])
+            search.tell(line["trial"], line["epoch"], line["value"], line.get("further", ()))
         elif line["event"] == "bounds":
             search.changed(Bounds.of_line(line).change(line["time"]))
         elif line["event"] == "own_trial":

@@ -14,16 +14,19 @@ class RehearsedValues:
     limit, or, where less is better, falls from 1 towards it.
 
     Args:
-        metric: its name.
+        metrics: their names; each has curves of its own.
         seed: the ensemble's.
-        lower_is_better: whether less is better.
+        rises: of each metric, whether more is better.
     """
 
-    def __init__(self, metric: str, seed: int, lower_is_better: bool) -> None:
-        self.metric, self._seed, self._falls = metric, seed, lower_is_better
+    def __init__(self, metrics: tuple[str, ...], seed: int, rises: tuple[bool, ...]) -> None:
+        self.metrics, self._seed, self._rises = metrics, seed, rises
 
-    def of(self, job: str, trial: int, epoch: int) -> float | None:
-        """The value after so many epochs."""
-        limit, pace = (fraction(self._seed, trial, _PATH, element) for element in range(2))
+    def of(self, job: str, trial: int, epoch: int) -> tuple[float, ...] | None:
+        """The values after so many epochs."""
+        return tuple(self._value(trial, epoch, place) for place in range(len(self.metrics)))
+
+    def _value(self, trial: int, epoch: int, place: int) -> float:
+        limit, pace = (fraction(self._seed, trial, _PATH, 2 * place + element) for element in range(2))
         risen = float(f"{(0.5 + limit / 2) * -math.expm1(-(0.1 + pace) * epoch):.12g}")
-        return 1.0 - risen if self._falls else risen
+        return risen if self._rises[place] else 1.0 - risen

@@ -45,6 +45,7 @@ class Searching:
         self._spec, self._search, self._books, self._values = spec, recorded.search, books, values
         self._recorded, self._steering = recorded, steering
         self._written, self._pruned = recorded.written, set(recorded.pruned)
+        self._told_front = list(recorded.front)
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
         limits = Limits(
@@ -115,6 +116,7 @@ class Searching:
                 self._prune(trial)
         if self._search.is_over:
             self._prune_the_rest()
+            self._write_front()
             if self._inheriting is not None and not self._steering.is_over:
                 self._inheriting.over(self._search.begun)
 
@@ -135,11 +137,13 @@ class Searching:
         if job is not None and (self._is_dropped(job) or not _has_come(job, segment)):
             return False
         failed = job is None or job.status == "failed"
-        value = None if failed or job is None else self._values.of(name, segment.trial, min(segment.end, job.epoch))
-        if self._inheriting is not None and value is not None:
+        values = None if failed or job is None else self._values.of(name, segment.trial, min(segment.end, job.epoch))
+        if self._inheriting is not None and values is not None:
             self._inheriting.told(segment.trial, segment.end)
-        self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value)
-        self._search.tell(segment.trial, segment.end, value)
+        value, further = (None, []) if values is None else (values[0], list(values[1:]))
+        told = {"further": further} if further else {}
+        self._books.record("result", job=name, trial=segment.trial, epoch=segment.end, value=value, **told)
+        self._search.tell(segment.trial, segment.end, value, further)
         return True
 
     def _carry_out(self, admit: Admit) -> None:
@@ -184,11 +188,17 @@ class Searching:
         """A trial without a value has failed, if its code has not."""
         job = self._books.ledger.jobs.get(name)
         if job is not None and job.status != "failed":
-            metric = self._values.metric
-            self._write_failure(name, job.epoch, f"its {metric} is not a finite number after epoch {epoch}")
+            metrics = " or its ".join(self._values.metrics)
+            self._write_failure(name, job.epoch, f"its {metrics} is not a finite number after epoch {epoch}")
 
     def _write_failure(self, name: str, epoch: int, error: str) -> None:
         self._books.record("failed", round=None, job=name, devices=[], epoch=epoch, error=error, traceback="")
+
+    def _write_front(self) -> None:
+        """Tell the Pareto front at the search's end, once."""
+        if self._front and self._front != self._told_front:
+            self._told_front = self._front
+            self._books.journal.write("front", time=self._search.clock, jobs=self._front)
 
     def _prune_the_rest(self) -> None:
         for trial in range(self._search.begun):
@@ -211,28 +221,37 @@ class Searching:
     @property
     def told(self) -> str:
         """How the search stands, in a sentence for people."""
-        best, metric = self._search.best(), self._values.metric
+        best, metric = self._search.best(), self._values.metrics[0]
         found = "no trial has a value" if best is None else f"the best is {self._name(best[0])}, {metric} {best[1]:.6g}"
         over = "over" if self._search.is_over else "not over"
         told = f"search: {over} after {wording.plural(self._search.begun, 'trial')}; {found}"
+        if self._front:
+            told += f"; no trial is better in all of {', '.join(self._values.metrics)} than {', '.join(self._front)}"
         return told + (f"; {wording.plural(self.unused, 'epoch')} trained for nothing" if self.unused else "")
+
+    @property
+    def _front(self) -> list[str]:
+        """Names of the trials on the Pareto front; none where there is one metric."""
+        return [self._name(trial) for trial in self._search.front()] if len(self._values.metrics) > 1 else []
 
     def to_json(self) -> dict[str, Any]:
         """What run.json says of the search."""
         outcomes = (self._search.outcome(trial) for trial in range(self._search.begun))
-        best = self._search.best()
+        best, several = self._search.best(), len(self._values.metrics) > 1
         return {
             "over": self._search.is_over,
             "trials": [
                 {
                     "name": self._name(one.trial), "values": dict(one.values), "status": one.status,
                     "epochs": one.epochs, "value": one.value,
+                    **({"further": list(one.further)} if several else {}),
                 }
                 for one in outcomes
             ],
             "decisions": self._search.digest(),
             "best": None if best is None else self._name(best[0]),
             "best_value": None if best is None else best[1],
+            **({"front": self._front} if several else {}),
             "own_trials": self._steering.to_json(),
         }  # fmt: skip
 

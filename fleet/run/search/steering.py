@@ -11,7 +11,7 @@ from fleet.run.search.bounds import CLOCK, SPEC, WISH, Bounds
 from fleet.run.search.recorded import Recorded, own_trial_change
 from fleet.run_directory.journal import JournalLine
 from fleet.run_directory.search_wishes import OwnTrial, SearchWishes
-from fleet.search.sampling.given import check_values
+from fleet.search.sampling.given import check_one_metric, check_values
 from fleet.spec import SearchSpec
 
 SECONDS_BETWEEN_LOOKS = 1.0
@@ -76,10 +76,14 @@ class Steering:
         if bounds == self._bounds and wish is None:
             return
         at = self._search.clock
+        first, *further = (
+            {"metric": metric, "mode": "max" if more else "min"}
+            for metric, more in zip(self._section.metrics, self._section.maximises)
+        )
+        told = {**first, "by": by, "wish": wish, **({"further": further} if further else {})}
         self._journal.write(
             "bounds", time=at, width=bounds.width, trials=bounds.trials, epochs=bounds.epochs, hours=bounds.hours,
-            over=bounds.over, metric=self._section.metric, mode="max" if self._section.maximise else "min", by=by,
-            wish=wish,
+            over=bounds.over, **told,
         )  # fmt: skip
         self._search.changed(bounds.change(at))
         self._bounds = bounds
@@ -91,6 +95,7 @@ class Steering:
             return
         try:
             check_values(self._section.over, trial.values)
+            check_one_metric(self._section.metrics)
         except ValueError as error:  # of a file that somebody wrote by hand
             self._refused.add(trial.number)
             text = f"trial {trial.number} of somebody's own is left out: {error}"

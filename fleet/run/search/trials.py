@@ -23,7 +23,6 @@ from fleet.run_directory.search_wishes import SearchWishes
 from fleet.spec import EnsembleSpec, Job, SpecError, check, trial_job
 from fleet.spec.trial import trial_name
 from trainers import latest_good
-from trainers.convergence.convergence import lower_is_better
 
 
 def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
@@ -46,16 +45,16 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
 def _values(rank: Rank, books: Bookkeeper) -> Values:
     spec = rank.runtime.spec
     assert spec.search is not None
-    metric = spec.search.metric
+    metrics = spec.search.metrics
     if rank.runtime.rehearsal is not None:
-        return RehearsedValues(metric, spec.seed, lower_is_better(metric))
+        return RehearsedValues(metrics, spec.seed, spec.search.maximises)
 
     def saved(job: str, epoch: int) -> Mapping[str, float]:
         newest, _ = latest_good(rank.directory.checkpoints(job))
         known = newest.history if newest is not None else ()
         return known[epoch - 1] if 0 < epoch <= len(known) else {}
 
-    values = JournalValues(metric, saved)
+    values = JournalValues(metrics, saved)
     for line in read_journal(rank.directory.journal):
         values.event(line)
     books.journal.listen(values.event)

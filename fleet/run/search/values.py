@@ -1,4 +1,4 @@
-"""The value of a search's metric after an epoch of a trial."""
+"""The values of a search's metrics after an epoch of a trial."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Values(Protocol):
     """Knows what the trials' epochs came to."""
 
     @property
-    def metric(self) -> str:
-        """Its name."""
+    def metrics(self) -> tuple[str, ...]:
+        """Their names; the first decides."""
         ...
 
-    def of(self, job: str, trial: int, epoch: int) -> float | None:
-        """The value of a trial's job after so many epochs; None: it has none, or none that is finite."""
+    def of(self, job: str, trial: int, epoch: int) -> tuple[float, ...] | None:
+        """The values of a trial's job after so many epochs; None: one is missing, or not finite."""
         ...
 
 
@@ -28,12 +28,12 @@ class JournalValues:
     """Those that the journal's epochs tell, or where the journal had no time to, the checkpoints.
 
     Args:
-        metric: its name.
+        metrics: their names.
         saved: (job, epoch) -> the metrics of that epoch, by the job's newest checkpoint; empty where it has none.
     """
 
-    def __init__(self, metric: str, saved: Callable[[str, int], Metrics]) -> None:
-        self.metric, self._saved = metric, saved
+    def __init__(self, metrics: tuple[str, ...], saved: Callable[[str, int], Metrics]) -> None:
+        self.metrics, self._saved = metrics, saved
         self._known: dict[tuple[str, int], Metrics] = {}
 
     def event(self, line: JournalLine | dict[str, Any]) -> None:
@@ -41,8 +41,8 @@ class JournalValues:
         if line.get("event") == "epoch":
             self._known[line["job"], line["epoch"]] = line["metrics"]
 
-    def of(self, job: str, trial: int, epoch: int) -> float | None:
-        """The value; see `Values`."""
-        metrics = self._known.get((job, epoch)) or self._saved(job, epoch)
-        value = metrics.get(self.metric, math.nan)
-        return float(value) if math.isfinite(value) else None
+    def of(self, job: str, trial: int, epoch: int) -> tuple[float, ...] | None:
+        """The values; see `Values`."""
+        known = self._known.get((job, epoch)) or self._saved(job, epoch)
+        values = tuple(float(known.get(metric, math.nan)) for metric in self.metrics)
+        return values if all(map(math.isfinite, values)) else None

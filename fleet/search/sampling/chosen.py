@@ -10,6 +10,7 @@ from typing import Any
 from fleet.search.sampler import Sampler
 from fleet.search.sampling.cmaes import CmaEs
 from fleet.search.sampling.grid import Grid
+from fleet.search.sampling.nsga2 import Nsga2
 from fleet.search.sampling.optuna_model import OptunaModel
 from fleet.search.sampling.own import Own
 from fleet.search.sampling.qmc import Qmc
@@ -17,10 +18,10 @@ from fleet.search.sampling.random import Random
 from fleet.spec import EnsembleSpec, Problem, ReferenceProblem, SearchSpec, importable, resolve
 from fleet.spec.calls import Misfit, misfits, refused
 
-_OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler"}
+_OPTUNA = {"tpe": "TPESampler", "gp": "GPSampler", "nsga2": "NSGAIISampler"}
 _TPE = {"multivariate": False, "constant_liar": False}
 """Each value is weighed by itself, and trials under way are not taken for bad ones; `benchmarks search` says why."""
-_NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy")}
+_NEEDED = {"qmc": ("scipy",), "cmaes": ("cmaes",), "tpe": ("optuna",), "gp": ("optuna", "scipy"), "nsga2": ("optuna",)}
 
 
 class BadSampler(ValueError):
@@ -114,7 +115,7 @@ def _called(name: str, function: Callable[..., Any], call: Callable[[], Any]) ->
 
 
 def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:
-    """Optuna's TPE, and its Gaussian process."""
+    """Optuna's TPE, its Gaussian process, and its NSGA-II."""
     import optuna
 
     name = search.sampler.name
@@ -129,9 +130,14 @@ def _optuna(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler
     def make(seed: int) -> Any:
         return kind(seed=seed, **arguments)
 
-    model = OptunaModel(search.over, seed, search.prefetch, make, only_complete=name == "gp")
-    _called(name, kind, lambda: model.suggest(0, ()))
-    return model
+    def model() -> OptunaModel:
+        if name == "nsga2":
+            return Nsga2(search.over, seed, search.prefetch, make, len(search.metrics))
+        return OptunaModel(search.over, seed, search.prefetch, make, only_complete=name == "gp")
+
+    made: OptunaModel = _called(name, kind, model)
+    _called(name, kind, lambda: made.suggest(0, ()))
+    return made
 
 
 def _own(search: SearchSpec, seed: int, arguments: dict[str, Any]) -> Sampler:

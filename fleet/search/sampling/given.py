@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.sampling.space import answers_of, values_of
@@ -21,6 +21,19 @@ def check_values(over: Mapping[str, Distribution], values: Mapping[str, Any]) ->
     wrong += [text for path, what in over.items() if path in values and (text := _misfit(path, what, values[path]))]
     if wrong:
         raise ValueError("; ".join(wrong))
+
+
+def check_one_metric(metrics: Sequence[str]) -> None:
+    """Check that people can train trials of a search themselves: they tell one value of each.
+
+    Raises:
+        ValueError: it has several metrics.
+    """
+    if len(metrics) > 1:
+        raise ValueError(
+            f"the search goes by {', '.join(metrics)}, and a trial of one's own has one value; "
+            f"search by one metric, such as {metrics[0]}, in another run"
+        )
 
 
 def _unknown(path: str, over: Mapping[str, Distribution]) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fleet.search.record import Record
 from fleet.search.sampling.seeds import seed_of
@@ -27,6 +27,7 @@ class OptunaModel:
         prefetch: how many trials ahead it suggests.
         make: seed -> one of Optuna's samplers.
         only_complete: whether the sampler learns from trials that are COMPLETE alone; so all known ones are that.
+        metrics: how many losses each value has.
     """
 
     def __init__(
@@ -36,44 +37,54 @@ class OptunaModel:
         prefetch: int,
         make: Callable[[int], Any],
         only_complete: bool = False,
+        metrics: int = 1,
     ) -> None:
         self.prefetch: int | None = prefetch
         self._over, self._seed, self._make, self._only_complete = dict(over), seed, make, only_complete
-        self._made: dict[int, tuple[Record, Any]] = {}
+        self._directions: list[Literal["minimize", "maximize"]] = ["minimize"] * metrics
+        self._made: dict[int, tuple[Record, Mapping[str, Any], Any]] = {}
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:
         """The values of a trial."""
         import optuna
 
         with quiet():
-            study = optuna.create_study(sampler=self._make(seed_of(self._seed, trial, "optuna")))
-            study.add_trials([self._kept(record) for record in records])
+            sampler = self._make(seed_of(self._seed, trial, "optuna"))
+            study = optuna.create_study(sampler=sampler, directions=self._directions)
+            marks = self._marks(records)
+            study.add_trials([self._kept(record, marks.get(record.trial, {})) for record in records])
             asked = study.ask()
             return values_of(self._over, lambda parameter: _suggested(asked, parameter))
 
-    def _kept(self, record: Record) -> Any:
+    def _marks(self, records: Sequence[Record]) -> Mapping[int, Mapping[str, Any]]:
+        """Trial -> what the sampler would itself have noted of it."""
+        return {}
+
+    def _kept(self, record: Record, marks: Mapping[str, Any]) -> Any:
         """Optuna's trial of a record; made once, as most records stay what they are."""
-        before, frozen = self._made.get(record.trial, (None, None))
-        if before != record:
-            frozen = _shared(self._frozen(record))
-            self._made[record.trial] = (record, frozen)
+        before, marked, frozen = self._made.get(record.trial, (None, None, None))
+        if before != record or marked != marks:
+            frozen = _shared(self._frozen(record, marks))
+            self._made[record.trial] = (record, marks, frozen)
         return frozen
 
-    def _frozen(self, record: Record) -> Any:
+    def _frozen(self, record: Record, marks: Mapping[str, Any]) -> Any:
         from optuna.trial import TrialState, create_trial
 
         states = {"done": TrialState.COMPLETE, "failed": TrialState.FAIL, "suggested": TrialState.RUNNING}
         state = states.get(record.status, TrialState.PRUNED)
-        last = record.losses[max(record.losses)] if record.losses else None
+        end = max(record.losses, default=0)
+        last = [record.losses[end], *record.further.get(end, ())] if record.losses else None
         if self._only_complete and last is not None and state != TrialState.FAIL:
             state = TrialState.COMPLETE
         answers = answers_of(self._over, record.values)
         return create_trial(
             state=state,
-            value=last if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+            values=last if state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
             params={parameter.name: chosen for parameter, chosen in answers.items()},
             distributions={parameter.name: distribution_of(parameter) for parameter in answers},
             intermediate_values=dict(sorted(record.losses.items())),
+            system_attrs=dict(marks),
         )
 
 

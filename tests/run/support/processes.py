@@ -93,6 +93,11 @@ class Running:
         (found,) = [each for each in self._processes() if _rank_of(each) == str(rank)]
         found.kill()
 
+    def kill_launcher(self) -> None:
+        """End what started the ranks, which have to see for themselves."""
+        for found in [each for each in self._processes() if _is_launcher(each)]:
+            found.kill()
+
     def kill(self) -> None:
         """End every process of the run at once, as a power cut does."""
         while found := list(self._processes()):
@@ -120,6 +125,12 @@ class Running:
                 continue
             if ours:
                 yield process
+
+
+def _is_launcher(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return any(Path(part).name in ("mpiexec", "mpirun", "prterun") for part in process.cmdline()[:2])
+    return False
 
 
 def _rank_of(process: psutil.Process) -> str | None:
