@@ -66,7 +66,7 @@ def main(
     elif as_json:
         print(json.dumps(result, indent=1))
     else:
-        _print(name, result)
+        shown(name, result)
     sys.exit(0 if all(bar["ok"] for bar in result["bars"]) else 1)
 
 
@@ -78,7 +78,8 @@ def _known(name: str, run: Callable[..., Any], given: Mapping[str, Any]) -> dict
     return told
 
 
-def _print(name: str, result: dict[str, Any]) -> None:
+def shown(name: str, result: dict[str, Any]) -> None:
+    """Print the tables of a benchmark's result."""
     console = Console()
     table = Table(title=f"{name} on {result['machine']['cores']} cores, torch {result['machine']['torch']}")
     for column in ("bar", "value", "wanted", ""):

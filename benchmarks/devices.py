@@ -1,6 +1,7 @@
 """What a step asks of an accelerator, counted on the rig that tests compile, beside stock DDP and a plain loop.
 
-Counts are exact, whatever the machine: kernels, host synchronisations and bytes between device and host.
+Counts are exact, whatever the machine: kernels, host synchronisations and bytes between device and host. One thing is
+timed: after how long a group trains again that lost a member.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks import lost_devices
 from benchmarks.bars import Bar, at_most, bar
 from tests.device.building import built
 from tests.device.rig import Rig
@@ -20,8 +22,8 @@ JOBS = 20
 MEMBERS = 2
 
 
-def main(_: int = 0) -> dict[str, Any]:
-    """Count steps, jobs and messages; returns the bars."""
+def main(repetitions: int = 0) -> dict[str, Any]:
+    """Count steps, jobs and messages; returns the bars. repetitions: of losing a trainer."""
     rig = Rig({"PYTHONPATH": python_path(built()), "OMP_NUM_THREADS": "1"})
     alone = {workers: rig.call("counting.of_trainer", MODEL, workers) for workers in WORKERS}
     loop, ddp = (rig.call(f"counting.{name}", MODEL) for name in ("of_a_loop", "of_ddp"))
@@ -35,7 +37,9 @@ def main(_: int = 0) -> dict[str, Any]:
         f"the bytes of a ring of {MEMBERS}"
         for workers, counts in together.items()
     ]
-    return {"bars": [*_steps(alone, loop, ddp), *_together(together, ddp, loop), _memory(rig)], "notes": notes}
+    lost, note = lost_devices.measure(rig.variables, repetitions)
+    bars = [*_steps(alone, loop, ddp), *_together(together, ddp, loop), _memory(rig), lost]
+    return {"bars": bars, "notes": [*notes, note]}
 
 
 def _steps(alone: dict[int, dict[str, int]], loop: dict[str, int], ddp: dict[str, int]) -> list[Bar]:

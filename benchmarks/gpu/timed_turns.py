@@ -66,3 +66,8 @@ def over(ours: list[float], theirs: list[float]) -> str:
     """Return the median of ratios of runs side by side, with the least and the most."""
     ratios = [one / other for one, other in zip(ours, theirs)]
     return f"{median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+
+def part_of(ours: list[float], theirs: list[float]) -> float:
+    """Return the median of our speeds in parts of theirs, of runs side by side."""
+    return median(other / one for one, other in zip(ours, theirs))

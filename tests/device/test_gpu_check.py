@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.__main__ import shown
 from benchmarks.gpu import kept
 from benchmarks.gpu.found_device import FoundDevice
 from benchmarks.gpu.measuring import MODULES, measured
-from benchmarks.gpu.part import Given
+from benchmarks.gpu.part import Given, GpuPart
+from benchmarks.gpu.step_times import hold
 from benchmarks.gpu_check import WEIGHTS
 from tests.device.rig import ROOT, Rig
 from tests.docs.support.pages import Page, keys
@@ -80,6 +82,23 @@ def test_a_part_that_leaves_cases_out_is_out_of_time(tmp_path: Path) -> None:
     given = Given("cpu", 1, 0, small=True, seconds=60.0, until=time.monotonic())
     found = measured("figure-13", given, tmp_path / "log")
     assert (found["status"], found["words"]) == ("out of time", "no time was left for small BERT")
+
+
+@pytest.mark.parametrize("small", [False, True])
+@pytest.mark.parametrize(("way", "name"), [("ddp", "stock DDP's"), ("loop", "an accumulating loop's")])
+@pytest.mark.parametrize(("seconds", "ok"), [(1.05, True), (1.06, False)])
+def test_steps_are_held_against_the_ways_beside_them(
+    small: bool, way: str, name: str, seconds: float, ok: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On a GPU, by the median of runs that took turns; on the rig they would be held against a CPU's noise."""
+    found = GpuPart(path=tmp_path / "found.json", given=Given("cuda", 1, 0, small, 60.0, time.monotonic() + 60.0))
+    hold(found, "1 BERT fp32", {"loop": [1.0, 2.0, 9.0], way: [1.0, 2.0, 9.0], "fleet": [seconds, 2 * seconds, 5.0]})
+    assert [(bar["name"], bar["ok"]) for bar in found.bars] == (
+        [] if small else [(f"1 BERT fp32: speed over {name}", ok)]
+    )
+    shown("gpu_check", {"machine": {"cores": 2, "torch": "2"}, "bars": found.bars})
+    printed = capsys.readouterr().out
+    assert [word for word in ("ok", "SHORT") if f" {word} " in printed] == ([] if small else ["ok" if ok else "SHORT"])
 
 
 @pytest.mark.parametrize(

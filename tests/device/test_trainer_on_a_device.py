@@ -34,6 +34,31 @@ def test_a_loss_that_is_not_finite_is_told_after_the_next_step_or_before_a_snaps
     assert before == ["", ""] and "the loss of virtual worker 1 is nan at step 1 of epoch 0" in last
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("schedule", ["prompt", "both-late"])
+def test_a_job_goes_on_from_its_snapshot_after_a_loss_that_is_not_finite(rig: Rig, workers: int, schedule: str) -> None:
+    """The device has done one more update when it is told of; a snapshot is of the steps before, to the bit."""
+    on_cpu = rig.call("stepping.gone_on_after", workers, "cpu")
+    on_device = rig.call("stepping.gone_on_after", workers, "rig:0", schedule)
+    assert on_cpu.pop("told") == 1 and on_device.pop("told") == 2
+    assert on_cpu == on_device and on_cpu["finite"]
+
+
+def test_a_bucket_s_gradients_have_one_hook_once_their_order_is_known(rig: Rig) -> None:
+    """An only worker's gradients are the sums: no hook takes them."""
+    for workers in (1, 2):
+        (before, parameters, _), (after, _, buckets) = rig.call("counting.hooks", "ResNet-50", workers)
+        assert before == parameters > 10 * buckets and buckets > 1
+        assert after == (buckets if workers > 1 else 0)
+
+
+def test_gradients_that_leave_a_device_are_scaled_by_type_and_not_one_by_one(rig: Rig) -> None:
+    few, many, of_all = (rig.call("counting.of_copies", *counts) for counts in ((2, 1), (60, 1), (60, 3)))
+    assert few["wrong"] == many["wrong"] == of_all["wrong"] == 0
+    assert few["kernels"] == many["kernels"] == 2 and of_all["kernels"] == 3 * 2
+    assert few["d2h"] == many["d2h"] == 1 and of_all["d2h"] == 3
+
+
 @pytest.mark.parametrize("schedule", ALL)
 def test_gradients_leave_a_device_that_has_no_room_for_them(rig: Rig, schedule: str) -> None:
     """Its MiB takes the model and its momenta, but not twelve workers' gradients of 67 KiB beside them."""

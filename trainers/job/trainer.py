@@ -241,7 +241,7 @@ class Trainer(Progress):
         for update, tree in zip(self.updates, saved.updates):
             update.take(tree, self.level.keeps_layout, len(self.workers))
         self._own.take(saved.task_state, self.device)
-        self._buffers = None
+        self._buffers, self._losses = None, StepLosses(self.name, [], [], "")  # no step was taken since
         self.come_to(saved)
 
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:

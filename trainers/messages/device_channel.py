@@ -23,7 +23,11 @@ from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import timed_out
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport
 
-_SECONDS_BETWEEN_CHECKS = 0.1
+_LEAST_BETWEEN_CHECKS = 0.002
+"""Seconds between two looks whether a member has given up. MPI comes by the news of a lost process by such looks: Open
+MPI serves its events at every eighth call where nothing else is asked of it."""
+_CHECKS_PART = 0.05
+"""Of a wait that such looks may take, as many members, or a store to ask, make them longer."""
 _REASON_SECONDS = 5.0
 """How long a member that gave up may take to tell its peers why, once its messages have ended."""
 _SLACK_SECONDS = 60.0
@@ -100,7 +104,7 @@ class DeviceChannel:
         errors: list[BaseException] = []
         thread = Thread(target=self._begin_to_meet, args=(errors,), name="meeting", daemon=True)
         thread.start()
-        self._wait(lambda: not thread.is_alive(), lambda elapsed: thread.join(_SECONDS_BETWEEN_CHECKS))
+        self._wait(lambda: not thread.is_alive(), lambda elapsed: thread.join(_LEAST_BETWEEN_CHECKS))
         if errors:
             error = errors[0]
             raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
@@ -144,14 +148,16 @@ class DeviceChannel:
 
     def _wait(self, is_done: Callable[[], bool], rest: Callable[[float], object]) -> None:
         """Rest until something is done, and look meanwhile whether it can be. PeerFailed, PeerSilent, Interrupted."""
-        begin = checked = time.perf_counter()
+        begin = time.perf_counter()
+        due = begin + _LEAST_BETWEEN_CHECKS
         while not is_done():
             now = time.perf_counter()
             if self.transport.interrupted:
                 raise Interrupted("this member gives up")
-            if now - checked > _SECONDS_BETWEEN_CHECKS:
+            if now > due:
                 self.transport.check()
-                checked = now
+                checked = time.perf_counter()
+                due = checked + max(_LEAST_BETWEEN_CHECKS, (checked - now) / _CHECKS_PART)
             if now - begin > self.transport.timeout:
                 names = self.transport.names
                 raise PeerSilent(sorted({names[self._before], names[self._after]}), self.transport.timeout)

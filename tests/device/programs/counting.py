@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from trainers import Group, Trainer
+from trainers.device.device_copies import DeviceCopies
 from trainers.messages import device_channel
 from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.torch_backend import TorchTransport
@@ -90,6 +91,35 @@ def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> d
         counted["kernels after the last sleep"] = counted["kernels"] - asked[-1]
         group.barrier()
     return counted
+
+
+def hooks(model: str, workers: int) -> list[list[int]]:
+    """Hooks on the gradients of a trainer's parameters, before its first step and after it; parameters and buckets."""
+    torch_rig.schedule("prompt")
+    trainer, told = Trainer(Task(model), workers, Group.alone(), "rig"), list[list[int]]()
+    for _ in range(2):
+        parameters = list(trainer.model.parameters())
+        found = sum(len(parameter._post_accumulate_grad_hooks or ()) for parameter in parameters)  # type: ignore[attr-defined]
+        told.append([found, len(parameters), len(trainer.updates[0].layout.buckets)])
+        trainer.step(_batches(workers))
+    return told
+
+
+def of_copies(parameters: int, kinds: int) -> dict[str, int]:
+    """Counts of so many gradients of each of so many types on their way to pinned memory, and how many come wrong."""
+    torch_rig.schedule("prompt")
+    device, sizes = torch.device("rig", 0), [index % 5 + 1 for index in range(parameters)]
+    gradients, views = list[Tensor](), list[Tensor]()
+    for dtype in (torch.float32, torch.float64, torch.bfloat16)[:kinds]:
+        landing = torch.empty(sum(sizes), dtype=dtype, pin_memory=True)
+        gradients += [torch.full((size,), size * 2.0, dtype=dtype, device=device) for size in sizes]
+        views += landing.split(sizes)
+    copies = DeviceCopies(device)
+    torch_rig.counts()
+    copies.take(0.5, gradients, views)
+    asked = _counted()
+    copies.mark()()
+    return asked | {"wrong": sum(bool((view != view.numel()).any()) for view in views)}
 
 
 def _sleeps() -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import torch
 import torch_rig
@@ -103,6 +104,30 @@ def diverging(told: str) -> list[str]:
         except Diverged as error:
             said.append(str(error))
     return said
+
+
+def gone_on_after(workers: int, device: str, schedule: str = "prompt") -> dict[str, Any]:
+    """Train, keep a snapshot, diverge, and go on from the snapshot in the same trainer.
+
+    Return the steps that were taken when the divergence was told, whether the snapshot is of finite numbers then, and
+    the losses and the weights at the end, as bytes.
+    """
+    torch_rig.schedule(schedule)
+    trainer, batches = Trainer(Task("perceptron"), workers, Group.alone(), device), [_batch(n) for n in range(workers)]
+    trainer.step(batches)
+    kept, told = trainer.snapshot(), -1
+    assert kept is not None
+    inputs, labels = batches[-1]
+    try:
+        trainer.step([*batches[:-1], (inputs * float("nan"), labels)])
+        trainer.step(batches)
+    except Diverged:
+        told = trainer.steps
+    finite = all(bool(torch.as_tensor(value).isfinite().all()) for value in kept.parameters.values())
+    trainer.restore(kept)
+    losses = [list(trainer.step([_batch(10 * step + n) for n in range(workers)])) for step in range(STEPS)]
+    weights = [parameter.detach().cpu().numpy().tobytes().hex() for parameter in trainer.model.parameters()]
+    return {"told": told, "finite": finite, "losses": losses, "weights": weights}
 
 
 def epoch_s_loss(device: str) -> float:
