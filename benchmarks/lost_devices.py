@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import Bar, bar
+from benchmarks.bars import Bar, at_most
 from benchmarks.rank_processes import end, rank
 from benchmarks.written_spec import write_spec
 
@@ -25,7 +25,8 @@ REPETITIONS = 5
 SECONDS = 120.0
 LOST = 3
 """The rank that is killed; the first three are the coordinator and the trainers that go on."""
-NOISE = 1.1
+TOLERANCE = 0.25
+"""Seconds: either way takes 0.15 to 0.4 s on a busy machine, by where in a step the member was."""
 TASK = """
 import time
 from tests.gpu.device_tasks import Convolutions
@@ -47,14 +48,14 @@ def measure(variables: Mapping[str, str], repetitions: int = 0) -> tuple[Bar, st
             with tempfile.TemporaryDirectory(prefix="fleet-lost-") as name:
                 told[way].append(_seconds(Path(name), way, variables))
     medians = {way: statistics.median(seconds) for way, seconds in told.items()}
-    ratio = medians["device"] / medians["mpi"]
+    longer = medians["device"] - medians["mpi"]
     words = (
         f"{way} {medians[way]:.2f} s ({min(seconds):.2f} to {max(seconds):.2f}, {len(seconds)} times)"
         for way, seconds in told.items()
     )
-    name = "time in which a group trains again that lost a member, devices over hosts"
+    name = "seconds by which a group that lost a member trains again later where devices add than where hosts do"
     note = "from a trainer's end to the next step of its network, on 2 of 3 devices: " + ", ".join(words)
-    return bar(name, round(ratio, 3), f"<= {NOISE:g}", ratio <= NOISE), note
+    return at_most(name, round(longer, 3), TOLERANCE, " s"), note
 
 
 def _seconds(folder: Path, way: str, variables: Mapping[str, str]) -> float:
