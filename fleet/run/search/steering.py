@@ -80,10 +80,10 @@ class Steering:
             {"metric": metric, "mode": "max" if more else "min"}
             for metric, more in zip(self._section.metrics, self._section.maximises)
         )
-        told = {**first, "by": by, "wish": wish, **({"further": further} if further else {})}
+        others = {"further": further} if further else {}
         self._journal.write(
             "bounds", time=at, width=bounds.width, trials=bounds.trials, epochs=bounds.epochs, hours=bounds.hours,
-            over=bounds.over, **told,
+            over=bounds.over, metric=first["metric"], mode=first["mode"], by=by, wish=wish, **others,
         )  # fmt: skip
         self._search.changed(bounds.change(at))
         self._bounds = bounds

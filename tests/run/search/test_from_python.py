@@ -81,7 +81,8 @@ def test_a_run_is_begun_with_values_and_gone_on_with(searching: Ensemble, monkey
 
 def test_an_interrupted_program_leaves_a_run_that_has_stopped_well(searching: Ensemble) -> None:
     folder = searching.left("interrupted")
-    program = f"import fleet; fleet.run({str(searching.spec)!r}, {str(folder.path)!r})"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"  # as in a terminal
+    program = f"{heard}; import fleet; fleet.run({str(searching.spec)!r}, {str(folder.path)!r})"
     gate = searching.folder / "interrupted-gate"
     with started([sys.executable, "-c", program], searching.folder, GATE=str(gate), GATE_AFTER="5") as it:
         it.wait_for(lambda: bool(folder.events("result")), "a result")
