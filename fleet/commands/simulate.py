@@ -10,12 +10,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fleet.commands.arguments import AsJson, Start, start_of
 from fleet.commands.ending import end, mendable
+from fleet.commands.simulate_options import (
+    BatchRanges,
+    Csv,
+    DrawModels,
+    Drawn,
+    Failures,
+    Format,
+    Guaranteed,
+    Out,
+    Policies,
+    Processes,
+    RatesFolder,
+    RestartSeconds,
+    Run,
+    Seeds,
+    Settings,
+    Shape,
+    Slack,
+    StartSeconds,
+    Tightness,
+    TraceFile,
+)
 from fleet.commands.simulate_search import (
     DeviceCounts,
     MostEpochs,
@@ -39,99 +59,40 @@ WIDE = 200
 """Characters of a line that goes to no terminal."""
 
 
-_Policies = Annotated[
-    list[str] | None,
-    typer.Option("--policy", metavar="NAME", help="a policy, or NAME:parameter=value,...; may be repeated"),
-]
-_TraceFile = Annotated[Path | None, typer.Option(metavar="FILE", help="the jobs, in any known format")]
-_Format = Annotated[str | None, typer.Option(metavar="NAME", help="the trace's format; default: found by its columns")]
-_Run = Annotated[Path | None, typer.Option(metavar="DIR", help="in place of a trace: the jobs of a run, at its rates")]
-_Drawn = Annotated[
-    str | None, typer.Option(metavar="jobs=N,gap=S,...", help="in place of a trace: jobs drawn from the table of rates")
-]
-_RatesFolder = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="measured rates; default: the trace's durations")
-]
-_DrawModels = Annotated[bool, typer.Option("--draw-models", help="jobs get a model, and work, from the table of rates")]
-_Tightness = Annotated[
-    str | None, typer.Option(metavar="LOW,HIGH", help="with --draw-models: deadlines at arrival + lambda x duration")
-]
-_BatchRanges = Annotated[
-    bool, typer.Option("--batch-ranges", help="policies may choose a job's batch between the measured ones")
-]
-_Shape = Annotated[
-    str | None, typer.Option(metavar="SHAPE", help="16x8, or 8x4:v100,4x4:p100; default with --run: the run's nodes")
-]
-_Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a parameter of the policies that have it")
-]
-_Seeds = Annotated[
-    list[int] | None, typer.Option("--seed", metavar="S", help="root of all draws; may be repeated; default: 0")
-]
-_StartSeconds = Annotated[
-    float | None,
-    typer.Option(
-        metavar="S", help="seconds that a job loses when it first gets devices; default: 0, or the run's median"
-    ),
-]
-_RestartSeconds = Annotated[
-    float | None,
-    typer.Option(metavar="S", help="seconds that a job loses when it gets other devices; default: the same"),
-]
-_Failures = Annotated[
-    str | None, typer.Option(metavar="FILE|mean=S,repair=S", help="nodes that fail, from a file or drawn")
-]
-_Slack = Annotated[
-    float, typer.Option(metavar="SAMPLES", help="how far a job may be ahead of others that share its samples")
-]
-_Guaranteed = Annotated[
-    int | None, typer.Option(metavar="PRIORITY", help="jobs of this priority or a larger one take devices at once")
-]
-_Processes = Annotated[int | None, typer.Option(metavar="N", help="simulations at once; default: one a core")]
-_Csv = Annotated[Path | None, typer.Option(metavar="FILE", help="write one line for each job")]
-_Out = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="write report.html, simulation.json and tables of jobs, devices and time"),
-]
-
-
 def simulate(
-    policies: _Policies = None,
-    trace: _TraceFile = None,
-    format: _Format = None,
-    run: _Run = None,
+    policies: Policies = None,
+    trace: TraceFile = None,
+    format: Format = None,
+    run: Run = None,
     search: SearchDir = None,
     stopping: Rules = None,
     width: Widths = None,
     devices: DeviceCounts = None,
     trials: MostTrials = None,
     epochs: MostEpochs = None,
-    synthetic: _Drawn = None,
-    rates: _RatesFolder = None,
-    draw_models: _DrawModels = False,
-    tightness: _Tightness = None,
-    batch_ranges: _BatchRanges = False,
+    synthetic: Drawn = None,
+    rates: RatesFolder = None,
+    draw_models: DrawModels = False,
+    tightness: Tightness = None,
+    batch_ranges: BatchRanges = False,
     start: Start = None,
-    cluster: _Shape = None,
-    settings: _Settings = None,
-    seeds: _Seeds = None,
-    start_seconds: _StartSeconds = None,
-    restart_seconds: _RestartSeconds = None,
-    failures: _Failures = None,
-    slack: _Slack = 0.0,
-    guaranteed: _Guaranteed = None,
-    processes: _Processes = None,
+    cluster: Shape = None,
+    settings: Settings = None,
+    seeds: Seeds = None,
+    start_seconds: StartSeconds = None,
+    restart_seconds: RestartSeconds = None,
+    failures: Failures = None,
+    slack: Slack = 0.0,
+    guaranteed: Guaranteed = None,
+    processes: Processes = None,
     as_json: AsJson = False,
-    csv: _Csv = None,
-    out: _Out = None,
+    csv: Csv = None,
+    out: Out = None,
 ) -> None:
     """Play jobs on a cluster under policies, and tell what becomes of them; trains nothing.
 
     Exit codes: 0 done, 1 something failed, 2 bad input, 75 stopped early on purpose (run the same command again).
     """
-    of_search = {
-        "--stopping": stopping, "--width": width, "--devices": devices, "--trials": trials, "--epochs": epochs,
-    }  # fmt: skip
     if search is not None:
         others = {
             "--trace": trace, "--format": format, "--run": run, "--synthetic": synthetic, "--rates": rates,
@@ -145,27 +106,15 @@ def simulate(
         )  # fmt: skip
         simulate_search(options, others, as_json)
         return
-    from fleet.simulator.comparing.cases import cases_of
-    from fleet.simulator.comparing.comparison import Comparison
-    from fleet.simulator.comparing.failures import failures_of
-
+    of_search = {"--stopping": stopping, "--width": width, "--devices": devices, "--trials": trials, "--epochs": epochs}
     with mendable():
         _check_search(policies, of_search)
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges, start)
-        comparison = Comparison(
-            workload,
-            _cluster(cluster, workload),
-            cases_of(policies or [], settings or [], seeds or [0]),
-            _costs(workload, start_seconds, restart_seconds),
-            None if failures is None else failures_of(failures),
-            slack,
-            guaranteed,
-        )
-        _check_targets(csv, out)
-        jobs, notes = _checked(comparison)
-        outcomes = _played(comparison, _processes(processes, len(comparison.cases)), jobs)
-        notes += _undone(comparison, outcomes)
-        _write(comparison, outcomes, notes, csv, out)
+        comparison = _compared(
+            workload, (policies or [], settings or [], seeds or [0]), _cluster(cluster, workload),
+            _costs(workload, start_seconds, restart_seconds), failures, slack, guaranteed,
+        )  # fmt: skip
+        outcomes, notes = _simulated(comparison, processes, csv, out)
     _tell(comparison, outcomes, notes, as_json, out)
 
 
@@ -175,6 +124,35 @@ def _check_search(policies: Sequence[str] | None, of_search: Mapping[str, object
         raise ValueError(f"{', '.join(given)} is for a recorded search; name the run with --search DIR")
     if not policies:
         raise ValueError("under which policy? name one or more, such as --policy flotilla")
+
+
+def _simulated(
+    comparison: Comparison, processes: int | None, csv: Path | None, out: Path | None
+) -> tuple[list[Outcome], list[str]]:
+    """Play all simulations and write what was asked for; their outcomes, and what is to be said of them."""
+    _check_targets(csv, out)
+    jobs, notes = _checked(comparison)
+    outcomes = _played(comparison, _processes(processes, len(comparison.cases)), jobs)
+    notes += _undone(comparison, outcomes)
+    _write(comparison, outcomes, notes, csv, out)
+    return outcomes, notes
+
+
+def _compared(
+    workload: Workload,
+    cases: tuple[list[str], list[str], list[int]],
+    cluster: Cluster,
+    costs: Costs,
+    failures: str | None,
+    slack: float,
+    guaranteed: int | None,
+) -> Comparison:
+    from fleet.simulator.comparing.cases import cases_of
+    from fleet.simulator.comparing.comparison import Comparison
+    from fleet.simulator.comparing.failures import failures_of
+
+    failing = None if failures is None else failures_of(failures)
+    return Comparison(workload, cluster, cases_of(*cases), costs, failing, slack, guaranteed)
 
 
 def _workload(

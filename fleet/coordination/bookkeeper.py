@@ -153,6 +153,13 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "failed":
             text = _error(line)
             ledger.failed(job, line["epoch"], text, line["t"], line.get("cost_ranks", False))
+        case _:
+            _change_trial(ledger, job, line)
+
+
+def _change_trial(ledger: Ledger, job: str, line: JournalLine) -> None:
+    """What the search says of a trial."""
+    match line["event"]:
         case "search" if line["kind"] in ("start", "resume"):
             ledger.added(ledger.jobs[job].limited(line["end"]))
         case "ahead":
@@ -160,6 +167,13 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
         case "withdrawn":
             found = (line["epoch"], line["metrics"], line["checkpoint"])
             ledger.added(ledger.jobs[job].withdrawn(*found, line["t"]))
+        case _:
+            _change_unsaid(ledger, job, line)
+
+
+def _change_unsaid(ledger: Ledger, job: str, line: JournalLine) -> None:
+    """What a run finds out anew at each start, and its journal does not say."""
+    match line["event"]:
         case "halted" | "taken_up":
             ledger.halted(job, line["event"] == "halted")
         case "rank_cost":

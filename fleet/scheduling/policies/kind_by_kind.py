@@ -9,11 +9,11 @@ from typing import NamedTuple
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.homes import Homes
 from fleet.scheduling.placing.machine_of_kind import machines_of, together
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 
 
 class _Memo(NamedTuple):
@@ -21,7 +21,7 @@ class _Memo(NamedTuple):
     inner: tuple[object, ...]  # by machine
 
 
-class KindByKind:
+class KindByKind(WrappedPolicy):
     """Gives each job a kind of device as its home (see `Homes`), and asks the policy for each kind's plan in turn.
 
     A job that the policy drops at home, as one that asks for more devices than there are, is tried on the largest kind.
@@ -32,22 +32,8 @@ class KindByKind:
     """
 
     def __init__(self, policy: Policy, cluster: Cluster) -> None:
-        self._policy, self._machines = policy, machines_of(cluster)
-
-    @property
-    def name(self) -> str:
-        """As `Policy.name`."""
-        return self._policy.name
-
-    @property
-    def shares_streams(self) -> bool:
-        """As `Policy.shares_streams`."""
-        return self._policy.shares_streams
-
-    @property
-    def trigger(self) -> Trigger:
-        """As `Policy.trigger`."""
-        return self._policy.trigger
+        super().__init__(policy)
+        self._machines = machines_of(cluster)
 
     def plan(self, state: State) -> Plan:
         """As `Policy.plan`."""

@@ -9,11 +9,10 @@ from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import Allocation, State
-from fleet.scheduling.model.trigger import Trigger
-from fleet.scheduling.policies import Policy
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 
 
-class WhatIsLeft:
+class WhatIsLeft(WrappedPolicy):
     """Gives jobs that train ahead of need as few devices as they run on, of those that the policy gives nobody.
 
     The policy is not shown these jobs: their devices are free for it, and they leave those that it gives away.
@@ -21,24 +20,6 @@ class WhatIsLeft:
     Args:
         policy: for all other jobs.
     """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-
-    @property
-    def name(self) -> str:
-        """As `Policy.name`."""
-        return self._policy.name
-
-    @property
-    def shares_streams(self) -> bool:
-        """As `Policy.shares_streams`."""
-        return self._policy.shares_streams
-
-    @property
-    def trigger(self) -> Trigger:
-        """As `Policy.trigger`."""
-        return self._policy.trigger
 
     def plan(self, state: State) -> Plan:
         """As `Policy.plan`."""

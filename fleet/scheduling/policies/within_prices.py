@@ -11,10 +11,10 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import State
-from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.kind_by_kind import for_kinds
+from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
 
 
 class _Memo(NamedTuple):
@@ -23,7 +23,7 @@ class _Memo(NamedTuple):
     inner: object
 
 
-class WithinPrices:
+class WithinPrices(WrappedPolicy):
     """Takes and drops kinds of device as their prices change (spot pricing: Saxena et al., 2020, section VII).
 
     An hour of a device is worth `Prices.worth` where a job trains fastest, and less on a kind on which jobs are
@@ -39,22 +39,8 @@ class WithinPrices:
     """
 
     def __init__(self, policy: Policy, prices: Prices) -> None:
-        self._policy, self._prices = policy, prices
-
-    @property
-    def name(self) -> str:
-        """As `Policy.name`."""
-        return self._policy.name
-
-    @property
-    def shares_streams(self) -> bool:
-        """As `Policy.shares_streams`."""
-        return self._policy.shares_streams
-
-    @property
-    def trigger(self) -> Trigger:
-        """As `Policy.trigger`."""
-        return self._policy.trigger
+        super().__init__(policy)
+        self._prices = prices
 
     def plan(self, state: State) -> Plan:
         """As `Policy.plan`."""
