@@ -34,9 +34,13 @@ def test_hours_end_a_search_and_more_of_them_go_on_with_it(searching: Ensemble, 
     assert folder.summary["search"]["over"] and bounds(folder, "by") == ["spec"]
     assert [line["kind"] for line in folder.events("search")] == ["start"] * 4 and not folder.events("result")
     so_far = (folder.events("session")[-1]["t"] + 1000) * second
-    with started(searching.plain("hours", "--set", f"{budget}{so_far}"), searching.folder) as it:
+    gate = searching.folder / "hours-gate"
+    words = searching.plain("hours", "--set", f"{budget}{so_far}")
+    with started(words, searching.folder, GATE=str(gate), GATE_AFTER="5") as it:
         it.wait_for(lambda: len(folder.events("result")) >= 3, "three results")
         SearchWishes(folder.path).change({"hours": 1e-6})
+        it.wait_for(lambda: "wish" in bounds(folder, "by"), "the run to take the wish in")
+        gate.touch()
         stopped = it.finish()
     assert stopped.code == 0, stopped.output
     first = decisions(folder)
