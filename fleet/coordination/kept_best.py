@@ -37,7 +37,7 @@ def settle_best(
     """As nobody trains a job, let its folder have the best checkpoint of the history with which it goes on, if any.
 
     Args:
-        folder: its checkpoints lie there.
+        folder: where its checkpoints lie.
         told: job -> what the journal said last, None: that none is kept; not given: not known.
     """
     best = found.best
@@ -56,7 +56,7 @@ class KeptBest:
 
     Attributes:
         best: it tells the epoch, and the value of the metric by which that was the best.
-        path: the file lies there.
+        path: where the file lies.
     """
 
     best: Best

@@ -44,7 +44,7 @@ class LiveExecutor:
 
     Args:
         crew: the ranks.
-        lanes: their rings have these.
+        lanes: the lanes of their rings.
         next_tag: fresh tags for groups.
         stop: raised when another rank got a signal.
         skipped: takes the samples that preprocessors skip.

@@ -15,7 +15,7 @@ def reader_of(job: JobState, place: float, devices: int, rate: float) -> Reader 
     Args:
         job: who knows no last epoch counts until the end of this one.
         place: its next sample stands there in the stream.
-        devices: it has so many from now on.
+        devices: how many it has from now on.
         rate: samples/s that it trains there.
     """
     if job.remaining < math.inf:

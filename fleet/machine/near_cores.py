@@ -67,7 +67,7 @@ def near_first(cores: Sequence[Cores], near: Sequence[Cores], nodes: Sequence[in
 
     Args:
         cores: each rank may use these now.
-        near: these are near its device; ranks without one have none.
+        near: what is near its device; ranks without one have none.
         nodes: the node of each rank.
     """
     given = list(cores)

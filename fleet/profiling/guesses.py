@@ -14,7 +14,7 @@ def guessed_rate(size: Size, others: Iterable[tuple[Size, float]], device: str) 
     A job whose operations cannot be counted trains as many samples/s as they do.
 
     Args:
-        size: the job has it.
+        size: the job's.
         others: the sizes of jobs that were measured on such a device, and their samples/s on one.
         device: its kind, by which it is guessed how fast it works while nobody has been measured.
     """

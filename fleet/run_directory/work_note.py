@@ -42,7 +42,7 @@ class WorkNote:
     """A trainer's note, in a folder that all ranks see.
 
     Args:
-        folder: the run's notes lie there; it is made with the first.
+        folder: where the run's notes lie; it is made with the first.
         rank: this process's rank.
     """
 

@@ -51,7 +51,7 @@ class MadeBlock:
     Attributes:
         content: their bytes, end to end.
         rows: for each, its row, see `row_dtype`.
-        failures: these could not be made; their rows say SKIPPED.
+        failures: which ones could not be made; their rows say SKIPPED.
     """
 
     content: bytes

@@ -36,7 +36,7 @@ class Dataset:
         length: n, training samples.
         held_out: h, held-out samples; 0 if there are none.
         layout: shape and dtype of the samples, transforms applied.
-        orders: they order its epochs.
+        orders: the orders of its epochs.
 
     Args:
         spec: what to open.

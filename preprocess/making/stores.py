@@ -20,11 +20,11 @@ def open_stores(
     """Return the stores of a preprocessor.
 
     Args:
-        datasets: their prepared samples are kept; by name.
+        datasets: by name; their prepared samples are kept.
         budget: what the preprocessor may take for all of them; each gets as much as its samples need, or else its part
             by need.
-        shape: the node's ring has it.
-        number: the preprocessor's.
+        shape: the shape of the node's ring.
+        number: the preprocessor's number.
         tell: called with a sentence where something can't be used.
     """
     needs = {name: _need(dataset, shape, number) for name, dataset in datasets.items()}

@@ -28,7 +28,7 @@ class SampleCosts:
         prepare: seconds of reading it, and of the transforms that draw nothing: what a kept one saves.
         fetch: seconds of copying a kept one.
         finish: seconds of the other transforms; None: not measured, since one is the user's.
-        nbytes: a kept one has so many on the average.
+        nbytes: how many a kept one has on the average.
     """
 
     prepare: float

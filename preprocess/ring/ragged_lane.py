@@ -59,14 +59,14 @@ class RaggedLane:
     """A lane's bytes, divided for ragged samples.
 
     Args:
-        layout: the samples have it.
+        layout: how the samples are laid out.
         data: the lane's bytes, uint8.
         slots: how many it holds at most.
         slot_samples: samples of each.
         makers: how many fill it.
 
     Attributes:
-        targets: the whole lane's, (samples, ...).
+        targets: the targets of the whole lane, (samples, ...).
         most: bytes of the largest sample.
         portion_bytes: what a maker's samples of one slot take, at most.
     """

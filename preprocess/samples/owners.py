@@ -45,7 +45,7 @@ class SampleOwners:
 
     Args:
         writers: W, preprocessors of the run.
-        makers: they fill the lane.
+        makers: who fills the lane.
         blocks: the order by blocks; None: there is none.
     """
 
@@ -80,7 +80,7 @@ class LanePortions:
         spec: the lane.
         slot_samples: samples of a slot.
         writers: preprocessors of the run.
-        orders: they order the data set's epochs.
+        orders: the orders of the data set's epochs.
     """
 
     def __init__(self, spec: LaneSpec, slot_samples: int, writers: int, orders: EpochOrders) -> None:

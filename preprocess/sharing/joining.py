@@ -17,7 +17,7 @@ class Reader:
     """A network, or several that read one lane.
 
     Attributes:
-        place: the next sample stands there, counted in the stream.
+        place: where the next sample stands in the stream.
         end: place at which it reads no more, over all epochs that it will read; counted from where `place` is.
         devices: w, what stands still while it waits.
         rate: r, samples/s of the stream that its devices train if samples are never late; None: nobody knows.
@@ -77,7 +77,7 @@ def joins(one: Reader, other: Reader, costs: PreparingCosts | None) -> bool:
 
     Args:
         one, other: in any order.
-        costs: their samples cost so much; None: nobody knows.
+        costs: what their samples cost; None: nobody knows.
     """
     second, first = sorted((one, other), key=lambda reader: reader.place)
     lag, left = first.place - second.place, min(one.end, other.end) - first.place

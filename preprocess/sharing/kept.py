@@ -20,9 +20,9 @@ class SecondLanes:
     """What making samples takes where a stream has a second lane.
 
     Attributes:
-        costs: a sample costs so much; None: nobody knows.
+        costs: what a sample costs; None: nobody knows.
         kept: samples that are kept; a lane that follows another no further behind finds what that has prepared.
-        workers: so many compute at the same time.
+        workers: how many compute at the same time.
     """
 
     costs: SampleCosts | None

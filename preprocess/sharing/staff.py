@@ -43,7 +43,7 @@ class Staff:
         ring: they fill it.
         dataset: opened before they are forked, so that what it holds in memory is there once.
         close_others: closes, in a new preprocessor, what only the service may hold.
-        budget: each keeps prepared samples within it; None: nothing is kept.
+        budget: the room for prepared samples of each; None: nothing is kept.
     """
 
     def __init__(

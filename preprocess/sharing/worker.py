@@ -27,7 +27,7 @@ class Worker:
         index: this preprocessor's number.
         dataset: makes the samples.
         channel: to the service.
-        budget: prepared samples are kept within it; None: none are.
+        budget: the room for prepared samples; None: none are.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class Subset:
 
     Attributes:
         source: the other.
-        indices: the samples there have these.
+        indices: the indices of the samples there.
     """
 
     def __init__(self, source: Source, indices: range) -> None:

@@ -25,9 +25,9 @@ class Table(Protocol):
     Attributes:
         path: what errors call it.
         schema: the columns, a `pyarrow.Schema`.
-        rows: each chunk has so many.
+        rows: how many each chunk has.
         features: what Hugging Face notes of the columns, by their names; empty if it notes nothing.
-        nbytes: all chunks take so many once they are read; 0 for what is mapped from files.
+        nbytes: what all chunks take once they are read; 0 for what is mapped from files.
     """
 
     path: str
@@ -50,7 +50,7 @@ class Rows:
 
     Args:
         table: the table.
-        columns: these are read.
+        columns: which ones are read.
         most_bytes: memory of the chunks that are kept; the last one is, whatever its size.
 
     Attributes:

@@ -25,8 +25,8 @@ class TarFields:
     """Which members of a sample are read, by the endings of their names behind the key, without the first dot.
 
     Attributes:
-        inputs: the input has it, such as jpg or x.npy; None: the sample's image.
-        targets: the target has it, such as cls, json, txt or y.npy; None: cls, or else json.
+        inputs: the member's ending, such as jpg or x.npy; None: the sample's image.
+        targets: the target's ending, such as cls, json, txt or y.npy; None: cls, or else json.
         label: the key of the target in a JSON file.
     """
 

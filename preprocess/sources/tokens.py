@@ -74,7 +74,7 @@ class TokensSource:
     """Samples of `context` ids that follow each other in a file, and the ids that come after each of them.
 
     Args:
-        paths: the files lie there.
+        paths: where the files lie.
         files: their ids, (n,) each.
         cuts: where their samples lie.
         context: T, ids of an input.
@@ -148,7 +148,7 @@ def open_tokens(
         path: an .npy file of shape (n,), a raw file of little-endian numbers, a pattern, or a list of these.
         context: T, ids of an input; the target is the T ids from the second one on.
         stride: how many ids after a sample's first the next one's is; by default T, so that each id is predicted once.
-        dtype: raw files have it, such as uint16.
+        dtype: the type of numbers in raw files, such as uint16.
         packing: stream: samples begin every `stride` ids. documents: each sample has whole documents, as many as go
             into it, and only a document that is longer than a sample is cut. The files are read once, to find them.
         end: with documents, the id that ends each of them; it also fills inputs that have room left, whose targets

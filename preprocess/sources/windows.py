@@ -34,7 +34,7 @@ class WindowArguments:
         lead: steps from an input's last one to its target's first.
         target_window: steps of a target.
         stride: steps from one sample's first to the next one's.
-        dtype: inputs and targets have it; None: float32 for packed values, else the variables' own.
+        dtype: the type of inputs and targets; None: float32 for packed values, else the variables' own.
         fill: what missing values become; None: a sample that has some cannot be made.
         cache: MiB of chunks that each process keeps.
     """

@@ -67,7 +67,7 @@ class KnownFutures:
             stream: its number, 0 .. K - 1; nobody else's now.
             order: the epoch's: the samples that it reads, each once, (m,).
             after: the next epoch's, (m,); None: this is the last one.
-            place: the first sample that it reads stands there, 0 .. m.
+            place: where the first sample that it reads stands, 0 .. m.
         """
         self._length[stream] = len(order)
         self._after[stream] = None if after is None else self._inverse(after)

@@ -36,7 +36,7 @@ class LaneFutures:
 
     Args:
         own: this preprocessor's samples.
-        orders: they order the data set's epochs.
+        orders: the orders of the data set's epochs.
         lanes: most lanes, of a ring.
     """
 

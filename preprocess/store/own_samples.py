@@ -20,7 +20,7 @@ class OwnSamples:
     Args:
         samples: n + h, training and held-out samples.
         writers: W.
-        number: the preprocessor's.
+        number: the preprocessor's number.
         blocks: the order by blocks; None: there is none.
     """
 

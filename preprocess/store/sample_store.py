@@ -60,8 +60,8 @@ class Keeping:
 
     Attributes:
         writers: preprocessors of the run.
-        number: the preprocessor that owns them has it.
-        lanes: the ring has so many.
+        number: the number of the preprocessor that owns them.
+        lanes: how many the ring has.
         largest_portion: samples that it makes for one slot, at most.
     """
 
@@ -76,8 +76,8 @@ class SampleStore:
 
     Args:
         budget: what it may take.
-        layout: prepared samples have it; -1 for a side that differs.
-        orders: they order the data set's epochs.
+        layout: how prepared samples are laid out; -1 for a side that differs.
+        orders: the orders of the data set's epochs.
         samples: n + h, training and held-out samples.
         keeping: whose samples it keeps, and for what.
         tell: called with a sentence where something of the store can't be used; nothing else changes.

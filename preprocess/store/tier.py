@@ -23,7 +23,7 @@ class Prepared:
 
     Attributes:
         image: its input so far, of the layout that the store was made for; not to be written to.
-        target: it has the layout's shape and dtype.
+        target: with the layout's shape and dtype.
     """
 
     image: Array
@@ -36,7 +36,7 @@ class Tier:
     Args:
         arena: where they lie.
         reserve: bytes of it for samples that nothing is decided of.
-        layout: prepared samples have it; -1 for a side that differs.
+        layout: how prepared samples are laid out; -1 for a side that differs.
         futures: when each is read next.
         draw: see `Keeper`.
     """

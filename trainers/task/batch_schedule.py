@@ -49,7 +49,7 @@ class BatchSchedule:
     own: samples of one worker in a step as the task has them; the learning rate and its schedule are made for these.
     rule: one of `RULES`.
     warm_up: epochs in which the learning rate comes to what the rule says, along a line (Goyal et al., 2.2).
-    samples: an epoch has so many.
+    samples: how many an epoch has.
     changes: in the order of their epochs, each another batch than the one before.
     """
 

@@ -17,9 +17,9 @@ class GPT(nn.Module):
     Args:
         vocabulary: V, how many ids there are.
         context: most ids of a text.
-        width: the residual stream has it.
+        width: how wide the residual stream is.
         layers: blocks of attention and a perceptron four times as wide.
-        heads: each attention has so many; they divide the width.
+        heads: how many each attention has; they divide the width.
         dropout: after the embedding, and after each attention and perceptron.
     """
 

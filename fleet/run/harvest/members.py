@@ -42,7 +42,7 @@ class Member:
         history: epoch, from 1 -> its metrics.
         kept: the best checkpoint, as the journal tells it; None: none is kept.
         newest: its newest checkpoint; None: it has none.
-        folder: its checkpoints lie there.
+        folder: where its checkpoints lie.
         device_seconds: its groups held devices so long, all together.
     """
 

@@ -27,7 +27,7 @@ class Predictions:
     """Class probabilities of several networks.
 
     Attributes:
-        names: the networks have these.
+        names: the networks' names.
         probabilities: (networks, answers, classes) float32. A sample has one answer, or one for each of its places.
         targets: (answers,) int64; -1 where nobody knows them.
         samples: how many.

@@ -24,7 +24,7 @@ def whole_spec(options: RunOptions, ranks: int = 0) -> dict[str, Any]:
     """The spec's values, with the jobs that were added to the run or are on offer.
 
     Args:
-        ranks: the run has so many, for `virtual_workers: auto`; 0: as `resources.trainers` says.
+        ranks: how many the run has, for `virtual_workers: auto`; 0: as `resources.trainers` says.
 
     Raises:
         SpecError, BadInput, SourceError, TransformError: the text names the mistakes.

@@ -32,7 +32,7 @@ class Ties:
 
     Attributes:
         world: all ranks of the run.
-        node: these share its node's memory.
+        node: who shares its node's memory.
         slots: all ranks, for samples between nodes and nothing else.
         board: the node's.
     """

@@ -30,7 +30,7 @@ class ReplayedTask(SpecTask):
     Its modules stay importable for as long as the process lives.
 
     Args:
-        directory: the run lies there.
+        directory: where the run lies.
         job: its name.
 
     Raises:

@@ -24,7 +24,7 @@ def each_of(rates: Sequence[float], workers: int) -> tuple[float, ...]:
     """Samples/s of one of 1, 2, ... executors on an accelerator, C_i I_i, of a job with so many virtual workers.
 
     Args:
-        rates: all of them together have it; in a step the slowest turns ceil(workers / executors) of the workers.
+        rates: the speed of all of them together; in a step the slowest turns ceil(workers / executors) of the workers.
     """
     return tuple(rate * -(-workers // count) / workers for count, rate in enumerate(rates, 1))
 

@@ -222,7 +222,7 @@ def fill(levels: Levels, work: float, window: Window, free: Counts) -> LevelNumb
     those who come.
 
     Args:
-        levels: the job may have these.
+        levels: which ones the job may have.
         work: samples, above 0.
         window: until its deadline.
         free: devices by slot of the window.

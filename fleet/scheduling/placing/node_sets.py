@@ -17,8 +17,8 @@ class NodeSet:
     Attributes:
         nodes: ascending.
         room: how many jobs run there at once.
-        jobs: these run there.
-        suspended: these wait for their turn there, in order.
+        jobs: which ones run there.
+        suspended: who waits for a turn there, in order.
     """
 
     nodes: tuple[int, ...]

@@ -38,7 +38,7 @@ class SiaMachine:
     Args:
         cluster: nodes and devices, each node with its kind.
         rates: the measured rates.
-        costs: what a restart costs instead; None: as each application has it.
+        costs: what a restart costs instead; None: what each application says.
         adapting: what the policy lets jobs do.
     """
 

@@ -54,7 +54,7 @@ class _Known:
 
     Attributes:
         digest: it stands for what was told; empty: that was interrupted.
-        metrics: it has values of these.
+        metrics: which ones it has values of.
         points: metrics and steps of these values, once they have been read.
     """
 
