@@ -58,7 +58,7 @@ def _take_part(listed: Path) -> None:
     """
     from fleet.machine.signals import StopFlag
     from fleet.run.main import run_rank
-    from fleet.run.ranks.options import RunOptions
+    from fleet.run.options import RunOptions
 
     stop = StopFlag()
     stop.install()

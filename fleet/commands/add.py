@@ -57,8 +57,8 @@ def add(
 
 def _read(path: Path, known: EnsembleFile, added: AddedJobs, deadline: float | str | None) -> list[dict[str, Any]]:
     """The file's jobs, all keys written out, with this deadline if there is one; SpecError with all that is wrong."""
-    from fleet.run.ranks.runtime import data_key
     from fleet.spec import SpecError, check, load_jobs
+    from fleet.spec.data_keys import data_key
 
     spec = load_jobs(path, known.spec, Path(known.folder))
     if deadline is not None:

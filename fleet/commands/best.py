@@ -12,7 +12,7 @@ import typer
 
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.ending import mendable
-from fleet.machine.terminal import plain_table
+from fleet.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from fleet.run.harvest.members import Members

@@ -15,7 +15,7 @@ from fleet.commands.arguments import AsJson
 from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import DONE, FAILED
 from fleet.machine.standard_error import tell
-from fleet.machine.terminal import plain_table
+from fleet.report.terminal import plain_table
 
 if TYPE_CHECKING:
     from rich.console import Console

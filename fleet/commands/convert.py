@@ -151,7 +151,7 @@ def _bar(what: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress bar on standard error if it is a terminal."""
     from rich.console import Console
 
-    from fleet.machine.terminal import progress_bar
+    from fleet.report.terminal import progress_bar
 
     with progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(what, total=None, note="")

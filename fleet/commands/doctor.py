@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,8 +36,10 @@ def doctor(
     if inside_launcher():
         sys.exit(_examine_ranks(preprocessors, device, threads, members_per_device))
     from fleet.machine.doctor import Verdict, examine
+    from fleet.spec.resources import Energy
 
-    checks = list(examine())
+    usual = Energy()
+    checks = list(examine(Path(usual.powercap), Path(usual.hwmon)))
     broken = any(check.verdict is Verdict.BROKEN for check in checks)
     if as_json:
         told = [{**asdict(check), "verdict": check.verdict.value} for check in checks]
@@ -50,7 +53,7 @@ def _show(checks: list[Check]) -> None:
     from rich.console import Console
 
     from fleet.machine.doctor import Verdict
-    from fleet.machine.terminal import plain_table
+    from fleet.report.terminal import plain_table
 
     styles = {Verdict.OK: "green", Verdict.MISSING: "yellow", Verdict.BROKEN: "red"}
     table = plain_table(show_header=False)
@@ -69,8 +72,8 @@ def _examine_ranks(preprocessors: int, device: str, threads: int, members: int) 
 
     from fleet.machine.binding_checks import check_binding
     from fleet.machine.binding_facts import gather_facts
-    from fleet.machine.binding_table import binding_table
     from fleet.machine.cluster_map import ClusterError, discover
+    from fleet.run.binding_table import binding_table
     from fleet.run.console import rank_console
     from trainers.repeatable.instruction_sets import processor
 

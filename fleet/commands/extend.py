@@ -9,7 +9,7 @@ import typer
 
 from fleet.commands.arguments import Preprocessors, RunFolder, Settings, Trainers, changes_of
 from fleet.commands.ranks import run_on_ranks
-from fleet.run.ranks.options import ExtendOrder, RunOptions
+from fleet.run.options import ExtendOrder, RunOptions
 from fleet.run_directory.ensemble_file import NAME
 
 _Job = Annotated[str, typer.Argument(help="one of the run's jobs", metavar="JOB", show_default=False)]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fleet.run.dry_run import DryRun
-    from fleet.scheduling.model.data_path import Feed
 
 
 def plan(
@@ -60,8 +59,8 @@ def plan(
 
 def plan_tables(plan: DryRun) -> list[Table | str]:
     """The plan for people."""
-    from fleet.machine.binding_table import binding_table
-    from fleet.profiling.sizing import readable
+    from fleet.report.wording import readable_bytes
+    from fleet.run.binding_table import binding_table
 
     parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan)]
     if any(job.spec.arrival or job.spec.deadline is not None for job in plan.jobs):
@@ -86,8 +85,8 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
             "a run learns better ones as it trains, `fleet profile` measures"
         )
     parts += plan.orders
-    parts += [_fed(feed) for feed in plan.feeds.values()]
-    parts += [f"shared memory of node {node}: {readable(size)}" for node, size in plan.shared_memory.items()]
+    parts += plan.made
+    parts += [f"shared memory of node {node}: {readable_bytes(size)}" for node, size in plan.shared_memory.items()]
     return parts + [f"problem: {text}" for text in plan.problems]
 
 
@@ -103,14 +102,8 @@ def _bound(plan: DryRun) -> Iterator[str]:
     )
 
 
-def _fed(feed: Feed) -> str:
-    """What preprocessors make of a data set."""
-    first = f", {feed.first:,.0f} until an epoch of it was read" if feed.first < feed.later else ""
-    return f"data {feed.data}: preprocessors make {feed.later:,.0f} samples/s{first}; the prediction counts with that"
-
-
 def _jobs_table(plan: DryRun) -> Table:
-    from fleet.profiling.sizing import readable
+    from fleet.report.wording import readable_bytes
 
     least = ["devices"] * any(job.spec.minimum_devices > 1 for job in plan.jobs)
     columns = ("parameters", "memory", "samples", "epochs", *least, "samples/s on one device", "best, on")
@@ -119,7 +112,8 @@ def _jobs_table(plan: DryRun) -> Table:
         best = max(range(len(job.rates)), key=lambda index: job.rates[index])
         mark = "~" if job.source == "assumed" else ""
         table.add_row(
-            job.name, f"{job.size.parameters:,}", readable(job.memory), f"{job.samples:,}", str(job.spec.stop.epochs),
+            job.name, f"{job.size.parameters:,}", readable_bytes(job.memory), f"{job.samples:,}",
+            str(job.spec.stop.epochs),
             *(f"{job.spec.minimum_devices} to {job.spec.virtual_workers}" for _ in least),
             f"{mark}{job.rates[0]:,.0f}",
             f"{mark}{job.rates[best]:,.0f} on {best + 1}",
@@ -145,7 +139,7 @@ def _flotillas_table(plan: DryRun) -> Table:
 
 
 def _table(title: str, *columns: str) -> Table:
-    from fleet.machine.terminal import plain_table
+    from fleet.report.terminal import plain_table
 
     table = plain_table(title)
     for column in columns:

@@ -12,7 +12,7 @@ import typer
 from fleet.commands.arguments import AsJson, RunFolder
 from fleet.commands.ending import mendable
 from fleet.machine.launch.launched import inside_launcher, ranks_started
-from fleet.machine.terminal import terminal_size
+from fleet.report.terminal import terminal_size
 
 if TYPE_CHECKING:
     from fleet.run.predict.asked import Asked

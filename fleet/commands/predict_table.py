@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fleet.machine.terminal import plain_table
 from fleet.report import wording
+from fleet.report.terminal import plain_table
 
 COLUMNS = ("accuracy", "nll", "brier", "ece")
 SCALED = ("temperature", "nll", "brier", "ece")

@@ -8,7 +8,7 @@ from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
 from fleet.machine.signals import StopFlag
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 
 
 def run_on_ranks(options: RunOptions, restarts: int = 0, in_place: bool = False) -> int:
@@ -44,7 +44,7 @@ def _start(options: RunOptions, restarts: int, in_place: bool) -> int:
     """Check what can be checked without ranks, then start them."""
     from fleet.machine.devices import local_trainers
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch, Restarts
-    from fleet.machine.terminal import terminal_size
+    from fleet.report.terminal import terminal_size
     from fleet.run.opening.extended_spec import check_extension
     from fleet.run.pinning import variables_of
     from fleet.run_directory.directory import RunDirectory

@@ -49,7 +49,6 @@ from fleet.commands.simulate_search import (
 from fleet.machine.launch.exit_codes import FAILED, STOPPED
 
 if TYPE_CHECKING:
-    from fleet.scheduling.model.cluster import Cluster
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.workload import Workload
     from fleet.simulator.machines.arrivals import Costs
@@ -111,7 +110,7 @@ def simulate(
         _check_search(policies, of_search)
         workload = _workload(trace, format, run, synthetic, rates, draw_models, tightness, batch_ranges, start)
         comparison = _compared(
-            workload, (policies or [], settings or [], seeds or [0]), _cluster(cluster, workload),
+            workload, (policies or [], settings or [], seeds or [0]), cluster,
             _costs(workload, start_seconds, restart_seconds), failures, slack, guaranteed,
         )  # fmt: skip
         outcomes, notes = _simulated(comparison, processes, csv, out)
@@ -141,7 +140,7 @@ def _simulated(
 def _compared(
     workload: Workload,
     cases: tuple[list[str], list[str], list[int]],
-    cluster: Cluster,
+    shape: str | None,
     costs: Costs,
     failures: str | None,
     slack: float,
@@ -150,9 +149,10 @@ def _compared(
     from fleet.simulator.comparing.cases import cases_of
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.failures import failures_of
+    from fleet.simulator.comparing.workload import cluster_for
 
     failing = None if failures is None else failures_of(failures)
-    return Comparison(workload, cluster, cases_of(*cases), costs, failing, slack, guaranteed)
+    return Comparison(workload, cluster_for(workload, shape), cases_of(*cases), costs, failing, slack, guaranteed)
 
 
 def _workload(
@@ -174,17 +174,6 @@ def _bounds(text: str) -> tuple[float, float]:
     except ValueError:
         pass
     raise ValueError(f"--tightness {text}: two numbers, the first not above the second, such as 0.5,1.5")
-
-
-def _cluster(shape: str | None, workload: Workload) -> Cluster:
-    from fleet.simulator.comparing.cluster_shape import read_cluster
-    from fleet.simulator.comparing.workload import cluster_of_run
-
-    if shape is not None:
-        return read_cluster(shape)
-    if workload.run is None:
-        raise ValueError("on which devices? name the cluster, such as --cluster 16x8: 16 nodes of 8 devices")
-    return cluster_of_run(workload.run)
 
 
 def _costs(workload: Workload, start: float | None, restart: float | None) -> Costs:
@@ -283,7 +272,7 @@ def _progress(total: int) -> Iterator[Callable[[int], object]]:
     """A progress bar on standard error if it is a terminal; it counts jobs that are done, of all policies."""
     from rich.console import Console
 
-    from fleet.machine.terminal import progress_bar
+    from fleet.report.terminal import progress_bar
 
     with progress_bar(Console(stderr=True), transient=True) as bar:
         task = bar.add_task("simulating", total=total, note="")
@@ -307,7 +296,7 @@ def _write(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
 ) -> None:
     """Every file that is asked for, whole or not at all."""
-    from fleet.simulator.results.results import write_folder, write_jobs
+    from fleet.commands.simulated.results import write_folder, write_jobs
 
     try:
         if csv is not None:
@@ -322,7 +311,7 @@ def _tell(
     comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
 ) -> None:
     """The figures on standard output, and notes beside them."""
-    from fleet.simulator.results.results import PAGE, plain
+    from fleet.commands.simulated.results import PAGE, plain
 
     if as_json:
         print(json.dumps(plain(comparison, outcomes), indent=1))
@@ -340,9 +329,9 @@ def _tell(
 
 def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:
     """A column a policy; so many tables one after another as the width asks for."""
-    from fleet.machine.terminal import ruled_table
+    from fleet.commands.simulated.side_by_side import columns, rows
+    from fleet.report.terminal import ruled_table
     from fleet.simulator.comparing.cluster_shape import shape_of
-    from fleet.simulator.results.side_by_side import columns, rows
 
     compared = columns(comparison.cases, outcomes)
     told = rows(compared)

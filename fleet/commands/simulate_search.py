@@ -17,7 +17,6 @@ from fleet.machine.launch.exit_codes import FAILED, STOPPED
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from fleet.scheduling.model.cluster import Cluster
     from fleet.simulator.comparing.cases import Case
     from fleet.simulator.machines.arrivals import Costs
     from fleet.simulator.searching.recorded_search import RecordedSearch
@@ -106,21 +105,8 @@ def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, 
     if options.policies or options.settings:
         policies += policies_of(options.policies or [name], options.settings, [0])
     rules = [stopping_of(text) for text in options.stopping]
-    clusters = _clusters(options)
+    clusters = searches.clusters_of(options.run, options.devices, options.cluster)
     return searches.cases_of(record, rules, options.widths, policies, clusters, options.trials, options.epochs)
-
-
-def _clusters(options: SearchOptions) -> list[Cluster]:
-    """The run's, then those that are asked for."""
-    from fleet.scheduling.model.cluster import Cluster
-    from fleet.simulator.comparing.cluster_shape import read_cluster
-    from fleet.simulator.comparing.workload import cluster_of_run
-
-    asked = [Cluster((number,)) for number in options.devices]
-    asked += [read_cluster(options.cluster)] if options.cluster else []
-    if any(cluster.kinds for cluster in asked):
-        raise ValueError("--search knows no kinds of device; name a cluster without them, such as 4x8")
-    return [cluster_of_run(options.run), *asked]
 
 
 def _costs(record: RecordedSearch, options: SearchOptions) -> Costs:
@@ -141,7 +127,7 @@ def _tell(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run: 
 
 def _table(record: RecordedSearch, found: Sequence[Replayed]) -> Table:
     """A row a case; the first is the search as it was."""
-    from fleet.machine.terminal import ruled_table
+    from fleet.report.terminal import ruled_table
 
     metric = record.told.metric
     table = ruled_table(f"{record.name}, what its search would have found")

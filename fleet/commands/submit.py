@@ -19,7 +19,7 @@ from fleet.commands.profile import part_of_jobs
 from fleet.commands.profile import profile as profile_command
 from fleet.commands.run import run as run_command
 from fleet.machine.launch.exit_codes import FAILED
-from fleet.run.ranks.options import ProfileOrder, RunOptions
+from fleet.run.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
     from fleet.machine.submit import NodeShape, Script, Site
@@ -86,12 +86,12 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, place, read_site, render
+    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, place, render
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
         loaded = _checked(spec, _changes(spec, profile, options or []))
-        known, whole = _fit_to_mpi(read_site(site)), WallTime.parse(time)
+        known, whole = _fit_to_mpi(_read(site)), WallTime.parse(time)
         _check_array(array, profile, len(loaded.jobs))
         shape = NodeShape.of(
             known, nodes, gpus_per_node, trainers_per_node, preprocessors_per_node, cores_per_rank,
@@ -187,6 +187,18 @@ def _checked_options(words: Sequence[str], options: Sequence[str]) -> dict[str, 
         if not hasattr(error, "format_message"):  # no usage error; typer may bring a click of its own
             raise
         raise SiteError(f"-- {' '.join(options)}: fleet {words[0]} says: {error.format_message()}") from None
+
+
+def _read(name: str) -> Site:
+    """The site of that name; an unknown one is answered with the nearest known."""
+    from fleet.machine.submit import SiteError, UnknownSiteError, read_site
+    from fleet.spec.problem import nearest
+
+    try:
+        return read_site(name)
+    except UnknownSiteError as error:
+        near = nearest(name, error.known)
+        raise SiteError(f"{error}{f'; did you mean {near}?' if near else ''}") from None
 
 
 def _fit_to_mpi(site: Site) -> Site:

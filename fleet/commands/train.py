@@ -16,7 +16,7 @@ from fleet.machine.launch.launched import inside_launcher
 from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 from fleet.machine.signals import StopFlag
 from fleet.machine.standard_error import tell
-from fleet.machine.terminal import terminal_size
+from fleet.report.terminal import terminal_size
 from fleet.spec.references import ReferenceProblem, importable, resolve
 
 if TYPE_CHECKING:

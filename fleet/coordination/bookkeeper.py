@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fleet.coordination.ledger import Ledger
-from fleet.coordination.sample_counts import SampleCounts
 from fleet.run_directory.journal import Journal, JournalLine
+from fleet.run_directory.sample_counts import SampleCounts
 from fleet.scheduling.model.rates import RateCurve
 
 

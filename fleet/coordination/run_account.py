@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fleet.coordination.energy_totals import EnergyTotals
-from fleet.coordination.sample_counts import SampleCounts
+from fleet.run_directory.energy_totals import EnergyTotals
+from fleet.run_directory.sample_counts import SampleCounts
 
 
 class RunAccount:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fleet.machine.binding_facts import RankFacts
-from fleet.machine.binding_table import ranges
+from fleet.machine.number_ranges import ranges
 
 Facts = Sequence[RankFacts]
 

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
 from fleet.machine.memory import node_memory
 from fleet.machine.near_cores import cores_near, pci_address, settle_cores
-from fleet.scheduling.model.state import Cluster
 from preprocess import shared_memory_available
 
 if TYPE_CHECKING:
@@ -76,15 +74,6 @@ class ClusterMap:
     @property
     def nodes(self) -> tuple[int, ...]:
         return tuple(sorted({p.node for p in self.places}))
-
-    @property
-    def cluster(self) -> Cluster:
-        """The devices as the policies see them: they take neighbours of one kind on a node for a node, as a group of
-        these needs no other.
-        """
-        runs = [list(run) for _, run in groupby(self.trainers, key=lambda place: (place.node, place.kind))]
-        kinds = tuple(run[0].kind or "" for run in runs) if len(self.kinds) > 1 else ()
-        return Cluster(tuple(map(len, runs)), kinds, self.sharing)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fleet.report.records import RecordedSession, RunHistory
-from fleet.scheduling.model.prices import Prices
+
+HOUR = 3600.0
+
+Course = Sequence[tuple[float, float]]
+"""(second of the run, price of a device-hour from then on), by second; the first is at 0."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +43,29 @@ def run_costs(history: RunHistory) -> RunCosts | None:
     if not priced:
         return None
     devices = {session.index: _kinds(session) for session in priced}
-    prices = {session.index: Prices(session.prices) for session in priced}
+    prices = {session.index: session.prices for session in priced}
     jobs = dict.fromkeys(history.jobs, 0.0)
     for span in history.spans:
         if span.session in prices:
             kind = devices[span.session].get(span.device, "")
-            jobs[span.job] = jobs.get(span.job, 0.0) + prices[span.session].cost(kind, span.start, span.end)
+            jobs[span.job] = jobs.get(span.job, 0.0) + device_cost(
+                prices[span.session].get(kind, ()), span.start, span.end
+            )
     held = sum(
-        prices[session.index].cost(kind, session.start, session.end)
+        device_cost(session.prices.get(kind, ()), session.start, session.end)
         for session in priced
         for kind in devices[session.index].values()
     )
     return RunCosts(jobs, held)
+
+
+def device_cost(course: Course, begin: float, end: float) -> float:
+    """What a device of this price costs between two seconds of the run."""
+    total = 0.0
+    ends = [second for second, _ in course[1:]] + [math.inf]
+    for (second, price), until in zip(course, ends):
+        total += price * max(0.0, min(end, until) - max(begin, second)) / HOUR
+    return total
 
 
 def _kinds(session: RecordedSession) -> dict[int, str]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.energy_totals import EnergyTotals
-from fleet.coordination.sample_counts import SampleCounts
 from fleet.report.line_values import by_integer, integers_of, metrics_of, number_of, seconds_of
 from fleet.report.records import (
     CheckpointFile,
@@ -30,7 +28,9 @@ from fleet.report.records import (
     Warned,
 )
 from fleet.report.wording import lateness
+from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.sample_counts import SampleCounts
 
 
 def read_history(journal: Path) -> RunHistory:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from fleet.report.searched import Searched
 from fleet.report.wording import metric_title, plural
 from fleet.search.sampling.optuna_model import distribution_of, quiet
 from fleet.search.sampling.space import Parameter, answers_of
+from fleet.search.searched import Searched
 
 LEAST = 5
 """Trials with a value, without which nothing can be said."""

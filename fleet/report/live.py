@@ -12,11 +12,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fleet.machine.terminal import plain_table
 from fleet.report import wording
 from fleet.report.colours import network_colours
 from fleet.report.messages import epochs_text, message
 from fleet.report.progress import FINISHED, NetworkProgress, RunProgress
+from fleet.report.terminal import plain_table
 
 STATUS_STYLES = {
     "done": "green",

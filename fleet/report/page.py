@@ -25,11 +25,12 @@ from fleet.report.rates import job_rates
 from fleet.report.records import RunHistory
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
-from fleet.report.searched import Searched, read_searched
+from fleet.report.searched import asked, read_searched
 from fleet.report.told_values import shown
 from fleet.report.waiting import device_times, mean_waiting
 from fleet.report.wording import per_read, together
 from fleet.run_directory.whole_files import write_whole
+from fleet.search.searched import Searched
 
 JOURNAL, REPORT = "journal.jsonl", "report.html"
 
@@ -104,6 +105,7 @@ def _search_facts(searched: Searched | None, importance: Importance) -> dict[str
         return {"search": None}
     return {
         "search": searched,
+        "asked": asked(searched),
         "shown": shown,
         "importance": importance,
         "shades": rung_shades(searched),

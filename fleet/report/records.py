@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet.coordination.energy_totals import EnergyTotals
-from fleet.coordination.sample_counts import SampleCounts
+from fleet.run_directory.energy_totals import EnergyTotals
+from fleet.run_directory.sample_counts import SampleCounts
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SessionCluster:
 
 @dataclass(frozen=True)
 class RecordedSession:
-    """One start of the run; `start` and `end` in seconds of the run; `prices` as `Prices.by_kind`."""
+    """One start, from second `start` to second `end` of the run; `prices`: kind of device -> its price over time."""
 
     index: int
     start: float

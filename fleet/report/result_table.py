@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from fleet.coordination.energy_totals import EnergyTotals
-from fleet.machine.terminal import ruled_table
 from fleet.report import wording
 from fleet.report.costs import RunCosts, run_costs
 from fleet.report.live import STATUS_STYLES
 from fleet.report.records import RunHistory
 from fleet.report.results import JobResult, best_network, job_results, metric_names
+from fleet.report.terminal import ruled_table
+from fleet.run_directory.energy_totals import EnergyTotals
 
 _MOST_METRICS = 4
 

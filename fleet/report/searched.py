@@ -1,92 +1,15 @@
-"""The search of a run as its report and its tables tell it."""
+"""The search of a run as its report tells it."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from fleet.report import wording
 from fleet.run_directory.journal import read_journal
-from fleet.search.columns import value_columns, value_row
-from fleet.search.journalled import Journalled, JournalledTrial, journalled
+from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
-from fleet.spec import SearchSpec
-
-STATUSES = ("done", "under way", "paused", "stopped", "failed")
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """One trial.
-
-    Attributes:
-        told: what the journal says.
-        status: `under way`, `paused`, `stopped`, `done` or `failed`.
-        epochs: after how many its value is; 0: no result is known.
-        value: of the metric; None: it has none.
-        values: parameter -> value, of those that it has.
-    """
-
-    told: JournalledTrial
-    status: str
-    epochs: int
-    value: float | None
-    values: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Searched:
-    """A search that has begun.
-
-    Attributes:
-        section: what was asked for, with the bounds of the last start.
-        told: what the journal says.
-    """
-
-    section: SearchSpec
-    told: Journalled
-
-    @cached_property
-    def rows(self) -> tuple[TrialRow, ...]:
-        """One for each trial, by number."""
-        known = self.told.known()
-        return tuple(_row(self.section, trial, known.get(trial.trial)) for trial in self.told.trials.values())
-
-    @cached_property
-    def columns(self) -> tuple[str, ...]:
-        """All parameters that there may be."""
-        return value_columns(self.section.over)
-
-    @property
-    def best(self) -> TrialRow | None:
-        """The trial whose last known value is best; None: no trial has a value."""
-        best = self.told.best()
-        return None if best is None else next(row for row in self.rows if row.told.trial == best[0])
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many trials there are of each status, of those that there are any of."""
-        counted = Counter(row.status for row in self.rows)
-        return {status: counted[status] for status in STATUSES if counted[status]}
-
-    @property
-    def asked(self) -> str:
-        """What was asked for, in a sentence for people."""
-        rule, sampler = self.section.stopping.name, self.section.sampler.name
-        most = self.section.most_trials
-        trials = f"{len(self.rows)} of {most:,} trials" if most is not None else wording.plural(len(self.rows), "trial")
-        budget = self.section.budget
-        most_epochs = None if budget is None else budget.epochs
-        epochs = f"{self.told.epochs:,} of {most_epochs:,} epochs" if most_epochs else f"{self.told.epochs:,} epochs"
-        hours = f" within {self.told.hours:g} hours" if self.told.hours is not None else ""
-        return (
-            f"{trials} and {epochs} have begun{hours}; sampler {sampler}, stopping {rule}, width {self.section.width}"
-        )
+from fleet.search.searched import Searched
 
 
 def read_searched(run_dir: Path) -> Searched | None:
@@ -106,6 +29,14 @@ def read_searched(run_dir: Path) -> Searched | None:
     return None if section is None else Searched(section, told)
 
 
-def _row(section: SearchSpec, trial: JournalledTrial, known: tuple[int, float] | None) -> TrialRow:
-    epochs, value = known or (max(trial.results, default=0), None)
-    return TrialRow(trial, trial.status, epochs, value, value_row(section.over, trial.values))
+def asked(searched: Searched) -> str:
+    """What was asked for, in a sentence for people."""
+    section, told, begun = searched.section, searched.told, len(searched.rows)
+    rule, sampler = section.stopping.name, section.sampler.name
+    most = section.most_trials
+    trials = f"{begun} of {most:,} trials" if most is not None else wording.plural(begun, "trial")
+    budget = section.budget
+    most_epochs = None if budget is None else budget.epochs
+    epochs = f"{told.epochs:,} of {most_epochs:,} epochs" if most_epochs else f"{told.epochs:,} epochs"
+    hours = f" within {told.hours:g} hours" if told.hours is not None else ""
+    return f"{trials} and {epochs} have begun{hours}; sampler {sampler}, stopping {rule}, width {section.width}"

@@ -14,8 +14,7 @@ from fleet.report.event_file import EventFile, tag_of
 from fleet.report.hparams import begin_of_trial, end_of_trial
 from fleet.report.metrics_file import MetricsFile
 from fleet.run_directory.journal import read_journal
-from fleet.search.columns import value_columns, value_row
-from fleet.spec import SearchSpec
+from fleet.search.columns import TrialColumns
 
 _LEAVING = ("stopped", "paused", "done", "failed")
 
@@ -31,14 +30,14 @@ class Tracking:
     Args:
         run_dir: the run's directory.
         tensorboard: whether TensorBoard's files are written.
-        search: the run's, if it has one.
+        trials: the columns of its search; None: it has none.
     """
 
-    def __init__(self, run_dir: Path, tensorboard: bool = True, search: SearchSpec | None = None) -> None:
-        self._run_dir, self._search = Path(run_dir), search
-        self._columns = () if search is None else value_columns(search.over)
+    def __init__(self, run_dir: Path, tensorboard: bool = True, trials: TrialColumns | None = None) -> None:
+        self._run_dir, self._trials = Path(run_dir), trials
+        self._columns = () if trials is None else trials.names
         self._values: dict[str, Mapping[str, Any]] = {}  # trial's job -> parameter -> value
-        for line in () if search is None else read_journal(self._run_dir / "journal.jsonl"):
+        for line in () if trials is None else read_journal(self._run_dir / "journal.jsonl"):
             self._learn(line)
         self._file = MetricsFile(self._run_dir / "metrics.csv")
         self._tensorboard = tensorboard
@@ -73,8 +72,8 @@ class Tracking:
 
     def _learn(self, event: Mapping[str, Any]) -> None:
         """Note the values with which a trial begins."""
-        if self._search is not None and event.get("event") == "search" and event.get("kind") == "start":
-            self._values[str(event["job"])] = value_row(self._search.over, event["values"])
+        if self._trials is not None and event.get("event") == "search" and event.get("kind") == "start":
+            self._values[str(event["job"])] = self._trials.row(event["values"])
 
     def _end(self, event: Mapping[str, Any], job: str) -> None:
         """Tell TensorBoard that a trial is done, or has failed."""
@@ -108,9 +107,9 @@ class Tracking:
         writer.put({name: float(value) for name, value in values.items() if value is not None}, step, unix)
 
     def _tell_values(self, job: str, unix: float) -> None:
-        if self._search is None or job not in self._values:
+        if self._trials is None or job not in self._values:
             return
-        tag = tag_of(self._search.metrics[0])
+        tag = tag_of(self._trials.metric)
         for summary in begin_of_trial(job, self._values[job], self._columns, tag, unix):
             self._writers[job].tell(summary, unix)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 
-from fleet.coordination.sample_counts import SampleCounts
+from fleet.run_directory.sample_counts import SampleCounts
 
 METRIC_TITLES = {"accuracy": "Accuracy", "loss": "Loss", "test_loss": "Held-out loss"}
 WHY = {
@@ -117,6 +117,11 @@ def lateness(deadline: float | None, end: float | None) -> str:
         return f"{due} cannot be kept: no device is left for it"
     late = "" if deadline is None else f", {duration(end - deadline)} late"
     return f"{due} cannot be kept: it ends at {duration(end)} at the earliest{late}"
+
+
+def readable_bytes(count: int) -> str:
+    """Bytes for people, in GiB, or in MiB where that is nothing."""
+    return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
 
 
 def plural(number: int, noun: str) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.machine.cluster_map import ClusterMap
-from fleet.profiling.sizing import Room, Size, memory_problem
+from fleet.profiling.sizing import Size
 from fleet.run.input_checks import grown_size, ring_problem
 from fleet.run.lanes import ring_plan
+from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job
 

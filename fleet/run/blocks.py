@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fleet.profiling.sizing import readable
+from fleet.report.wording import readable_bytes
 from fleet.run.ranks.runtime import Runtime
 
 
@@ -37,7 +37,7 @@ def order_problems(runtime: Runtime, preprocessors: int) -> Iterator[str]:
             fits = facts.cache_bytes // facts.block_bytes
             smaller = f", or order.window: {fits}" if fits >= preprocessors else ""
             yield (
-                f"data.{name}: the {blocks.strata} blocks of a window take {readable(need)}, and a preprocessor, which "
-                f"may work alone, keeps {readable(facts.cache_bytes)} of them, so blocks may be read again and again; "
-                f"give the source cache: {-(-need // 2**20)} (MiB){smaller}"
+                f"data.{name}: the {blocks.strata} blocks of a window take {readable_bytes(need)}, and a preprocessor, "
+                f"which may work alone, keeps {readable_bytes(facts.cache_bytes)} of them, so blocks may be read again "
+                f"and again; give the source cache: {-(-need // 2**20)} (MiB){smaller}"
             )

@@ -14,6 +14,7 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
 from fleet.machine.launch.launched import HELD, leave
 from fleet.machine.standard_error import tell
 from fleet.run.ending import MENDABLE, THREAD_END_SECONDS
+from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank
@@ -28,7 +29,7 @@ from preprocess import CorruptLimitError
 PULSE_SECONDS = 15.0
 
 
-def coordinate(rank: Rank) -> int:
+def coordinate(rank: Rank, options: RunOptions) -> int:
     """Rank 0's part in the run; returns the exit code, after every rank has been told it."""
     mailbox = rank.mailbox(TO_COORDINATOR)
     preprocessing = GuardedThread(partial(_preprocess, rank), "preprocessor")
@@ -36,7 +37,7 @@ def coordinate(rank: Rank) -> int:
     wire = Wire(mailbox, rank.cluster, lambda: preprocessing.failure)
     try:
         with _pulse(rank), storage():
-            code = Session(rank, wire).run()
+            code = Session(rank, options, wire).run()
     except DirectoryHeldError as error:
         tell(str(error))
         leave(HELD, 1)

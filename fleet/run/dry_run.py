@@ -11,11 +11,13 @@ from typing import Any
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import local_trainers
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, Size, memory_problem, readable, refused_on
+from fleet.profiling.sizing import Size, refused_on
+from fleet.report.wording import readable_bytes
 from fleet.run.blocks import described_orders, order_problems
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
+from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import Prepared, device_of, prepare
 from fleet.run.recorded_choices import with_known_batches
@@ -127,9 +129,9 @@ class DryRun:
         return tuple(job for job in self.jobs if job.late)
 
     @property
-    def feeds(self) -> dict[str, Feed]:
-        """How fast preprocessors make each data set that jobs read, where that is known."""
-        return {job.fed.data: job.fed for job in self.jobs if job.fed is not None}
+    def made(self) -> tuple[str, ...]:
+        """A sentence on each data set that jobs read: how fast preprocessors make it, where that is known."""
+        return tuple(map(_made, {job.fed.data: job.fed for job in self.jobs if job.fed is not None}.values()))
 
     @property
     def bounded(self) -> PlannedRound | None:
@@ -225,7 +227,7 @@ def _shortages(ready: Prepared, shared: Mapping[int, int]) -> tuple[str, ...]:
     texts += [text for job, size in sizes.items() for text in refused_on(ready.device, job, size)]
     free, place = shared_memory_available()
     texts += [
-        f"node {node} needs {readable(size)} of shared memory, {place} here has {readable(free)}"
+        f"node {node} needs {readable_bytes(size)} of shared memory, {place} here has {readable_bytes(free)}"
         for node, size in shared.items()
         if size > free
     ]
@@ -241,6 +243,11 @@ def _round_json(one: PlannedRound) -> dict[str, Any]:
 
 def _bound_json(one: PlannedRound) -> dict[str, Any]:
     return {"bound_seconds": one.bound, "end_seconds": one.expected, "gap": one.gap}
+
+
+def _made(feed: Feed) -> str:
+    first = f", {feed.first:,.0f} until an epoch of it was read" if feed.first < feed.later else ""
+    return f"data {feed.data}: preprocessors make {feed.later:,.0f} samples/s{first}; the prediction counts with that"
 
 
 def _told(value: float) -> float | None:

@@ -13,9 +13,9 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
 from fleet.machine.standard_error import tell
-from fleet.profiling import ProfileError
 from fleet.run.bad_input import BadInput
 from fleet.run_directory.directory import RunDirectoryError
+from fleet.run_directory.profile import ProfileError
 from fleet.spec import SpecError
 from preprocess import SharedMemoryError, SourceError, TransformError
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from fleet.profiling.sizing import Room
 from fleet.run.bad_input import BadInput
 from fleet.run.batch_bounds import BatchBounds
 from fleet.run.input_checks import least_size, rooms_of
+from fleet.run.memory_checks import Room
 from fleet.run.prediction import Prepared, prepare
 from fleet.spec import importable
 from trainers.device.device_room import share_of

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from fleet.run.bad_input import BadInput
-from fleet.run.ranks.runtime import data_key, dataset_specs
+from fleet.run.ranks.runtime import dataset_specs
 from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec.data_keys import data_key
 from preprocess import HELD_OUT, TRAIN, Dataset
 
 

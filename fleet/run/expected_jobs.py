@@ -11,10 +11,11 @@ from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import model_of
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.sizing import Size
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.foretold_data_path import known_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, executors_of
 from fleet.run.mixed_kinds import mixes_kinds
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
 from fleet.scheduling.easyscale.kind_curves import KindCurves, strongest
 from fleet.scheduling.model.cluster import Cluster
@@ -24,6 +25,7 @@ from fleet.scheduling.policies import chooses_batches, most_executors, policy
 from fleet.scheduling.variable_batch.batch_scaling import BatchRange, BatchScaling
 from fleet.simulator.traces.spec_trace import KnownJob
 from fleet.spec import Job
+from fleet.spec.data_keys import data_key
 
 
 @dataclass(frozen=True)
@@ -58,18 +60,19 @@ def expected_jobs(
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     batches, most = chooses_batches(chosen), min(most_executors(chosen), cluster.members)
     together = KnownRates(runtime, directory, executors_of(model), named=EXECUTORS)
+    devices = devices_to_plan(cluster)
     path = known_data_path(spec, directory, sorted(runtime.facts), len(cluster.preprocessors))
     single = ((job.name, next(iter(known.values())).of(runtime, job.name).get(1)) for job in spec.jobs)
     others = [(sizes[name], rate) for name, rate in single if rate is not None]
     found = {}
     for job in spec.jobs:
         guess = guessed_rate(sizes[job.name], others, device)
-        curves, source = _curves(runtime, known, job, guess, cluster.cluster)
+        curves, source = _curves(runtime, known, job, guess, devices)
         passing = runtime.data_of(job.name).samples / runtime.samples_of(job.name)
         fed = None if path is None else path.feed_of(data_key(job), passing)
         if fed is not None:
             curves = {kind: curve.capped(fed.own, job.virtual_workers) for kind, curve in curves.items()}
-        home = strongest(curves, cluster.cluster, job.virtual_workers)
+        home = strongest(curves, devices, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
         mixed, _ = mixes_kinds(runtime, device)
         samples = runtime.samples_of(job.name)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.ranks.runtime import data_key, dataset_specs, has_folds
+from fleet.run.ranks.runtime import dataset_specs
 from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset

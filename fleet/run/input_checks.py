@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.profiling.batch_sizing import SizeByBatch, size_by_batch
-from fleet.profiling.sizing import Room, Size, memory_problem, readable, size_of
+from fleet.profiling.sizing import Size, size_of
+from fleet.report.wording import readable_bytes
 from fleet.run.bad_input import BadInput
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import RingPlan, ring_plan
+from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.runtime import Runtime
@@ -79,7 +82,7 @@ def check_minimum(runtime: Runtime, cluster: ClusterMap) -> None:
 
 def minimum_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
     """Why the job could never have as many devices as it needs, and the most that it can have; None: it can."""
-    counts = cluster.cluster.counts()
+    counts = devices_to_plan(cluster).counts()
     mixed, _ = mixes_kinds(runtime, cluster.device_name)
     most = sum(counts.values()) if mixed else max(counts.values())
     if job.minimum_devices <= most:
@@ -140,8 +143,8 @@ def ring_problem(spec: EnsembleSpec, cluster: ClusterMap, ring: RingPlan) -> str
         needed = ring.node_bytes(len(ranks))
         if needed > place.shared_bytes:
             return (
-                f"the rings need {readable(needed)} of shared memory on {place.host}, and /dev/shm has "
-                f"{readable(place.shared_bytes)} free: {ring.lanes} lanes of {ring.samples} samples; lower "
+                f"the rings need {readable_bytes(needed)} of shared memory on {place.host}, and /dev/shm has "
+                f"{readable_bytes(place.shared_bytes)} free: {ring.lanes} lanes of {ring.samples} samples; lower "
                 f"resources.ring_samples (now {spec.resources.ring_samples}) or resources.trainers, "
                 "or give the node more "
                 "(a container: --shm-size; as root: mount -o remount,size=... /dev/shm)"

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fleet.profiling.store import RateProfile
 from fleet.run.bad_input import BadInput
 from fleet.run.ranks.runtime import Runtime
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import JournalLine, read_journal
+from fleet.run_directory.profile import RateProfile
+from fleet.spec.profile_files import profile_files
 
 RatesByJob = Mapping[str, Mapping[int, float]]
 """Job -> number of devices -> samples/s."""
@@ -132,7 +133,7 @@ class KnownRates:
         spec = self.runtime.spec
         files: list[Path] = [spec.file(name) for name in (self._table, spec.profile.file) if isinstance(name, str)]
         files += [self.directory.profile] if self.directory.profile.exists() and not self.again else []
-        return [RateProfile.read(file) for file in files]
+        return [RateProfile.read(*(profile_files(file) or [file])) for file in files]
 
     @cached_property
     def _guessed(self) -> dict[str, dict[int, float]]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from fleet.coordination.open_lanes import StreamPlace
 from fleet.run.ranks.kept_samples import divides
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.search.widest import largest_trial_batch, trials_at_once
 from fleet.spec import Job
+from fleet.spec.data_keys import data_key
 from preprocess import Itinerary, LaneSpec, StreamKey, bytes_needed, lane_bytes, window_bytes
 from trainers import BatchPlan
 

@@ -22,12 +22,13 @@ from fleet.run.opening.libraries import chosen_reduction, warm_up
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.rank_checks import check_mpi_threads, check_places
 from fleet.run.opening.whole_spec import whole_spec
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import FACTS, Rehearsal, Runtime, facts_of
 from fleet.run.ranks.time_limit import time_limit, together
 from fleet.run.ranks.trainer_rank import TrainerRank
+from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
@@ -102,8 +103,9 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     with ends_all(world):  # where shared memory that was free a moment ago is not, on one node
         with together(world, spec.resources.timeout, "come to share its node's memory"):
             ties = Ties.tie(world, cluster)
-        rank = Rank(options, ties, cluster, runtime, stop, datasets, (*warnings, *told))
-        code = _play_role(rank)
+        directory = RunDirectory(options.directory(spec))
+        rank = Rank(directory, ties, cluster, runtime, stop, datasets, (*warnings, *told))
+        code = _play_role(rank, options)
     for thread in rank.threads:
         thread.join(THREAD_END_SECONDS)
     rank.flush()
@@ -111,16 +113,16 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
     return code
 
 
-def _play_role(rank: Rank) -> int:
+def _play_role(rank: Rank, options: RunOptions) -> int:
     """Coordinate, train or make samples; returns the run's exit code."""
     if rank.number == COORDINATOR:
-        return coordinate(rank)
+        return coordinate(rank, options)
     with rank.watchdog() as watchdog:
         if not rank.cluster.places[rank.number].is_trainer:
             return PreprocessorRank(rank, watchdog.moves).run()
         communicators = Communicators(lost=partial(lost_ranks, rank.world))
         adders: dict[str | None, AdderOf] = {"horovod": horovod_sum, "device": DeviceSums(communicators)}
-        adder = adders.get(rank.options.reduce, InOrder)
+        adder = adders.get(options.reduce, InOrder)
         code = TrainerRank(rank, _own_device(rank), adder, watchdog.moves).run()
         communicators.end()
         return code

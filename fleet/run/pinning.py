@@ -10,7 +10,7 @@ import os
 from contextlib import suppress
 
 from fleet.machine.launch.launched import launched_by_us
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.spec import EnsembleSpec, SpecError
 
 

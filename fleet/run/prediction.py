@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.profiling.sizing import Size
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.expected_jobs import ExpectedJob, expected_jobs
 from fleet.run.input_checks import check_against_data, check_minimum, least_size
 from fleet.run.lanes import RingPlan, ring_plan
@@ -68,7 +69,7 @@ class Prediction:
             {name: one.executor_rates for name, one in expected.items() if one.executor_rates},
         )
         asked, watch = self.spec.policy, Rounds()
-        machine = RunMachine(self.cluster.cluster, rates, Costs(asked.restart, asked.restart))
+        machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
         chosen = policy(asked.name, **asked.parameters)
         outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
         ends = dict(zip(outcome.names, outcome.end.tolist()))

@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fleet.search.sampling.space import parameters
+from fleet.spec import SearchSpec
 from fleet.spec.distributions import Distribution
+
+
+@dataclass(frozen=True)
+class TrialColumns:
+    """What a search adds to tables of jobs.
+
+    Attributes:
+        over: dotted path -> the distribution of a trial's value.
+        metric: the first that the search goes by.
+    """
+
+    over: Mapping[str, Distribution]
+    metric: str
+
+    @classmethod
+    def of(cls, asked: SearchSpec) -> TrialColumns:
+        """Those of a spec's search."""
+        return cls(asked.over, asked.metrics[0])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """See `value_columns`."""
+        return value_columns(self.over)
+
+    def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """See `value_row`."""
+        return value_row(self.over, values)
 
 
 def value_columns(over: Mapping[str, Distribution]) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.building import build, document_of
 from fleet.spec.checkpoints import Checkpoints
 from fleet.spec.document import Document
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
+from fleet.spec.profile_files import profile_files
 from fleet.spec.resources import Resources
 from fleet.spec.search import SearchSpec
 from fleet.spec.sections import Data, Determinism, Policy, Profile, Rehearse

@@ -6,10 +6,10 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping
 
-from fleet.run_directory.profile_parts import profile_files
 from fleet.spec.ensemble import EnsembleSpec
 from fleet.spec.job import Job
 from fleet.spec.problem import ABSENT, Path, Problem, in_order, listed, nearest
+from fleet.spec.profile_files import profile_files
 
 DEVICES = ("auto", "cpu", "cuda", "hpu", "mps", "mtia", "npu", "xpu")
 """What trainers may train on: `auto`, or a kind of device as torch names it."""

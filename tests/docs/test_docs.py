@@ -20,7 +20,7 @@ from benchmarks.gpu import kept
 from benchmarks.gpu.measuring import MODULES
 from fleet.commands.cli import app
 from fleet.scheduling.policies import POLICIES, Policy
-from fleet.simulator.results import job_table, time_table
+from fleet.simulator.tables import job_table, time_table
 from preprocess.sources.source import built_in_sources
 from preprocess.transforms.transform import built_in_transforms
 from tests.docs.support.commands import follow

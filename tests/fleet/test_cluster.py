@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleet.machine import devices
-from fleet.machine.binding_table import binding_table, ranges
 from fleet.machine.cluster_map import ClusterError, _found_kinds, device_name, kinds_of, pretended, roles
+from fleet.machine.number_ranges import ranges
+from fleet.run.binding_table import binding_table
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.scheduling.model.cluster import Cluster
 
 
@@ -37,7 +39,7 @@ def test_preprocessors_must_leave_a_trainer() -> None:
 @given(shape=st.lists(st.integers(1, 6), min_size=1, max_size=5), preprocessors=st.integers(1, 4))
 def test_devices_are_numbered_node_by_node(shape: list[int], preprocessors: int) -> None:
     cluster = pretended(tuple(shape), preprocessors, "cpu", "here")
-    assert cluster.cluster.devices_per_node == tuple(shape)
+    assert devices_to_plan(cluster).devices_per_node == tuple(shape)
     assert [place.device for place in cluster.trainers] == list(range(sum(shape)))
     nodes = [place.node for place in cluster.trainers]
     assert nodes == sorted(nodes)
@@ -111,6 +113,6 @@ def test_a_person_names_kinds_and_the_others_are_what_was_found() -> None:
 
 def test_neighbours_of_one_kind_are_a_node_for_policies_and_rates_are_kept_by_kind() -> None:
     cluster = pretended((2, 2), 1, "cpu", "here", kinds={"half": [1, 2]})
-    assert cluster.cluster == Cluster((1, 1, 1, 1), ("cpu", "half", "half", "cpu"))
+    assert devices_to_plan(cluster) == Cluster((1, 1, 1, 1), ("cpu", "half", "half", "cpu"))
     assert cluster.record()["devices_per_node"] == [2, 2], "the journal has the real nodes"
     assert cluster.rated == {"cpu": "cpu", "half": "cpu, half"} and cluster.devices_of("half") == [1, 2]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fleet.coordination.energy_shares import NETWORKS_A_SECOND, PACE_SECONDS, WRITE_SECONDS, EnergyShares
-from fleet.coordination.energy_totals import EnergyTotals
 from fleet.coordination.protocol import EnergyRead
+from fleet.run_directory.energy_totals import EnergyTotals
 
 
 class Host:

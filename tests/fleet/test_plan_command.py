@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from fleet.machine.memory import node_memory
-from fleet.profiling.sizing import Room, memory_problem, readable, refused_on, size_of
+from fleet.profiling.sizing import refused_on, size_of
+from fleet.report.wording import readable_bytes
+from fleet.run.memory_checks import Room, memory_problem
 from preprocess import SampleLayout
 
 ROOT = Path(__file__).parents[2]
@@ -176,7 +178,7 @@ def test_memory_problems_name_jobs_and_mends() -> None:
     need = sizes["big"].cpu_bytes(2)
     assert memory_problem(sizes, {"big": 2}, Room(1, need)) is None
     too_small = memory_problem(sizes, {"big": 2}, Room(1, need - 1))
-    assert too_small is not None and "big" in too_small.text and readable(need) in too_small.text
+    assert too_small is not None and "big" in too_small.text and readable_bytes(need) in too_small.text
     both = memory_problem({"a": sizes["big"], "b": sizes["big"]}, {"a": 2, "b": 2}, Room(2, 2 * need - 1))
     assert both is not None and "at most 1 trainers" in both.text
 
@@ -191,7 +193,7 @@ def test_a_job_fits_an_accelerator_and_its_host_apart() -> None:
     assert small is not None and "a device has" in small.text and "memory_gib" not in small.text
     shared = memory_problem(sizes, workers, Room(4, host - 1, device))
     assert shared is not None and "gradients of its virtual workers, which leave the device" in shared.text
-    assert "fewer virtual_workers" in shared.text and readable(host) in shared.text
+    assert "fewer virtual_workers" in shared.text and readable_bytes(host) in shared.text
     many = memory_problem({"a": size, "b": size}, {"a": 1000, "b": 1000}, Room(2, 2 * host - 1, device))
     assert many is not None and "at most 1 trainers a node" in many.text
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fleet.profiling import Measurement, ProfileError, RateProfile, first_pass, second_pass
 from fleet.profiling.guesses import guessed_rate
 from fleet.profiling.measure import made_up_batch, measure
-from fleet.profiling.plan import demand, largest_count, preprocessors_needed
 from fleet.profiling.sizing import Size, assumed_rate
+from fleet.run.measuring.plan import Measurement, demand, first_pass, largest_count, preprocessors_needed, second_pass
+from fleet.run_directory.profile import ProfileError, RateProfile
 from preprocess import SampleLayout
 from trainers import Group, Trainer
 

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
+from fleet.commands.simulated.page import render as comparison_page
 from fleet.report.history import build_history
 from fleet.report.page import render
-from fleet.report.searched import Searched
 from fleet.scheduling.model.cluster import Cluster
 from fleet.search.journalled import journalled
 from fleet.search.of_run import section_of
+from fleet.search.searched import Searched
 from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload
-from fleet.simulator.results.page import render as comparison_page
 from fleet.spec import results_mapping
 from tests.search.support.curves import cost, value
 from tests.search.support.journals import searched_lines

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.report.costs import run_costs
+from fleet.report.costs import device_cost, run_costs
 from fleet.report.history import read_history
 from fleet.report.page import render
 from fleet.report.result_table import result_table
@@ -49,6 +49,12 @@ def test_each_device_costs_its_price_of_the_time(tmp_path: Path) -> None:
     assert costs.jobs == {"a": pytest.approx(1.0), "b": pytest.approx(0.8 + 2.0)}
     assert costs.used == pytest.approx(3.8) and costs.held == pytest.approx(3.6 + 1.0 + 5.2)
     assert costs.to_json() == {"jobs": dict(costs.jobs), "used": costs.used, "held": costs.held}
+
+
+def test_a_device_costs_the_price_of_each_second() -> None:
+    course = ((0.0, 1.0), (100.0, 4.0), (300.0, 2.0))
+    assert device_cost(course, 50, 350) == pytest.approx((50 * 1 + 200 * 4 + 50 * 2) / 3600)
+    assert device_cost(course, 120, 130) == pytest.approx(10 * 4 / 3600) and device_cost((), 0, 9) == 0.0
 
 
 def test_one_price_holds_for_devices_that_are_alike(tmp_path: Path) -> None:

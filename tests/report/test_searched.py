@@ -15,11 +15,12 @@ import pytest
 from fleet.report.history import build_history
 from fleet.report.importance import comparable, importance_of
 from fleet.report.page import render
-from fleet.report.searched import Searched, read_searched
+from fleet.report.searched import read_searched
 from fleet.report.status.looking import Look
 from fleet.report.told_values import told_values
 from fleet.run_directory.journal import read_journal
 from fleet.search.columns import value_columns, value_row
+from fleet.search.searched import Searched
 from fleet.spec import results_mapping
 from tests.report.test_page import Page
 from tests.search.support.curves import cost, value

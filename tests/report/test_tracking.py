@@ -20,6 +20,7 @@ from tensorboard.plugins.hparams.api_pb2 import AGGREGATION_AVG, ListSessionGrou
 from tensorboard.plugins.hparams.backend_context import Context
 
 from fleet.report.tracking import Tracking, folder_of
+from fleet.search.columns import TrialColumns
 from tests.search.support.sections import spec_of
 
 Event = dict[str, Any]
@@ -166,7 +167,7 @@ VALUES = {
 
 def searched(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
     """What a session of a run with a search writes."""
-    tracking = Tracking(run_dir, tensorboard, SEARCH)
+    tracking = Tracking(run_dir, tensorboard, TrialColumns.of(SEARCH))
     for event in events:
         tracking.event(event)
     tracking.close()
@@ -190,7 +191,7 @@ def test_a_later_session_knows_the_values_of_earlier_trials(tmp_path: Path) -> N
 
 def test_a_parameter_that_is_called_like_a_metric_has_another_column(tmp_path: Path) -> None:
     search = spec_of(over={"seed": {"choice": [1, 2]}, "step": {"choice": ["a", "b"]}}).search
-    tracking = Tracking(tmp_path, False, search)
+    tracking = Tracking(tmp_path, False, TrialColumns.of(search))
     tracking.event({"event": "search", "kind": "start", "job": "t", "trial": 0, "values": {"seed": 2, "step": "b"}})
     tracking.event(epoch("t", 0, seed=0.5))
     tracking.close()

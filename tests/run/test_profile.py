@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fleet.profiling import ProfileError, RateProfile
 from fleet.run_directory.journal import read_journal
+from fleet.run_directory.profile import ProfileError, RateProfile
+from fleet.spec.profile_files import profile_files
 from tests.run.support.ensembles import Ensemble, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, run, started
 
@@ -63,7 +64,7 @@ def test_parts_that_were_measured_apart_are_one_profile(unmeasured: Ensemble, tm
         ended = run(command, tmp_path)
         assert ended.code == 0, ended.output
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["sweep.1-of-2.json", "sweep.2-of-2.json"]
-    assert sorted(RateProfile.read(out).names.values()) == sorted(JOBS)
+    assert sorted(RateProfile.read(*profile_files(out)).names.values()) == sorted(JOBS)
     assert list(RateProfile.read(tmp_path / "sweep.2-of-2.json").names.values()) == ["cnn"]
     ended = run(unmeasured.plain("parts", "--trainers", "1", "--set", f"profile.file={out}"), tmp_path)
     assert ended.code == 0, ended.output

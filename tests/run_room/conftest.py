@@ -14,7 +14,7 @@ import pytest
 from fleet.coordination.protocol import TO_COORDINATOR
 from fleet.machine.cluster_map import ClusterMap, Place
 from fleet.machine.signals import StopFlag
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import DataFacts, Rehearsal, Runtime
 from fleet.run.ranks.stack_board import Board
@@ -22,6 +22,7 @@ from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
 from fleet.run.stages.ready import make_ready
 from fleet.run.wire import Wire
+from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 from preprocess import Dataset, SampleLayout
 
@@ -98,12 +99,11 @@ def rank(runtime: Runtimes, tmp_path: Path) -> Iterator[Callable[..., Rank]]:
     world = MPI.COMM_SELF.Dup()
 
     def make(
-        runtime_: Runtime | None = None, cluster: ClusterMap | None = None, datasets: dict[str, Dataset] | None = None,
-        **options: Any,
+        runtime_: Runtime | None = None, cluster: ClusterMap | None = None, datasets: dict[str, Dataset] | None = None
     ) -> Rank:  # fmt: skip
-        chosen = RunOptions(tmp_path / "spec.yaml", out=tmp_path / "run", **options)
+        directory = RunDirectory(tmp_path / "run")
         ties = Ties(world, world, world, Board.alone())
-        return Rank(chosen, ties, cluster or a_cluster(), runtime_ or runtime(), StopFlag(), datasets or {})
+        return Rank(directory, ties, cluster or a_cluster(), runtime_ or runtime(), StopFlag(), datasets or {})
 
     yield make
     world.Free()
@@ -132,13 +132,13 @@ def wire() -> Callable[[Rank], Wire]:
 
 
 @pytest.fixture
-def opening() -> Callable[[Rank], AbstractContextManager[Opened]]:
+def opening(tmp_path: Path) -> Callable[[Rank], AbstractContextManager[Opened]]:
     """The second stage of a session, quietly; its journal is closed behind it."""
 
     @contextmanager
     def opened(me: Rank) -> Iterator[Opened]:
         with redirect_stdout(io.StringIO()):
-            ready = make_ready(me)
+            ready = make_ready(me, RunOptions(tmp_path / "spec.yaml"))
             with output_to(ready.directory, len(me.runtime.spec.jobs)) as output:
                 yield open_run(ready, wire_of(me), output)
 

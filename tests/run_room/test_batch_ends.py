@@ -11,9 +11,9 @@ from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
-from fleet.profiling.batch_ends import BatchEnds
-from fleet.profiling.plan import Measurement
-from fleet.profiling.profiler import Result
+from fleet.run.measuring.batch_ends import BatchEnds
+from fleet.run.measuring.plan import Measurement
+from fleet.run.measuring.profiler import Result
 from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve

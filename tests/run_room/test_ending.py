@@ -11,12 +11,12 @@ import pytest
 from fleet.machine.cluster_map import ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, DONE, STOPPED
 from fleet.machine.launch.launched import FOLDER
-from fleet.profiling import ProfileError
 from fleet.run.bad_input import BadInput
 from fleet.run.ending import await_all, exit_code
 from fleet.run.opening.agreement import agree
 from fleet.run.ranks.rank import Rank
 from fleet.run_directory.directory import RunDirectoryError
+from fleet.run_directory.profile import ProfileError
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from fleet.coordination.protocol import (
 )
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
-from fleet.profiling.plan import Measurement
-from fleet.profiling.profiler import Effort, Profiler, Result, Waiting
+from fleet.run.measuring.plan import Measurement
+from fleet.run.measuring.profiler import Effort, Profiler, Result, Waiting
 from fleet.run.ranks.rank import Rank
 
 RATE = 100.0

@@ -12,10 +12,10 @@ import pytest
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
-from fleet.profiling.plan import Measurement
-from fleet.profiling.profiler import Result
-from fleet.profiling.rating import Rating
 from fleet.run.chosen_batches import Batches
+from fleet.run.measuring.plan import Measurement
+from fleet.run.measuring.profiler import Result
+from fleet.run.measuring.rating import Rating
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import TO_PREPROCESSOR, TO_TRAINER, SetBatch, SkipSamples
 from fleet.machine.launch.exit_codes import DONE, STOPPED
 from fleet.run.bad_input import BadInput
+from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import OvertakenError, kept
 from fleet.run.stages.opened import Opened, open_run
@@ -28,6 +30,8 @@ from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import DirectoryHeldError, RunDirectory
 from fleet.run_directory.journal import read_journal
 from fleet.run_directory.lock import NAME, Holder
+
+OPTIONS = RunOptions(Path("spec.yaml"))
 
 Ranks = Callable[..., Rank]
 Opening = Callable[[Rank], AbstractContextManager[Opened]]
@@ -54,7 +58,7 @@ def events(directory: RunDirectory, kind: str) -> list[dict[str, Any]]:
 
 
 def test_a_run_that_is_ready_has_written_its_spec_and_no_journal(rehearsed: Ranks) -> None:
-    ready = make_ready(rehearsed())
+    ready = make_ready(rehearsed(), OPTIONS)
     assert ready.directory.spec.exists() and not ready.directory.journal.exists()
     assert set(ready.sizes) == {"a", "b"}
 
@@ -62,14 +66,14 @@ def test_a_run_that_is_ready_has_written_its_spec_and_no_journal(rehearsed: Rank
 def test_a_run_without_a_rate_is_not_begun(rehearsed: Ranks) -> None:
     me = rehearsed({"name": "a"}, {"name": "unknown"})
     with pytest.raises(BadInput, match="there is none for unknown"):
-        make_ready(me)
+        make_ready(me, OPTIONS)
     assert not me.directory.journal.exists()
 
 
 def test_a_second_run_is_kept_out_of_the_directory(rehearsed: Ranks) -> None:
-    ready = make_ready(rehearsed())
+    ready = make_ready(rehearsed(), OPTIONS)
     with pytest.raises(DirectoryHeldError, match="another run is writing there now"):
-        make_ready(rehearsed(resources={"lock_wait": 0}))
+        make_ready(rehearsed(resources={"lock_wait": 0}), OPTIONS)
     assert ready.directory.spec.exists()
 
 
@@ -77,12 +81,12 @@ def test_a_job_that_was_taken_in_meanwhile_is_not_left_out(rehearsed: Ranks) -> 
     me = rehearsed()
     AddedJobs(me.directory.path).take({"name": "late", "arrival": 1.0})
     with pytest.raises(OvertakenError, match="late: taken in by the run while this start waited"):
-        make_ready(me)
+        make_ready(me, OPTIONS)
 
 
 def test_a_run_whose_directory_another_has_taken_goes_no_further(rehearsed: Ranks, wire: Wires) -> None:
     me = rehearsed()
-    ready, mine = make_ready(me), wire(me)
+    ready, mine = make_ready(me, OPTIONS), wire(me)
     with kept(ready.directory, mine, beat=0.01):
         other = replace(Holder.own(), host="far", boot="another")
         (me.directory.path / NAME).write_text(json.dumps(asdict(other)))
@@ -117,7 +121,7 @@ def test_a_damaged_line_of_the_journal_is_told_at_the_next_start(
     me = rehearsed()
     damaged = me.directory.journal.read_text().replace('"policy":"flotilla"', '"policy":"flotill "')
     me.directory.journal.write_text(damaged)
-    ready = make_ready(me)
+    ready = make_ready(me, OPTIONS)
     with output_to(ready.directory, 2) as output:
         open_run(ready, wire(me), output)
     assert "line 1 of the journal is damaged" in capsys.readouterr().out
@@ -176,7 +180,7 @@ def test_a_run_that_is_asked_to_stop_before_it_trains_can_go_on(rehearsed: Ranks
     me = rehearsed()
     me.stop.raised = True
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, wire(me)).run() == STOPPED
+        assert Session(me, OPTIONS, wire(me)).run() == STOPPED
     assert json.loads(me.directory.run_json.read_text())["status"] == "stopped"
     assert "stopped" in said.getvalue()
 
@@ -187,6 +191,6 @@ def test_a_session_whose_jobs_are_done_already_reports_and_ends_well(
     leave(rehearsed(), *({"event": "done", "job": job, "epoch": 3} for job in ("a", "b")))
     me = rehearsed()
     with redirect_stdout(io.StringIO()) as said:
-        assert Session(me, wire(me)).run() == DONE
+        assert Session(me, OPTIONS, wire(me)).run() == DONE
     assert "2 of 2 networks done" in said.getvalue()
     assert (me.directory.path / "report.html").exists()

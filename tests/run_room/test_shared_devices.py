@@ -7,7 +7,7 @@ from pathlib import Path
 from fleet.machine.cluster_map import pretended
 from fleet.machine.devices import ON_DEVICES
 from fleet.run.opening.libraries import HOROVOD, sharing
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 
 ASKED = RunOptions(Path("spec.yaml"))
 

@@ -10,7 +10,7 @@ import yaml
 
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.whole_spec import whole_spec
-from fleet.run.ranks.options import ProfileOrder, RunOptions
+from fleet.run.options import ProfileOrder, RunOptions
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.spec import EnsembleSpec, SpecError
 

@@ -42,8 +42,6 @@ def test_a_price_is_that_of_its_time() -> None:
     assert [prices.at("a", now) for now in (0, 99, 100, 299, 300, 1e9)] == [1, 1, 4, 4, 2, 2]
     assert prices.at("nobody's", 5) == 0.0
     assert [prices.next_change(now) for now in (0, 100, 250, 300)] == [100, 200, 300, math.inf]
-    assert prices.cost("a", 50, 350) == pytest.approx((50 * 1 + 200 * 4 + 50 * 2) / 3600)
-    assert prices.cost("a", 120, 130) == pytest.approx(10 * 4 / 3600) and prices.cost("nobody's", 0, 9) == 0.0
 
 
 @pytest.mark.parametrize("course", [(), ((1.0, 2.0),), ((0.0, 1.0), (0.0, 2.0)), ((0.0, -1.0),)])

@@ -10,14 +10,14 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
+from fleet.commands.simulated.figures import POINTS
+from fleet.commands.simulated.page import render
+from fleet.commands.simulated.side_by_side import columns, rows
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import Case, cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload, synthetic_of
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.results.figures import POINTS
-from fleet.simulator.results.page import render
-from fleet.simulator.results.side_by_side import columns, rows
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written
 

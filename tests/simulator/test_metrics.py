@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.commands.simulated.figures import time_means
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
@@ -18,7 +19,6 @@ from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.outcome import Outcome
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.rates.rates import Rates
-from fleet.simulator.results.figures import time_means
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import clusters, traces

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from fleet.machine.launch.launched import launched_by_us
-from fleet.machine.terminal import progress_bar
+from fleet.report.terminal import progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -11,14 +11,9 @@ from fleet.machine.devices import FILES
 from fleet.machine.doctor.check import Check, Verdict
 from fleet.machine.energy.hwmon import sensors
 from fleet.machine.energy.powercap import zones
-from fleet.spec.resources import Energy
-
-_USUAL = Energy()
 
 
-def energy(
-    powercap: Path = Path(_USUAL.powercap), hwmon: Path = Path(_USUAL.hwmon), devices: Path = FILES
-) -> Iterator[Check]:
+def energy(powercap: Path, hwmon: Path, devices: Path = FILES) -> Iterator[Check]:
     """Look for counters.
 
     Args:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,9 +37,14 @@ _LEAST_SHARED = 64 << 20
 _NODE_LOCAL = "imports of 1,000 ranks from a shared file system are slow: put the environment on the nodes' own disks"
 
 
-def examine() -> Iterator[Check]:
-    """Give one check after another; none raises."""
-    for name, look in CHECKS.items():
+def examine(powercap: Path, hwmon: Path) -> Iterator[Check]:
+    """Give one check after another; none raises.
+
+    Args:
+        powercap, hwmon: the folders where the kernel shows its counters of energy.
+    """
+    checks = {**CHECKS, "energy": partial(energy, powercap, hwmon)}
+    for name, look in checks.items():
         try:
             yield from look()
         except Exception as error:  # whatever a broken installation does, the others are looked at
@@ -251,7 +257,6 @@ CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
     "images": _images,
     "formats": _formats,
     "horovod": _horovod,
-    "energy": energy,
     "scheduler": _schedulers,
     "imports": _imports,
 }

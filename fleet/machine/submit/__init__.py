@@ -3,7 +3,7 @@
 from fleet.machine.submit.placing import place
 from fleet.machine.submit.script import Script, render
 from fleet.machine.submit.shape import NodeShape, WallTime
-from fleet.machine.submit.site import Site, SiteError, read_site
+from fleet.machine.submit.site import Site, SiteError, UnknownSiteError, read_site
 from fleet.machine.submit.submission import SubmissionError, submit
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Site",
     "SiteError",
     "SubmissionError",
+    "UnknownSiteError",
     "WallTime",
     "place",
     "read_site",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from fleet.spec.problem import nearest
 
 SITES = "sites.yaml"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -19,6 +18,19 @@ MOST_GPUS, MOST_CORES = 1024, 65_536  # of one node; far beyond any that is buil
 
 class SiteError(ValueError):
     """A site that is not known, or not well described; the text says the rule and the mend."""
+
+
+class UnknownSiteError(SiteError):
+    """Nobody knows a site of this name.
+
+    Attributes:
+        name: what was asked for.
+        known: names that are known.
+    """
+
+    def __init__(self, name: str, known: Collection[str]) -> None:
+        self.name, self.known = name, known
+        super().__init__(f"--site {name}: choose one of {', '.join(known)}, or name a YAML file")
 
 
 def _one_line(text: str) -> str:
@@ -77,15 +89,14 @@ def read_site(name: str) -> Site:
     """The site of that name, or that a YAML file describes.
 
     Raises:
-        SiteError: it is neither, or the file is not right.
+        UnknownSiteError: it is neither.
+        SiteError: the file is not right.
     """
     if name.endswith((".yaml", ".yml")):
         return _from_file(Path(name))
     known: dict[str, Any] = yaml.safe_load((files("batch_scripts") / SITES).read_text())
     if name not in known:
-        near = nearest(name, known)
-        advice = f"; did you mean {near}?" if near else ""
-        raise SiteError(f"--site {name}: choose one of {', '.join(known)}, or name a YAML file{advice}")
+        raise UnknownSiteError(name, known)
     return Site.model_validate(known[name])
 
 

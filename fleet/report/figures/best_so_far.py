@@ -7,9 +7,9 @@ from typing import Any
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, time_unit
 from fleet.report.records import RunHistory
-from fleet.report.searched import Searched
 from fleet.report.wording import metric, metric_title
 from fleet.search.journalled import Result
+from fleet.search.searched import Searched
 
 
 def best_figures(searched: Searched, history: RunHistory) -> dict[str, Figure]:

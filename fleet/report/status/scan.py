@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.energy_totals import EnergyTotals
+from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.journal_lines import devices_of, event_of, job_of, name_of, new_lines, second_of
 
 Event = Mapping[str, Any]

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fleet.machine.terminal import plain_table
 from fleet.report import wording
 from fleet.report.messages import metrics_text
 from fleet.report.status.standing import OtherJob, RunningJob, SearchStanding, Standing
+from fleet.report.terminal import plain_table
 from fleet.report.told_values import told_values
 
 STATES = {

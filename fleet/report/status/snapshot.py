@@ -13,8 +13,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.energy_totals import EnergyTotals
 from fleet.report.status.scan import Scan, ScannedJob
+from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.whole_files import write_parts
 
 NAME = "status.snapshot"

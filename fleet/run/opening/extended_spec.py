@@ -13,7 +13,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.extension import extension_of
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.run_directory.extensions import Extension, read_extensions
 from fleet.run_directory.journal import JournalLine
 

@@ -15,7 +15,7 @@ from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.trial import try_to_send
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from trainers.device.device_room import keep_to_share
 from trainers.device.own_device import select
 

@@ -9,7 +9,7 @@ from fleet.machine.binding_facts import gather_facts
 from fleet.machine.cluster_map import ClusterError, ClusterMap
 from fleet.machine.launch.launched import launched_by_us
 from fleet.run.bad_input import BadInput
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.spec.resources import Resources
 
 if TYPE_CHECKING:

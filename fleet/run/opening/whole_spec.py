@@ -11,7 +11,7 @@ from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.opening.extended_spec import extended
-from fleet.run.ranks.options import RunOptions
+from fleet.run.options import RunOptions
 from fleet.run.recorded_choices import with_known_batches
 from fleet.run.search.trials import first_trial
 from fleet.run_directory.added_jobs import AddedJobs

@@ -10,8 +10,9 @@ from typing import Any
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.held_out import HeldOut, check_shared, held_out_of
-from fleet.run.ranks.runtime import data_key, dataset_specs
+from fleet.run.ranks.runtime import dataset_specs
 from fleet.spec import EnsembleSpec, Job, importable
+from fleet.spec.data_keys import data_key
 from fleet.spec.problem import nearest
 from preprocess import HELD_OUT, Dataset, DatasetSpec, SourceError, SourceSpec
 from preprocess.conversion.errors import ConversionError

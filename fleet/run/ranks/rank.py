@@ -13,7 +13,6 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
-from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.ring_keeper import Keeper
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
@@ -58,7 +57,7 @@ class Rank:
     """This rank, from inside.
 
     Args:
-        options: the options of the command line.
+        directory: the run's.
         ties: to the other ranks.
         cluster: the cluster map.
         runtime: the jobs and data; replaced where jobs are added or get other batches.
@@ -68,10 +67,10 @@ class Rank:
     """
 
     def __init__(
-        self, options: RunOptions, ties: Ties, cluster: ClusterMap, runtime: Runtime, stop: StopFlag,
+        self, directory: RunDirectory, ties: Ties, cluster: ClusterMap, runtime: Runtime, stop: StopFlag,
         datasets: dict[str, Dataset], warnings: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.options, self.ties, self.cluster, self.runtime, self.stop = options, ties, cluster, runtime, stop
+        self.directory, self.ties, self.cluster, self.runtime, self.stop = directory, ties, cluster, runtime, stop
         self.datasets, self.warnings = datasets, warnings
         self.threads: list[GuardedThread] = []
         self._mailboxes: list[Mailbox] = []
@@ -89,10 +88,6 @@ class Rank:
     def seat(self) -> int:
         """This rank's number among its node's ranks."""
         return int(self.ties.node.rank)
-
-    @property
-    def directory(self) -> RunDirectory:
-        return RunDirectory(self.options.directory(self.runtime.spec))
 
     def mailbox(self, inbox: int) -> Mailbox:
         """A new one, for one thread. It is kept until `flush`, with all that was sent through it."""

@@ -17,6 +17,7 @@ from fleet.run.ranks.packed_data import PackedData
 from fleet.run.ranks.task_data import TaskData, has_held_out
 from fleet.spec import EnsembleSpec, Job, Source, SpecTask
 from fleet.spec.corner_jobs import corner_jobs
+from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.inputs import InputPreparation
 from fleet.spec.own_part import part_of
 from preprocess import Dataset, DatasetSpec, MemberOrder, SampleLayout, SourceError, SourceSpec, is_worth_keeping
@@ -222,25 +223,6 @@ def batch_set(runtime: Runtime, news: SetBatch) -> Runtime:
     if news.epoch is None:
         return runtime.with_batch(news.job, news.batch_size)
     return runtime.with_change(news.job, BatchChange(news.epoch, news.batch_size, news.parts))
-
-
-def data_key(job: Job) -> str:
-    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
-    if job.data is not None:
-        return job.data
-    assert job.task is not None
-    digest = hashlib.blake2b(
-        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
-    ).hexdigest()
-    return f"{job.task.name}#{digest}"
-
-
-def has_folds(spec: EnsembleSpec, key: str) -> bool:
-    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
-    search = spec.search
-    varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
-    jobs = (*spec.jobs, *corner_jobs(spec)) if varied else spec.jobs
-    return any(job.folds is not None and data_key(job) == key for job in jobs)
 
 
 def dataset_specs(spec: EnsembleSpec) -> dict[str, DatasetSpec]:

@@ -12,9 +12,10 @@ from torch import Tensor
 from torch.utils.data import Dataset as MapStyle
 from torch.utils.data import Subset
 
-from fleet.run.ranks.runtime import data_key, dataset_specs, has_folds
+from fleet.run.ranks.runtime import dataset_specs
 from fleet.run.replay.recorded_job import RecordedJob
 from fleet.spec import SpecTask, importable
+from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
 from preprocess import HELD_OUT, TRAIN, Dataset, MemberOrder, Part
 from preprocess.samples.ragged import places_in

@@ -32,7 +32,7 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
         BadInput: the search decides otherwise than the journal says.
     """
     spec = rank.runtime.spec
-    if spec.search is None or rank.options.profile is not None:
+    if spec.search is None:
         return None
     found = recorded(spec, costs_of(rank.runtime), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))

@@ -11,10 +11,11 @@ from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.run.chosen_batches import Batches
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.mixed_kinds import mixes_kinds
 from fleet.run.opening.extended_spec import reopen
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.skipped_samples import SkippedBook
 from fleet.run.stages.output import Output
 from fleet.run.wall_clock import WallClock
@@ -23,6 +24,7 @@ from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import Policy, chooses_batches
 from fleet.spec import Job
+from fleet.spec.data_keys import data_key
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ def stands(rank: Rank, job: str) -> Standing:
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
     spec = rank.runtime.spec
     jobs = [record_of(job, rank.runtime, rank.cluster.device_name, batches, clock) for job in spec.jobs]
-    return Ledger(rank.cluster.cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin)
+    return Ledger(devices_to_plan(rank.cluster), jobs, spec.seed, spec.policy.restart, spec.policy.margin)
 
 
 def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: WallClock) -> JobRecord:

@@ -9,26 +9,27 @@ from importlib.metadata import version
 
 import fleet
 from fleet.coordination.kept_best import settle_best, told_bests
-from fleet.machine.binding_table import binding_table
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
+from fleet.run.binding_table import binding_table
 from fleet.run.blocks import order_problems
 from fleet.run.console import rank_console
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.rank import Rank
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import Books
 from fleet.run.stages.ready import Ready
 from fleet.run_directory.journal import DAMAGED, Journal, read_journal
 from fleet.scheduling.policies import Policy
 from fleet.spec import Job, spec_hash
+from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import described
 
 
 def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     """Write what the run is, on which machine, and what its checkpoints say that the journal does not."""
     rank, journal = ready.rank, books.keeper.journal
-    _write_session(rank, policy, books.ledger.sessions, journal)
+    _write_session(ready, policy, books.ledger.sessions, journal)
     journal.write("cluster", **rank.cluster.record())
     prices = prices_of(rank.runtime.spec, rank.cluster)
     if prices is not None:
@@ -46,7 +47,7 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
     for line in read_journal(ready.directory.journal):
         if DAMAGED in line:  # whoever reads the journal sees it there
             journal.announce("warning", text=line["text"], job=None)
-    for text in _warnings(rank):
+    for text in _warnings(ready):
         journal.write("warning", text=text, job=None)
     if books.ledger.sessions == 0:
         rank_console().print(binding_table(rank.cluster))
@@ -76,13 +77,13 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
     )  # fmt: skip
 
 
-def _write_session(rank: Rank, policy: Policy, number: int, journal: Journal) -> None:
-    spec, rehearsal = rank.runtime.spec, rank.runtime.rehearsal
+def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) -> None:
+    rank, spec, rehearsal = ready.rank, ready.rank.runtime.spec, ready.rank.runtime.rehearsal
     versions = {name: version(name) for name in ("torch", "numpy", "mpi4py", "h5py")}
     journal.write(
         "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
         spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
-        rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=rank.options.reduce,
+        rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=ready.options.reduce,
     )  # fmt: skip
 
 
@@ -110,11 +111,12 @@ def _write_found(books: Books) -> None:
             books.keeper.journal.write("warning", text=text, job=name)
 
 
-def _warnings(rank: Rank) -> Iterator[str]:
+def _warnings(ready: Ready) -> Iterator[str]:
     """What a person should know of how the run was started."""
+    rank = ready.rank
     yield from rank.warnings
     yield from order_problems(rank.runtime, len(rank.cluster.preprocessors))
-    if rank.options.reduce == "horovod":
+    if ready.options.reduce == "horovod":
         yield NOT_BIT_FOR_BIT
     wanted, trainers = rank.runtime.spec.resources.trainers, len(rank.cluster.trainers)
     if wanted is not None and wanted != trainers:

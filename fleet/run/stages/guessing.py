@@ -15,7 +15,7 @@ from fleet.scheduling.policies import chooses_batches, most_executors
 def waits_for_training(opened: Opened) -> bool:
     """Whether jobs without known rates train by guesses until training has told their rates."""
     spec, rehearsal = opened.rank.runtime.spec, opened.rank.runtime.rehearsal
-    if opened.rank.options.profile is not None:
+    if opened.ready.options.profile is not None:
         return False
     return spec.profile.when == "training" if rehearsal is None else spec.rehearse is not None and spec.rehearse.learn
 

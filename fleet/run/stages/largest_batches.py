@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from time import perf_counter
 
 from fleet.coordination.protocol import SetBatch
-from fleet.profiling.plan import Measurement
-from fleet.profiling.profiler import Result
 from fleet.profiling.sizing import size_of
 from fleet.run.batch_bounds import BatchBound, BatchBounds
 from fleet.run.input_checks import rooms_of
+from fleet.run.measuring.plan import Measurement
+from fleet.run.measuring.profiler import Result
 from fleet.run.ranks.runtime import batch_set
 from fleet.run.same_spec import write_chosen
 from fleet.run.stages.first_words import describe_job

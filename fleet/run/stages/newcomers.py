@@ -13,7 +13,7 @@ from fleet.profiling.sizing import Size, size_of
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import check_memory, minimum_problem
 from fleet.run.lanes import RingPlan, largest_batch
-from fleet.run.ranks.runtime import Runtime, data_key, has_folds
+from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
 from fleet.run.stages.guessing import guess
@@ -22,6 +22,7 @@ from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import breaks_minimum
 from fleet.spec import Job
+from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_problems
 
 SECONDS_BETWEEN_LOOKS = 1.0

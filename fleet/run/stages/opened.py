@@ -68,7 +68,7 @@ class Opened:
             "rehearsal": self.rank.runtime.rehearsal is not None,
             "samples": self.books.ledger.samples.to_json(),
             "skipped_samples": self.books.skipped.counts,
-            "reduce": self.rank.options.reduce,
+            "reduce": self.ready.options.reduce,
         }
         if self.searching is not None:
             more["search"], more["unused_epochs"] = self.searching.to_json(), self.searching.unused
@@ -92,7 +92,8 @@ def open_run(ready: Ready, wire: Wire, output: Output) -> Opened:
     spec = rank.runtime.spec
     chosen = policy(spec.policy.name, **spec.policy.parameters)
     books = open_books(rank, wire, output, chosen)
-    searching = searching_of(rank, books.keeper)  # before anything is written
+    measures = ready.options.profile is not None
+    searching = None if measures else searching_of(rank, books.keeper)  # before anything is written
     write_first_words(ready, chosen, books)
     write_deaths(output.directory, books.keeper)
     wishes = StopWishes(output.directory.path)

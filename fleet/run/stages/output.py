@@ -11,6 +11,7 @@ from fleet.report.tracking import Tracking
 from fleet.run.console import rank_console
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import Journal
+from fleet.search.columns import TrialColumns
 from fleet.spec import SearchSpec
 
 
@@ -29,7 +30,7 @@ def output_to(directory: RunDirectory, jobs: int, search: SearchSpec | None = No
     with (
         closing(Journal(directory.journal)) as journal,
         closing(view_for(rank_console(), jobs)) as view,
-        closing(Tracking(directory.path, search=search)) as tracking,
+        closing(Tracking(directory.path, trials=None if search is None else TrialColumns.of(search))) as tracking,
     ):
         journal.listen(view.event)
         journal.listen(tracking.event)

@@ -10,20 +10,21 @@ from time import perf_counter
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.errors import SilentGroupError
-from fleet.profiling.batch_ends import BatchEnds
-from fleet.profiling.executor_rates import ExecutorRates
-from fleet.profiling.plan import demand
-from fleet.profiling.profiler import Effort, Profiler, Waiting
-from fleet.profiling.rating import Rating
-from fleet.profiling.store import RateProfile
 from fleet.run.foretold_data_path import foretold_data_path
 from fleet.run.known_rates import EXECUTORS, KnownRates, RatesByJob, executors_of
+from fleet.run.measuring.batch_ends import BatchEnds
+from fleet.run.measuring.executor_rates import ExecutorRates
+from fleet.run.measuring.plan import demand
+from fleet.run.measuring.profiler import Effort, Profiler, Waiting
+from fleet.run.measuring.rating import Rating
+from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import stuck_ranks
 from fleet.run.stages.guessing import guessed_curves, measured_first, waits_for_training
 from fleet.run.stages.learnt_rates import add_to_profile
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.directory import RunDirectory
+from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import most_executors
 
@@ -69,7 +70,7 @@ def rate(opened: Opened) -> Rated:
     rating.choose_preprocessors(data, makers, streams, opened.policy.shares_streams)
     _foretell_preprocessors(opened)
     if profiler is not None and not rank.stop.raised:
-        _store(_measured(rating, ends, together, opened), opened.output.directory, rank)
+        _store(_measured(rating, ends, together, opened), opened.output.directory, opened.ready.options)
     keeper.note("charged", to="profiling", seconds=perf_counter() - begin)
     return Rated(opened, rating.guessed)
 
@@ -170,7 +171,7 @@ def _most_executors(opened: Opened) -> int:
 
 def _together(opened: Opened, job: str) -> Mapping[int, float]:
     """Samples/s of 1, 2, ... executors of a job on an accelerator, where a file or an earlier session has them."""
-    rank, again = opened.rank, opened.rank.options.profile is not None
+    rank, again = opened.rank, opened.ready.options.profile is not None
     model = executors_of(rank.cluster.device_model)
     return KnownRates(rank.runtime, opened.ready.directory, model, again, named=EXECUTORS).of(rank.runtime, job)
 
@@ -190,8 +191,8 @@ def _home(opened: Opened, job: str) -> str:
     return by_kind.home if by_kind else ""
 
 
-def _store(profile: RateProfile, directory: RunDirectory, rank: Rank) -> None:
+def _store(profile: RateProfile, directory: RunDirectory, options: RunOptions) -> None:
     """Add what was measured to what the run knew, and write it where the user asked for it."""
     profile = add_to_profile(profile, directory)
-    if rank.options.profile is not None:
-        profile.write(rank.options.profile.rates)
+    if options.profile is not None:
+        profile.write(options.profile.rates)

@@ -10,6 +10,7 @@ from fleet.profiling.sizing import Size
 from fleet.run.input_checks import check_input
 from fleet.run.known_rates import KnownRates
 from fleet.run.opening.extended_spec import extensions
+from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.watchdog import forget_stacks
 from fleet.run.same_spec import keep_to_spec
@@ -26,18 +27,20 @@ class Ready:
 
     Attributes:
         rank: this one.
+        options: the options of the command line.
         directory: the run's; it is locked.
         sizes: by the names of the jobs; those of newcomers are added.
         known: by kind of device, "" where all are alike, the rates that need not be measured.
     """
 
     rank: Rank
+    options: RunOptions
     directory: RunDirectory
     sizes: dict[str, Size]
     known: Mapping[str, KnownRates]
 
 
-def make_ready(rank: Rank) -> Ready:
+def make_ready(rank: Rank, options: RunOptions) -> Ready:
     """Check all that can be wrong before the journal is touched.
 
     Raises:
@@ -47,26 +50,27 @@ def make_ready(rank: Rank) -> Ready:
     directory = rank.directory
     sizes = check_input(rank.runtime, rank.cluster)
     directory.open(rank.runtime.spec.resources.lock_wait, tell, rank.stop)
-    _see_all_jobs(rank)
+    if options.profile is None:  # a profile may be of a part of the jobs
+        _see_all_jobs(rank)
     forget_stacks(directory.stacks)
     take_first_trial(directory, rank.runtime.spec)
     AddedJobs(directory.path).take_all(job.model_dump(mode="json") for job in rank.runtime.spec.jobs)
-    if rank.options.extend is not None:
-        write_extensions(directory.path, extensions(rank.options, directory.path))
+    if options.extend is not None:
+        write_extensions(directory.path, extensions(options, directory.path))
     keep_to_spec(directory, rank.runtime)
-    cluster, again = rank.cluster, rank.options.profile is not None
+    cluster, again = rank.cluster, options.profile is not None
     known = {
         kind: KnownRates(rank.runtime, directory, model, again, "" if kind else cluster.device_name, kind)
         for kind, model in cluster.rated.items()
     }
     for each in known.values():
         each.of_all()
-    return Ready(rank, directory, sizes, known)
+    return Ready(rank, options, directory, sizes, known)
 
 
 def _see_all_jobs(rank: Rank) -> None:
     """Raise OvertakenError if the run has taken in a job since its jobs were looked for."""
     known = {job.name for job in rank.runtime.spec.jobs}
     new = [job["name"] for job in AddedJobs(rank.directory.path).taken() if job["name"] not in known]
-    if new and rank.options.profile is None:  # a profile may be of a part of the jobs
+    if new:
         raise OvertakenError(f"{', '.join(new)}: taken in by the run while this start waited for it")

@@ -18,6 +18,7 @@ from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.outside import Outside
 from fleet.coordination.protocol import MakeRing, ReadEnergy
 from fleet.report.status.snapshot import Snapshots
+from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.lanes import LaneBook, ring_plan
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.watchdog import stuck_ranks, waits_for_others
@@ -68,7 +69,7 @@ class Running(Outside):
         prices = prices_of(opened.rank.runtime.spec, opened.rank.cluster)
         policy: Policy = opened.policy
         if opened.searching is not None:
-            policy = WhatIsLeft(for_kinds(policy, opened.rank.cluster.cluster))
+            policy = WhatIsLeft(for_kinds(policy, devices_to_plan(opened.rank.cluster)))
         Coordinator(policy, self.executor, opened.books.keeper, self, silence, prices=prices).run()
         if opened.searching is not None:
             opened.searching.settle(self.executor.save_held)

@@ -11,6 +11,7 @@ from fleet.machine.launch.launched import checking
 from fleet.report.costs import run_costs
 from fleet.report.history import read_history
 from fleet.run.console import rank_console, show_result
+from fleet.run.options import RunOptions
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import kept
 from fleet.run.stages.largest_batches import choose_batches
@@ -29,16 +30,18 @@ class Session:
 
     Args:
         rank: rank 0.
+        options: the options of the command line.
         wire: to the other ranks.
     """
 
     rank: Rank
+    options: RunOptions
     wire: Wire
 
     def run(self) -> int:
         """Check, begin or go on, measure, train, report; returns the exit code."""
         with checking():
-            ready = make_ready(self.rank)
+            ready = make_ready(self.rank, self.options)
         spec = self.rank.runtime.spec
         with kept(ready.directory, self.wire), output_to(ready.directory, len(spec.jobs), spec.search) as output:
             opened = open_run(ready, self.wire, output)
@@ -47,7 +50,7 @@ class Session:
                 opened.walltime.announce()
                 if choose_batches(opened):
                     rated = rate(opened)
-                    if self.rank.options.profile is None:
+                    if self.options.profile is None:
                         start(rated).train()
             except Exception:
                 with suppress(OSError):  # what went wrong first is told
@@ -67,7 +70,7 @@ def _end(opened: Opened) -> int:
     )
     opened.save(status, **_costs(opened), **({"ensemble": together} if together else {}))
     output.view.close()
-    if opened.rank.options.profile is None:
+    if opened.ready.options.profile is None:
         show_result(output.directory.path, sum(opened.books.skipped.counts.values()))
         if opened.searching is not None:
             rank_console().print(opened.searching.told, soft_wrap=True)
@@ -84,9 +87,9 @@ def _costs(opened: Opened) -> dict[str, Any]:
 
 def _status(opened: Opened) -> str:
     """How the run stands; one that only measures is done once that is."""
-    ledger, rank, searching = opened.books.ledger, opened.rank, opened.searching
-    if searching is not None and rank.options.profile is None and not searching.is_over:
+    ledger, searching, measures = opened.books.ledger, opened.searching, opened.ready.options.profile is not None
+    if searching is not None and not measures and not searching.is_over:
         return "failed" if searching.is_stuck else "stopped"
-    if rank.options.profile is None or rank.stop.raised:
+    if not measures or opened.rank.stop.raised:
         return ledger.status
     return "failed" if any(job.status == "failed" for job in ledger.jobs.values()) else "done"

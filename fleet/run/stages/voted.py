@@ -36,7 +36,7 @@ def voted(opened: Opened, seconds: float) -> dict[str, float]:
         seconds: the run took so long so far.
     """
     runtime = opened.rank.runtime
-    if not runtime.spec.ensemble or runtime.rehearsal is not None or opened.rank.options.profile is not None:
+    if not runtime.spec.ensemble or runtime.rehearsal is not None or opened.ready.options.profile is not None:
         return {}
     jobs = opened.books.ledger.jobs.values()
     names = [job.name for job in jobs if job.status == "done" and _METRIC in job.result()["metrics"]]

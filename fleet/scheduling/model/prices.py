@@ -7,8 +7,6 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-HOUR = 3600.0
-
 Course = tuple[tuple[float, float], ...]
 """(second of the run, price of a device-hour from then on), by second; the first is at 0."""
 
@@ -49,11 +47,3 @@ class Prices:
         return min(
             (second for course in self.by_kind.values() for second, _ in course if second > now), default=math.inf
         )
-
-    def cost(self, kind: str, begin: float, end: float) -> float:
-        """What a device of that kind costs between two seconds of the run."""
-        course, total = self.by_kind.get(kind, ()), 0.0
-        ends = [second for second, _ in course[1:]] + [math.inf]
-        for (second, price), until in zip(course, ends):
-            total += price * max(0.0, min(end, until) - max(begin, second)) / HOUR
-        return total

@@ -13,6 +13,7 @@ import numpy as np
 
 from fleet.run_directory.journal import read_journal
 from fleet.scheduling.model.cluster import Cluster
+from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.comparing.settings import number, read_settings
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.rates.batch_rates import BatchRates
@@ -157,6 +158,20 @@ def costs_of_run(run: Path) -> Costs:
             first[event["job"]] = float(event["seconds"])
     start = median(first.values()) if first else 0.0
     return Costs(start, median(later) if later else start)
+
+
+def cluster_for(workload: Workload, shape: str | None) -> Cluster:
+    """The cluster on which a workload is played: of that shape, or else the one of its run.
+
+    Raises:
+        ValueError: there is neither, or the shape is none.
+        TraceError: the run's journal does not say on which devices it trained.
+    """
+    if shape is not None:
+        return read_cluster(shape)
+    if workload.run is None:
+        raise ValueError("on which devices? name the cluster, such as --cluster 16x8: 16 nodes of 8 devices")
+    return cluster_of_run(workload.run)
 
 
 def cluster_of_run(run: Path) -> Cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from fleet.scheduling.policies import policy
 from fleet.search import Search
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.comparing.cases import Case
+from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.comparing.comparison import SimulationFailed
+from fleet.simulator.comparing.workload import cluster_of_run
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.rates.rates import RunRates
@@ -75,6 +78,20 @@ class Replayed:
                 last.pop(result.segment.trial, None)  # it failed
         sign = -1.0 if self.maximise else 1.0
         return min(last.values(), key=lambda r: (sign * (r.known.value or 0.0), r.segment.trial), default=None)
+
+
+def clusters_of(run: Path, devices: Sequence[int], shape: str | None) -> list[Cluster]:
+    """The cluster of a run, one of each number of devices, and the one of that shape.
+
+    Raises:
+        ValueError: the shape is none, or names kinds of device.
+        TraceError: the run's journal does not say on which devices it trained.
+    """
+    wanted = [Cluster((number,)) for number in devices]
+    wanted += [read_cluster(shape)] if shape else []
+    if any(cluster.kinds for cluster in wanted):
+        raise ValueError("--search knows no kinds of device; name a cluster without them, such as 4x8")
+    return [cluster_of_run(run), *wanted]
 
 
 def cases_of(

@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 import fleet
 import preprocess
 import trainers
-from fleet.profiling.store import ProfileError, RateProfile
 from fleet.run_directory import line_checks
 from fleet.run_directory.ensemble_file import EnsembleFile
 from fleet.run_directory.journal import DAMAGED, Journal, JournalError, read_journal
+from fleet.run_directory.profile import ProfileError, RateProfile
 from preprocess.sharing.message_codec import MessageCodec, MessageError
 from tests.docs.support.journals import in_code
 from tests.faults.fuzz.odd_values import NUMBERS, TEXTS, TREES, of_type, plain, same

@@ -18,18 +18,19 @@ import torch
 from fleet.coordination.protocol import MakeRing
 from fleet.machine.cluster_map import ClusterMap, pretended
 from fleet.machine.signals import StopFlag
-from fleet.profiling import rating
 from fleet.run.coordinator_rank import coordinate
 from fleet.run.ending import THREAD_END_SECONDS, ends_all, exit_code
+from fleet.run.measuring import rating
 from fleet.run.opening.agreement import agree
 from fleet.run.opening.opened_data import open_data
 from fleet.run.opening.whole_spec import whole_spec
+from fleet.run.options import RunOptions
 from fleet.run.ranks.guarded_thread import GuardedThread
-from fleet.run.ranks.options import RunOptions
 from fleet.run.ranks.rank import Rank, Ties
 from fleet.run.ranks.runtime import Runtime, facts_of
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.trainer_rank import TrainerRank
+from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec, importable
 from preprocess import Ring
 from preprocess.making import dataset
@@ -71,11 +72,11 @@ def take_part(options: RunOptions, world: MPI.Intracomm) -> int:
         runtime = Runtime(spec, facts_of(datasets), None, spec.resources.timeout)
         torch.set_num_threads(spec.resources.threads)
         ties = Ties(world, world, world.Dup(), Board.alone())
-        rank = OneRank(options, ties, cluster, runtime, StopFlag(), datasets)
+        rank = OneRank(RunDirectory(options.directory(spec)), ties, cluster, runtime, StopFlag(), datasets)
         trainer = TrainerRank(rank, torch.device("cpu"))
         training = GuardedThread(partial(exit_code, world, trainer.run), "trainer")
         with ends_all(world):
-            code = coordinate(rank)
+            code = coordinate(rank, options)
         for thread in (training, *rank.threads):
             thread.join(THREAD_END_SECONDS)
         rank.flush()

@@ -11,7 +11,7 @@ from typing import Any
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import Case
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.results.job_table import LINE_END, ROWS_AT_ONCE
+from fleet.simulator.tables.job_table import LINE_END, ROWS_AT_ONCE
 
 TIMELINE = ("policy", "seed", "time", "devices", "waiting", "speedup")
 DEVICES = ("policy", "seed", "device", "node", "kind", "held", "idle")

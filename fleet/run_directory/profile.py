@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleet.run_directory.profile_parts import profile_files
 from fleet.run_directory.whole_files import write_whole
 
 
@@ -77,15 +76,14 @@ class RateProfile:
         write_whole(path, text)
 
     @classmethod
-    def read(cls, path: Path) -> RateProfile:
-        """Read a profile, or all the parts of it that are there, see `fleet.run_directory.profile_parts`.
+    def read(cls, path: Path, *parts: Path) -> RateProfile:
+        """Read a profile: the file that holds it, or each of the files that hold a part of it.
 
         Raises:
-            ProfileError: if there is none at `path` or it is not one.
+            ProfileError: one of the files is not there, or is no profile.
         """
-        first, *more = profile_files(path) or [path]
-        whole = cls._read(first)
-        for part in more:
+        whole = cls._read(path)
+        for part in parts:
             whole = whole.updated(cls._read(part))
         return whole
 

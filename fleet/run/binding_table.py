@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.table import Table
 
 from fleet.machine.cluster_map import ClusterMap, Place
-from fleet.machine.terminal import plain_table
+from fleet.machine.number_ranges import ranges
+from fleet.report.terminal import plain_table
 
 
 def binding_table(cluster: ClusterMap) -> Table:
@@ -23,14 +24,3 @@ def _row(cluster: ClusterMap, place: Place) -> tuple[str, ...]:
     known = ", ".join(word for word in (place.device_name, place.kind) if word)
     device = "-" if place.device is None else f"{place.device} ({known})"
     return str(place.rank), str(cluster.nodes.index(place.node)), place.host, place.role, device, ranges(place.cores)
-
-
-def ranges(numbers: tuple[int, ...]) -> str:
-    """Consecutive numbers joined: 0-3,8."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
-from fleet.profiling.plan import Measurement
-from fleet.profiling.profiler import Profiler
+from fleet.run.measuring.plan import Measurement
+from fleet.run.measuring.profiler import Profiler
 
 
 @dataclass

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.profiling.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
-from fleet.profiling.profiler import Profiler, Result
-from fleet.profiling.store import RateProfile
+from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
+from fleet.run.measuring.profiler import Profiler, Result
+from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import MadeRates
 

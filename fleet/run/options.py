@@ -8,8 +8,8 @@ from pathlib import Path
 from fleet.machine.horovod import check_horovod
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.ensemble_file import EnsembleFile
-from fleet.run_directory.profile_parts import part_name
 from fleet.spec import EnsembleSpec, load
+from fleet.spec.profile_files import part_name
 
 REDUCTIONS = ("device", "mpi", "horovod")
 

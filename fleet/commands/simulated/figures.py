@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fleet.commands.simulated.side_by_side import Column
 from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
 from fleet.report.figures.layout import FigureTrace as Line
-from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.results.side_by_side import Column
 
+Values = npt.NDArray[Any]
 POINTS = 300
 """Points of a line."""
 
@@ -34,7 +34,7 @@ def comparison_figures(compared: Sequence[Column], colours: Mapping[str, str]) -
     return {name: figure for name, figure in figures.items() if figure is not None}
 
 
-def time_means(times: Floats, values: npt.NDArray[Any], until: float, points: int = POINTS) -> tuple[Floats, Floats]:
+def time_means(times: Values, values: Values, until: float, points: int = POINTS) -> tuple[Values, Values]:
     """A step function as the means over equal spans of time: the middles of the spans, and the means.
 
     Args:
@@ -72,7 +72,7 @@ def _completion(compared: Sequence[Column], colours: Mapping[str, str]) -> Figur
     if not times:
         return None
     unit, word = _unit(max(float(np.median(found)) for found in times.values()) * 4)
-    shares: Floats = np.linspace(0, 1, POINTS)
+    shares: Values = np.linspace(0, 1, POINTS)
     lines = [
         _line(
             label,
@@ -134,7 +134,7 @@ def _idle(compared: Sequence[Column], colours: Mapping[str, str]) -> Figure | No
     return {"data": lines, "layout": layout(280, x, axis(f"{word} without a job", rangemode="tozero", nticks=6))}
 
 
-def _line(label: str, x: Floats, y: Floats, colour: str, where: str, share: bool) -> Line:
+def _line(label: str, x: Values, y: Values, colour: str, where: str, share: bool) -> Line:
     value = "%{y:.1%}" if share else "%{y:.4~g}"
     return {
         "type": "scatter",
@@ -149,7 +149,7 @@ def _line(label: str, x: Floats, y: Floats, colour: str, where: str, share: bool
     }
 
 
-def _short(values: Floats) -> list[float]:
+def _short(values: Values) -> list[float]:
     """Six digits are more than a screen shows."""
     return [float(f"{value:.6g}") for value in values.tolist()]
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fleet.commands.simulated.page import render
 from fleet.run_directory.whole_files import write_parts, write_whole
 from fleet.simulator.comparing.comparison import Comparison
 from fleet.simulator.outcome import Outcome
-from fleet.simulator.results.job_table import job_lines
-from fleet.simulator.results.page import render
-from fleet.simulator.results.time_table import device_lines, timeline_lines
+from fleet.simulator.tables.job_table import job_lines
+from fleet.simulator.tables.time_table import device_lines, timeline_lines
 
 PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
 

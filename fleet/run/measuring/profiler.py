@@ -25,7 +25,7 @@ from fleet.coordination.protocol import (
 )
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
-from fleet.profiling.plan import Measurement
+from fleet.run.measuring.plan import Measurement
 from preprocess import MadeRates
 
 

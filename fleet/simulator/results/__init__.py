@@ -1,1 +1,0 @@
-"""What people see of a comparison: tables, figures, a page, files."""

@@ -1,0 +1,29 @@
+"""The names under which a run's data sets are opened, and what all their jobs together ask of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from fleet.spec.corner_jobs import corner_jobs
+from fleet.spec.ensemble import EnsembleSpec
+from fleet.spec.job import Job
+
+
+def data_key(job: Job) -> str:
+    """The name under which a job's samples are made: its entry in `data`, or its own task's data set."""
+    if job.data is not None:
+        return job.data
+    assert job.task is not None
+    digest = hashlib.blake2b(
+        json.dumps(job.task.model_dump(mode="json"), sort_keys=True).encode(), digest_size=4
+    ).hexdigest()
+    return f"{job.task.name}#{digest}"
+
+
+def has_folds(spec: EnsembleSpec, key: str) -> bool:
+    """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
+    search = spec.search
+    varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
+    jobs = (*spec.jobs, *corner_jobs(spec)) if varied else spec.jobs
+    return any(job.folds is not None and data_key(job) == key for job in jobs)
