@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.coordination.bookkeeper import Bookkeeper
-from fleet.coordination.event_lines import end_line, epoch_keys
+from fleet.coordination.event_lines import end_line, epoch_line_keys
 from fleet.coordination.executor import GroupEnded
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
@@ -164,7 +164,7 @@ class _Run:
         metrics = {"loss": 2.0 / epoch, "accuracy": 1.0 - 0.5 / epoch, "test_loss": 2.1 / epoch}
         seconds, step = SAMPLES / rate, epoch * SAMPLES // BATCH
         event = EpochEnded(name, epoch, step, seconds, rate, metrics, 0.1, (0.5,), (0.0,), (seconds - 0.5,))
-        self.books.record("epoch", **epoch_keys(event, self.rounds - 1, (device,)))
+        self.books.record("epoch", **epoch_line_keys(event, self.rounds - 1, (device,)))
         path = f"checkpoints/{name}/step-{step:08}.h5"
         written = CheckpointWritten(name, epoch, step, path, 250_000, 0.01, "0" * 64)
         self.books.record("checkpoint", **vars(written))

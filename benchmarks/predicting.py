@@ -24,7 +24,7 @@ from benchmarks.torchmetrics_figures import figures_of_loops
 from benchmarks.trained_pictures import MEMBERS, train_networks
 from fleet.run.harvest.members import read_members
 from fleet.run.predict.answer import told_of
-from fleet.run.predict.asked import Asked
+from fleet.run.predict.asked import AskedPrediction
 
 HELD_OUT = 1024
 REPETITIONS = 3
@@ -70,13 +70,13 @@ def _seconds(run: Path, repetitions: int) -> tuple[list[float], list[float]]:
 
 def _pass(run: Path, members: str) -> float:
     begin = perf_counter()
-    told_of(run, Asked(members))
+    told_of(run, AskedPrediction(members))
     return perf_counter() - begin
 
 
 def _largest_difference(run: Path) -> float:
     """Of any figure of any network, and of all together."""
-    told, loops = told_of(run, Asked()), figures_of_loops(run)
+    told, loops = told_of(run, AskedPrediction()), figures_of_loops(run)
     given = {**told["members"], "all together": told["ensemble"]}
     return max(abs(value - given[name][figure]) for name, figures in loops.items() for figure, value in figures.items())
 

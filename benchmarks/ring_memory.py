@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from benchmarks.pictures import pictures
-from fleet.run.ranks.feed import Feed, Reading, Share, StepBatches
+from fleet.run.ranks.feed import BatchFeed, Reading, Share, StepBatches
 from preprocess import Dataset, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SharedLoader, StreamKey, lane_bytes
 from trainers import BatchPlan
 
@@ -106,7 +106,7 @@ def _feed(arguments: dict[str, Any]) -> None:
         pass
     share = Share(plan, range(workers), 0, (0,), BATCH)
     reader = lane.reader(0, dataset.layout, 1)
-    feed = Feed(reader, itinerary, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
+    feed = BatchFeed(reader, itinerary, share, (0, 0), torch.device("cpu"), Reading(), timeout=60.0)
     before, most = _private_bytes(), 0
     for _ in range(2):
         step = feed.next()

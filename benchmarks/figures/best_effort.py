@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.figures.drawn_jobs import Draw
 from benchmarks.figures.schedulers import OURS, a100_rates, played
 from benchmarks.simulated.part import Part
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable
 
 DRAW = Draw(jobs=200, gap=900)
@@ -79,7 +79,7 @@ def _played(rates: RateTable, repetitions: int) -> tuple[Figures, Figures]:
     return ratios, gains
 
 
-def free_completion(outcome: Outcome) -> float:
+def free_completion(outcome: SimulationOutcome) -> float:
     """Mean seconds from arrival to end of the jobs without a deadline."""
     free = ~np.isfinite(outcome.deadline) & outcome.finished
     return float((outcome.end - outcome.arrival)[free].mean())

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.figures.drawn_jobs import Draw
 from benchmarks.figures.schedulers import OURS, a100_rates, played
 from benchmarks.simulated.part import Part
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 
 DRAW = Draw(jobs=100, gap=1500, seed=1, tightness=(1.5, 1.5))
 """No deadline is left to chance: the jobs are the paper's."""
@@ -65,7 +65,7 @@ def measure(part: Part, repetitions: int) -> None:
     part.table("Figure 10", columns, rows)
 
 
-def early_efficiency(outcome: Outcome) -> float:
+def early_efficiency(outcome: SimulationOutcome) -> float:
     """CE (Eq. 8) in the mean of the first HOURS."""
     times = np.minimum(outcome.timeline.times, HOURS * HOUR)
     spent = np.diff(times, append=HOURS * HOUR)

@@ -9,7 +9,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace
@@ -36,7 +36,7 @@ def a100_rates() -> RateTable | None:
     return None if folder is None else read_rate_table(folder)
 
 
-def played(scheduler: str, trace: Trace, rates: RateTable, nodes: int, costs: Costs | None = None) -> Outcome:
+def played(scheduler: str, trace: Trace, rates: RateTable, nodes: int, costs: Costs | None = None) -> SimulationOutcome:
     """A trace under a scheduler, on so many nodes of 8 devices."""
     name, parameters = SCHEDULERS[scheduler]
     return Simulation(trace, MeasuredMachine(Cluster((8,) * nodes), rates, costs), policy(name, **parameters)).run()

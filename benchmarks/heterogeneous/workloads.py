@@ -15,7 +15,7 @@ from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.sia_machine import SiaMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
@@ -82,19 +82,19 @@ def theirs(policy_name: str, workload: str) -> Theirs:
 @cache
 def played(
     policy_name: str, workload: str, shape: str = MIXED, parameters: tuple[tuple[str, object], ...] = ()
-) -> Outcome:
+) -> SimulationOutcome:
     """A workload under a policy, in our simulator; each once."""
     machine = SiaMachine(read_cluster(shape), rates())
     return Simulation(trace_of(workload), machine, policy(policy_name, **dict(parameters))).run()
 
 
-def hours(outcome: Outcome) -> tuple[float, float, float]:
+def hours(outcome: SimulationOutcome) -> tuple[float, float, float]:
     """Mean and 99th percentile of the completion times, and the makespan, hours."""
     jct = outcome.jct
     return float(jct.mean()) / HOUR, float(np.percentile(jct, 99)) / HOUR, outcome.makespan / HOUR
 
 
-def differences(outcome: Outcome, reference: Theirs) -> Floats:
+def differences(outcome: SimulationOutcome, reference: Theirs) -> Floats:
     """By how much each job's completion time differs from theirs, as a part of it; shape (jobs,)."""
     ours = dict(zip(outcome.names, (outcome.end - outcome.arrival).tolist()))
     found: Floats = np.array([abs(ours[name] / seconds - 1) for name, seconds in reference.jct.items()])

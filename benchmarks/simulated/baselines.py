@@ -10,7 +10,7 @@ from benchmarks.simulated.part import Part, published
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import read_trace
@@ -73,7 +73,7 @@ def _files(setting: Setting) -> tuple[Path, Path] | None:
     return None if trace is None or rates is None else (trace, rates)
 
 
-def _played(setting: Setting, name: str, parameters: dict[str, Any]) -> Outcome:
+def _played(setting: Setting, name: str, parameters: dict[str, Any]) -> SimulationOutcome:
     files = _files(setting)
     assert files is not None
     machine = MeasuredMachine(setting.cluster, read_rate_table(files[1]))
@@ -85,7 +85,7 @@ def _bar(part: Part, name: str, ours: float, theirs: float) -> None:
     part.bar(f"{HELD.trace} {name}: deadline ratio", ours, f"{low:.3f} to {high:.3f}", low <= ours <= high)
 
 
-def _figures(outcome: Outcome, theirs: float | None) -> list[Any]:
+def _figures(outcome: SimulationOutcome, theirs: float | None) -> list[Any]:
     told = outcome.summary()
     return [
         round(outcome.deadline_ratio, 4), "" if theirs is None else theirs, round(told["avg_jct"]),

@@ -18,10 +18,10 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.rounds import PlannedRound
-from fleet.simulator.rounds import Rounds as WatchedRounds
+from fleet.simulator.rounds import RoundObserver as WatchedRounds
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.trace import Trace
 
@@ -59,7 +59,7 @@ class Trained:
     seconds: float
     rounds: int
     planned: tuple[PlannedRound, ...]
-    outcome: Outcome
+    outcome: SimulationOutcome
 
 
 @lru_cache(maxsize=64)

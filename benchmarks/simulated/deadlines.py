@@ -12,7 +12,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import POLICIES, policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
@@ -76,7 +76,7 @@ def measure(part: Part, repetitions: int) -> None:
     _restarts(part)
 
 
-def _compare(part: Part, setting: Setting, outcomes: dict[str, Outcome]) -> None:
+def _compare(part: Part, setting: Setting, outcomes: dict[str, SimulationOutcome]) -> None:
     ours, trace = outcomes["deadline"], setting.trace
     if setting is FIRST:
         part.bar(f"{trace}: deadline ratio", ours.deadline_ratio, f">= {WANTED}", ours.deadline_ratio >= WANTED)
@@ -155,12 +155,12 @@ def _read(setting: Setting, costs: Costs | None = None) -> tuple[Trace, Measured
     return read_trace(files[0]), MeasuredMachine(setting.cluster, rates, costs)
 
 
-def _played(setting: Setting, name: str, parameters: dict[str, Any] | None = None) -> Outcome:
+def _played(setting: Setting, name: str, parameters: dict[str, Any] | None = None) -> SimulationOutcome:
     trace, machine = _read(setting)
     return Simulation(trace, machine, policy(name, **(parameters or {}))).run()
 
 
-def _figures(outcome: Outcome) -> list[Any]:
+def _figures(outcome: SimulationOutcome) -> list[Any]:
     told = outcome.summary()
     names = ("deadline_ratio", "admitted", "late_admitted", "avg_jct", "restarts", "seconds")
     return [round(told[name], 4) if told[name] is not None else None for name in names]

@@ -19,7 +19,7 @@ from fleet.scheduling.policies.fifo import Fifo
 from fleet.scheduling.queues.gang import take_gang
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.kind_machine import KindMachine, RateReading
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.kind_rates import MIXED_KINDS, read_kind_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
@@ -73,13 +73,13 @@ def workload(path: Path) -> Trace:
 
 def simulate(
     trace: Trace, rates: Path, policy: Policy, share: float = BATCH_SHARE, column: str | None = MIXED_KINDS
-) -> Outcome:
+) -> SimulationOutcome:
     """The workload as the artifact's simulator has it: all jobs as fast as D2; their first start alone takes time."""
     machine = KindMachine(CLUSTER, read_kind_rates(rates), Costs(START), RateReading(column, share))
     return Simulation(trace, machine, policy).run()
 
 
-def figures(outcome: Outcome, trace: Trace) -> tuple[float, float]:
+def figures(outcome: SimulationOutcome, trace: Trace) -> tuple[float, float]:
     """Average JCT, and the makespan as the artifact counts it: from its time 0, in whole slots; seconds."""
     end = outcome.makespan + trace.offset
     return float(outcome.jct.mean()), math.floor(end / SLOT) * SLOT

@@ -14,7 +14,7 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import Policy, policy
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable, read_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, read_trace
@@ -64,7 +64,7 @@ def measure(part: Part, repetitions: int) -> None:
     _large(part)
 
 
-def _played(trace: str, name: str, repetitions: int) -> list[Outcome]:
+def _played(trace: str, name: str, repetitions: int) -> list[SimulationOutcome]:
     rates, nodes, slot = SHAPES[trace]
     jobs, measured = published(f"traces/elasticflow/{trace}.csv"), published(f"measurements/elasticflow_{rates}")
     if jobs is None or measured is None:
@@ -75,7 +75,7 @@ def _played(trace: str, name: str, repetitions: int) -> list[Outcome]:
         return [Simulation(read, machine, policy(name, slot=slot)).run() for _ in range(repetitions)]
 
 
-def _bars(part: Part, trace: str, one: Outcome, together: Outcome, seconds: float) -> None:
+def _bars(part: Part, trace: str, one: SimulationOutcome, together: SimulationOutcome, seconds: float) -> None:
     part.bar(f"{trace}: admitted jobs that elasticflow ends late", one.late_admitted, "0", one.late_admitted == 0)
     if trace == "195job":
         ratio = one.deadline_ratio
@@ -89,7 +89,7 @@ def _bars(part: Part, trace: str, one: Outcome, together: Outcome, seconds: floa
         part.bar(f"{trace}: seconds of a simulation of elasticflow, best", seconds, f"< {most}", seconds < most)
 
 
-def _row(trace: str, outcome: Outcome) -> list[object]:
+def _row(trace: str, outcome: SimulationOutcome) -> list[object]:
     met, jobs, restarts = int(outcome.in_time.sum()), len(outcome.names), int(outcome.restarts.sum())
     plans = len(outcome.timeline.plan_seconds)
     return [

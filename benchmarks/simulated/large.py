@@ -12,7 +12,7 @@ from benchmarks.simulated.part import Part
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Synthetic, Trace, synthetic_trace
@@ -52,14 +52,14 @@ def measure(part: Part, repetitions: int) -> None:
         part.note(f"{jobs:,} jobs were played and the rest told from them; FLEET_YEAR_JOBS={WHOLE} plays them all")
 
 
-def _timed(trace: Trace, name: str) -> tuple[Outcome, float]:
+def _timed(trace: Trace, name: str) -> tuple[SimulationOutcome, float]:
     """What became of it, and the seconds of one processor that it took: those do not depend on what else runs."""
     begin = process_time()
     outcome = played(trace, name)
     return outcome, process_time() - begin
 
 
-def _figures(outcome: Outcome, processor: float) -> list[float]:
+def _figures(outcome: SimulationOutcome, processor: float) -> list[float]:
     """An arrival, an end and a restart are an event each."""
     jobs, restarts = len(outcome.names), int(outcome.restarts.sum())
     return [
@@ -76,6 +76,6 @@ def year(jobs: int, seed: int = 0) -> Trace:
     return synthetic_trace(drawn, RATES, seed)
 
 
-def played(trace: Trace, name: str) -> Outcome:
+def played(trace: Trace, name: str) -> SimulationOutcome:
     """What became of it under a policy."""
     return Simulation(trace, MeasuredMachine(CLUSTER, RATES), policy(name)).run()

@@ -8,7 +8,7 @@ import numpy as np
 
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.sharing.knapsacks import NEVER, knapsacks, needed
+from fleet.scheduling.sharing.knapsacks import NEVER, fewest_devices, knapsacks
 
 
 def one_stream_bound(jobs: Sequence[JobState], samples: Floats, devices: int, steps: int = 80) -> float:
@@ -28,7 +28,7 @@ def one_stream_bound(jobs: Sequence[JobState], samples: Floats, devices: int, st
     """
     rows = [job.rate.rising(min(job.limit, devices)) for job in jobs]
     paces = np.unique(np.concatenate([rates for _, rates in rows]))
-    counts = np.stack([needed(row, paces) for row in rows], axis=1)
+    counts = np.stack([fewest_devices(row, paces) for row in rows], axis=1)
     prices = np.array([1 / rates[0] for _, rates in rows])
     best = 0.0
     for step in range(steps):

@@ -15,7 +15,7 @@ from benchmarks.simulated.published_profiles import K_MAX, published_profiles
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import Simulation
 
 MINUTE = 60.0
@@ -236,7 +236,7 @@ def _figures(size: int, minutes: float, seed: int, batch: str, choice: Choice) -
 
 def _simulated(
     spec: BatchJobs, size: int, seed: int, parameters: dict[str, Any], choice: Choice = AS_ASSUMED
-) -> Outcome:
+) -> SimulationOutcome:
     """On machines of 2 devices, as theirs."""
     profiles = published_profiles(choice.network, choice.fits)
     machine = ProfiledMachine(Cluster((2,) * (size // 2)), profiles, Costs(restart=choice.restart))

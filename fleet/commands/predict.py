@@ -15,7 +15,7 @@ from fleet.machine.launch.launched import inside_launcher, ranks_started
 from fleet.report.terminal import terminal_size
 
 if TYPE_CHECKING:
-    from fleet.run.predict.asked import Asked
+    from fleet.run.predict.asked import AskedPrediction
 
 _Data = Annotated[
     str | None,
@@ -67,9 +67,9 @@ def predict(
     starts --ranks, or joins those that mpirun, srun or jsrun started; the figures are the same. Exit codes: 0, 2 bad
     input, or 70 ranks were lost.
     """
-    from fleet.run.predict.asked import Asked, Combination
+    from fleet.run.predict.asked import AskedPrediction, Combination
 
-    asked = Asked(members, data, out, checkpoint, device, Combination(vote, soup, temperature))
+    asked = AskedPrediction(members, data, out, checkpoint, device, Combination(vote, soup, temperature))
     if inside_launcher():
         sys.exit(_join(directory, asked, ranks, as_json))
     if ranks is not None and ranks > 1:
@@ -82,18 +82,18 @@ def predict(
     _print(told, as_json)
 
 
-def _join(directory: Path, asked: Asked, ranks: int | None, as_json: bool) -> int:
+def _join(directory: Path, asked: AskedPrediction, ranks: int | None, as_json: bool) -> int:
     """Take part as one of the ranks that a launcher started."""
     started = ranks_started()
     with mendable():
         if ranks is not None and started not in (None, ranks):
             raise ValueError(f"--ranks {ranks}: the launcher has started {started}; leave --ranks out")
-    from fleet.run.predict.main import run_rank
+    from fleet.run.predict.main import predict_on_rank
 
-    return run_rank(directory, asked, partial(_print, as_json=as_json))
+    return predict_on_rank(directory, asked, partial(_print, as_json=as_json))
 
 
-def _start(directory: Path, asked: Asked, ranks: int, as_json: bool) -> int:
+def _start(directory: Path, asked: AskedPrediction, ranks: int, as_json: bool) -> int:
     from fleet.machine.launch.local_launch import LaunchError, LocalLaunch
 
     arguments = asked.arguments(directory) + (["--json"] if as_json else [])

@@ -18,7 +18,7 @@ from fleet.machine.launch.exit_codes import DONE
 from fleet.machine.launch.launched import inside_launcher
 
 if TYPE_CHECKING:
-    from fleet.run.replay.recorded_job import RecordedJob
+    from fleet.run.replay.recorded_job import ReplayedJob
 
 TASK = "fleet.run.replay.replayed_task:ReplayedTask"
 
@@ -46,9 +46,9 @@ def replay(
 
 
 def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target: Path) -> int:
-    from fleet.run.replay.recorded_job import RecordedJob, newest_checkpoint
+    from fleet.run.replay.recorded_job import ReplayedJob, newest_checkpoint
 
-    recorded = RecordedJob.read(directory, name)
+    recorded = ReplayedJob.read(directory, name)
     newest, steps = newest_checkpoint(recorded)
     code = run_job(_options(recorded, steps, ddp, trainers, target))
     if code != DONE or inside_launcher():
@@ -56,7 +56,7 @@ def _replay(directory: Path, name: str, ddp: bool, trainers: int | None, target:
     return compare_states_of(newest, target)
 
 
-def _options(recorded: RecordedJob, steps: int, ddp: bool, trainers: int | None, target: Path) -> TrainOptions:
+def _options(recorded: ReplayedJob, steps: int, ddp: bool, trainers: int | None, target: Path) -> TrainOptions:
     """As `fleet train` would be told all that the run's spec says."""
     spec, job = recorded.spec, recorded.job
     asked, directory = spec.determinism, str(recorded.directory.path.absolute())

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from fleet.simulator.comparing.comparison import Comparison
     from fleet.simulator.comparing.workload import Workload
     from fleet.simulator.machines.arrivals import Costs
-    from fleet.simulator.outcome import Outcome
+    from fleet.simulator.outcome import SimulationOutcome
 
 WIDE = 200
 """Characters of a line that goes to no terminal."""
@@ -127,7 +127,7 @@ def _check_search(policies: Sequence[str] | None, of_search: Mapping[str, object
 
 def _simulated(
     comparison: Comparison, processes: int | None, csv: Path | None, out: Path | None
-) -> tuple[list[Outcome], list[str]]:
+) -> tuple[list[SimulationOutcome], list[str]]:
     """Play all simulations and write what was asked for; their outcomes, and what is to be said of them."""
     _check_targets(csv, out)
     jobs, notes = _checked(comparison)
@@ -215,7 +215,7 @@ def _checked(comparison: Comparison) -> tuple[int, list[str]]:
     return len(trace), notes
 
 
-def _undone(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[str]:
+def _undone(comparison: Comparison, outcomes: Sequence[SimulationOutcome]) -> list[str]:
     """Jobs that were neither done nor dropped when nothing could happen any more."""
     left = [int((~outcome.finished & ~outcome.dropped).sum()) for outcome in outcomes]
     return [
@@ -231,7 +231,7 @@ def _processes(asked: int | None, cases: int) -> int:
     return min(cases, asked or len(os.sched_getaffinity(0)))
 
 
-def _played(comparison: Comparison, processes: int, jobs: int) -> list[Outcome]:
+def _played(comparison: Comparison, processes: int, jobs: int) -> list[SimulationOutcome]:
     from fleet.simulator.comparing.comparison import SimulationFailed, compare
 
     try:
@@ -293,7 +293,11 @@ class _Steps:
 
 
 def _write(
-    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], csv: Path | None, out: Path | None
+    comparison: Comparison,
+    outcomes: Sequence[SimulationOutcome],
+    notes: Sequence[str],
+    csv: Path | None,
+    out: Path | None,
 ) -> None:
     """Every file that is asked for, whole or not at all."""
     from fleet.commands.simulated.results import write_folder, write_jobs
@@ -308,13 +312,13 @@ def _write(
 
 
 def _tell(
-    comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str], as_json: bool, out: Path | None
+    comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str], as_json: bool, out: Path | None
 ) -> None:
     """The figures on standard output, and notes beside them."""
-    from fleet.commands.simulated.results import PAGE, plain
+    from fleet.commands.simulated.results import PAGE, comparison_json
 
     if as_json:
-        print(json.dumps(plain(comparison, outcomes), indent=1))
+        print(json.dumps(comparison_json(comparison, outcomes), indent=1))
         return
     from rich.console import Console
 
@@ -327,7 +331,7 @@ def _tell(
         print(f"report: {out / PAGE}")
 
 
-def _tables(comparison: Comparison, outcomes: Sequence[Outcome], width: int) -> Iterator[Any]:
+def _tables(comparison: Comparison, outcomes: Sequence[SimulationOutcome], width: int) -> Iterator[Any]:
     """A column a policy; so many tables one after another as the width asks for."""
     from fleet.commands.simulated.side_by_side import columns, rows
     from fleet.report.terminal import ruled_table

@@ -69,7 +69,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
     """
     from fleet.simulator.comparing.comparison import SimulationFailed
     from fleet.simulator.searching.recorded_search import read_search
-    from fleet.simulator.searching.searches import plain, play
+    from fleet.simulator.searching.searches import play, replay_json
 
     with mendable():
         given = [name for name, value in others.items() if value]
@@ -84,7 +84,7 @@ def simulate_search(options: SearchOptions, others: Mapping[str, Any], as_json: 
         except KeyboardInterrupt:
             end(STOPPED, "stopped; run the same command again")
     if as_json:
-        rows = [plain(record, one) for one in found]
+        rows = [replay_json(record, one) for one in found]
         print(json.dumps({"recorded": rows[0], "runs": rows[1:]}, indent=1))
         return
     _tell(record, found, costs, options.run)
@@ -106,7 +106,7 @@ def _cases(record: RecordedSearch, options: SearchOptions) -> tuple[SearchCase, 
         policies += policies_of(options.policies or [name], options.settings, [0])
     rules = [stopping_of(text) for text in options.stopping]
     clusters = searches.clusters_of(options.run, options.devices, options.cluster)
-    return searches.cases_of(record, rules, options.widths, policies, clusters, options.trials, options.epochs)
+    return searches.search_cases_of(record, rules, options.widths, policies, clusters, options.trials, options.epochs)
 
 
 def _costs(record: RecordedSearch, options: SearchOptions) -> Costs:
@@ -143,9 +143,9 @@ def _table(record: RecordedSearch, found: Sequence[Replayed]) -> Table:
 
 def _cells(record: RecordedSearch, one: Replayed, as_it_was: bool) -> tuple[str, ...]:
     from fleet.report.wording import duration, metric
-    from fleet.simulator.searching.searches import plain
+    from fleet.simulator.searching.searches import replay_json
 
-    told = plain(record, one)
+    told = replay_json(record, one)
     best = told["best_value"]
     missing = f"{told['missing_epochs']} epochs of {told['missing_trials']}" if told["missing_trials"] else "-"
     return (
@@ -160,10 +160,10 @@ def _notes(record: RecordedSearch, found: Sequence[Replayed], costs: Costs, run:
     from fleet.report.wording import duration, plural
     from fleet.simulator.comparing.workload import run_itself
     from fleet.simulator.searching.rules import label_of
-    from fleet.simulator.searching.searches import plain
+    from fleet.simulator.searching.searches import replay_json
 
     for one in found:
-        told = plain(record, one)
+        told = replay_json(record, one)
         if told["missing_trials"]:
             yield (
                 f"{label_of(one.case.asked.stopping)}, width {told['width']}, on {plural(told['devices'], 'device')}: "

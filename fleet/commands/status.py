@@ -40,14 +40,14 @@ def _watch(look: Look, every: float, whole: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    from fleet.report.status.shown import shown
+    from fleet.report.status.shown import status_view
 
     console, standing = Console(), looked(look, whole)
     capable = console.is_terminal and not console.is_dumb_terminal
     room = max(3, console.size.height - _AROUND) if capable else None
 
     def picture() -> RenderableType:
-        return shown(standing, room)
+        return status_view(standing, room)
 
     try:
         with Live(picture(), console=console, auto_refresh=False, transient=False) as live:

@@ -10,10 +10,10 @@ from fleet.machine.launch.exit_codes import BAD_INPUT
 from fleet.report.status.looking import Look
 
 if TYPE_CHECKING:
-    from fleet.report.status.standing import Standing
+    from fleet.report.status.standing import RunStanding
 
 
-def looked(look: Look, whole: bool) -> Standing:
+def looked(look: Look, whole: bool) -> RunStanding:
     """How the run stands; the program ends where the directory holds none."""
     standing = look.standing(whole)
     if standing is None:
@@ -34,6 +34,6 @@ def answer(directory: Path, as_json: bool, whole: bool) -> None:
         return
     from rich.console import Console
 
-    from fleet.report.status.shown import shown
+    from fleet.report.status.shown import status_view
 
-    Console().print(shown(standing))
+    Console().print(status_view(standing))

@@ -14,7 +14,7 @@ from fleet.commands.ending import end
 from fleet.machine.launch.exit_codes import BAD_INPUT, STOPPED
 
 if TYPE_CHECKING:
-    from fleet.report.status.scan import Scan
+    from fleet.report.status.scan import JournalScan
     from fleet.run_directory.lock import LockWatch
     from fleet.run_directory.stop_wishes import StopWishes
 
@@ -34,11 +34,11 @@ def stop(
     `fleet run`. A job that was stopped by name stays stopped, until `fleet stop DIR JOB --undo`. Exit codes: 0 it has
     stopped, or nothing of it runs; 2 bad input; 75 the run has not answered yet.
     """
-    from fleet.report.status.scan import Scan
+    from fleet.report.status.scan import JournalScan
     from fleet.run_directory.lock import NAME, LockWatch
     from fleet.run_directory.stop_wishes import StopWishes
 
-    watch, wishes, scan = LockWatch(directory / NAME), StopWishes(directory), Scan()
+    watch, wishes, scan = LockWatch(directory / NAME), StopWishes(directory), JournalScan()
     if undo and not jobs:
         end(BAD_INPUT, "--undo takes up jobs that were stopped by name: name them; a run that was stopped goes on with "
             "its `fleet run`")  # fmt: skip
@@ -57,7 +57,7 @@ def stop(
 class _Asked:
     """A run that is asked for something: its directory, and how long to wait for it."""
 
-    def __init__(self, directory: Path, watch: LockWatch, wishes: StopWishes, scan: Scan, wait: float) -> None:
+    def __init__(self, directory: Path, watch: LockWatch, wishes: StopWishes, scan: JournalScan, wait: float) -> None:
         self.directory, self.watch, self.wishes, self.scan, self.wait = directory, watch, wishes, scan, wait
 
     def until(self, done: Callable[[], bool]) -> bool:
@@ -124,21 +124,21 @@ def _told(status: str, undo: bool, directory: Path, job: str) -> str:
     return f"stopped, and its checkpoint is written; `fleet stop {directory} {job} --undo` takes it up again"
 
 
-def _open(jobs: Sequence[str], undo: bool, scan: Scan) -> list[str]:
+def _open(jobs: Sequence[str], undo: bool, scan: JournalScan) -> list[str]:
     """Those of which the journal does not say yet what is wished."""
     statuses = _statuses(scan)
     return [job for job in jobs if (statuses[job] == "halted" if undo else statuses[job] not in _OVER)]
 
 
-def _statuses(scan: Scan) -> dict[str, str]:
+def _statuses(scan: JournalScan) -> dict[str, str]:
     return {job.name: job.status for job in scan.jobs.values()}
 
 
-def _read(scan: Scan, directory: Path) -> None:
+def _read(scan: JournalScan, directory: Path) -> None:
     scan.read(directory / "journal.jsonl")
 
 
-def _check(jobs: Sequence[str], scan: Scan, directory: Path) -> None:
+def _check(jobs: Sequence[str], scan: JournalScan, directory: Path) -> None:
     """End with all names that the run does not have."""
     from fleet.spec.problem import nearest  # only a mistake waits for the reading of specs
 

@@ -22,7 +22,7 @@ from fleet.machine.launch.exit_codes import FAILED
 from fleet.run.options import ProfileOrder, RunOptions
 
 if TYPE_CHECKING:
-    from fleet.machine.submit import NodeShape, Script, Site
+    from fleet.machine.submit import BatchScript, NodeShape, Site
     from fleet.spec import EnsembleSpec
 
 _INTERFACES = {"mpich": "--mpi=pmi2", "openmpi": "--mpi=pmix"}
@@ -86,7 +86,7 @@ def submit(
 
     The job requeues itself until the run is done. Exit codes: 0 submitted, 1 the scheduler refused, 2 bad input.
     """
-    from fleet.machine.submit import NodeShape, Script, SiteError, WallTime, place, render
+    from fleet.machine.submit import BatchScript, NodeShape, SiteError, WallTime, placed_script, script_text
     from fleet.spec import SpecError
 
     with mendable(SpecError, SiteError):
@@ -99,7 +99,7 @@ def submit(
         )  # fmt: skip
         name = _NOT_IN_NAMES.sub("-", loaded.name).strip("-.") or "fleet"
         command, asked = _command(spec, profile, out or Path("runs") / loaded.name, shape, options or [])
-        made = Script(
+        made = BatchScript(
             site=known,
             shape=shape,
             time=whole,
@@ -115,13 +115,13 @@ def submit(
             warning_seconds=_warning(WallTime.parse(warn).seconds, whole.seconds),
             parts=array,
         )
-        made, text = place(made, script is None, lambda one: render(one, template), keep=not dry_run)
+        made, text = placed_script(made, script is None, lambda one: script_text(one, template), keep=not dry_run)
     print(text, end="", flush=True)
     if not dry_run:
         _hand_in(made)
 
 
-def _hand_in(script: Script) -> None:
+def _hand_in(script: BatchScript) -> None:
     """Submit the script, and print the job's id."""
     from fleet.machine.submit import SubmissionError
     from fleet.machine.submit import submit as to_scheduler

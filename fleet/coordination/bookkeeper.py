@@ -33,7 +33,7 @@ class Bookkeeper:
         if event == "done":
             deadline = self.ledger.jobs[keys["job"]].state.deadline
             keys["deadline"] = deadline if deadline < math.inf else None
-        change(self.ledger, self.journal.write(event, **keys))
+        take_line(self.ledger, self.journal.write(event, **keys))
 
     def record_rates(self, name: str, curves: Mapping[str, RateCurve], source: str) -> None:
         """Write down samples/s of a job on each kind of device: as measured, and as the curve has them for each count.
@@ -54,7 +54,7 @@ class Bookkeeper:
 
         Keys may be objects that JSON cannot hold.
         """
-        change(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
+        take_line(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
 
     def announce(self, event: str, **keys: Any) -> None:
         """The same for what passes too often to be kept: it is told to those who watch alone."""
@@ -65,11 +65,11 @@ class Bookkeeper:
 def recall(ledger: Ledger, lines: Iterable[JournalLine]) -> None:
     """Change fresh books by all that earlier sessions wrote down; then nobody holds a device any more."""
     for line in lines:
-        change(ledger, line)
+        take_line(ledger, line)
     ledger.reopened()
 
 
-def change(ledger: Ledger, line: JournalLine) -> None:
+def take_line(ledger: Ledger, line: JournalLine) -> None:
     """Change the books by one line; what it says of a job that they do not have is passed over."""
     job = line.get("job")
     if job is None:

@@ -13,16 +13,16 @@ from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.event_lines import dropped_by, end_line, epoch_keys, unlike_keys
+from fleet.coordination.event_lines import dropped_by, end_line, epoch_line_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
 from fleet.coordination.halting import Halting
 from fleet.coordination.kept_best import record_checkpoint
-from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, staying
+from fleet.coordination.lost_devices import end_if_stranded, nobody_trains, unharmed
 from fleet.coordination.newcomer_rates import NewcomerRates
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
+from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.prices import Prices
 from fleet.scheduling.model.state import validate
@@ -140,7 +140,7 @@ class Coordinator:
         """Make what runs equal to the plan: stop what has no place in it, start what is new."""
         self._decide(plan)
         running = self.ledger.running
-        allocation = plan.whole_of(staying(self.ledger.held, self.ledger.lost_devices))
+        allocation = plan.whole_of(unharmed(self.ledger.held, self.ledger.lost_devices))
         new = {
             job: tuple(devices)
             for job, devices in allocation.items()
@@ -284,7 +284,7 @@ class Coordinator:
             devices = self.ledger.running.get(event.job)
             if devices is not None:  # else a lost rank's last word
                 before = self.ledger.jobs[event.job].expected_end
-                self.books.record("epoch", **epoch_keys(event, self._round, devices))
+                self.books.record("epoch", **epoch_line_keys(event, self._round, devices))
                 self._first.ended_epoch(event.job)
                 if not self._learn(event.job, before) and self.ledger.is_dealt_badly(event.job):
                     self._agenda.happened(self._now(), event.job)
@@ -306,7 +306,7 @@ class Coordinator:
             found = self.outside.stands(event.job)
             self.books.record("set_back", job=event.job, epoch=found.epoch, step=found.step)
             self._agenda.happened(self._now(), event.job)
-        elif isinstance(event, Progress):
+        elif isinstance(event, AtStep):
             before = self.ledger.jobs[event.job].expected_end
             self.books.announce("progress", **asdict(event))
             if self._learn(event.job, before) and 0 < event.rate < self.ledger.jobs[event.job].state.pace:

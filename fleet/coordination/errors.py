@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from fleet.machine.launch.exit_codes import FAILED, LOST
 
 
-class RunError(RuntimeError):
+class CannotGoOnError(RuntimeError):
     """The run cannot go on, through no fault of the program; the text is all that a person needs.
 
     Attributes:
@@ -18,7 +18,7 @@ class RunError(RuntimeError):
     code = FAILED
 
 
-class SilentGroupError(RunError):
+class SilentGroupError(CannotGoOnError):
     """Groups have said nothing for too long: their jobs have failed, and the same command goes on without them.
 
     Attributes:
@@ -32,13 +32,13 @@ class SilentGroupError(RunError):
         self.jobs = jobs
 
 
-class TooFewDevicesError(RunError):
+class TooFewDevicesError(CannotGoOnError):
     """So many devices are lost that no job can have those which it needs; a new start has them all again."""
 
     code = LOST
 
 
-class StorageError(RunError):
+class StorageError(CannotGoOnError):
     """A file of the run cannot be written or read, on which the run depends."""
 
 

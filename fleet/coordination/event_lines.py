@@ -12,7 +12,7 @@ from fleet.scheduling.easyscale.kind_curves import Kinds
 Keys = dict[str, Any]
 
 
-def epoch_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys:
+def epoch_line_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) -> Keys:
     """The keys of the line "epoch": a job finished one on these devices."""
     return {
         "round": round_,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from fleet.coordination.protocol import CheckpointWritten, EpochEnded, Formed, Progress, StepsTimed
+from fleet.coordination.protocol import AtStep, CheckpointWritten, EpochEnded, Formed, StepsTimed
 
 StopReason = Literal["policy", "signal", "epoch", "asked", "ahead"]
 
@@ -86,7 +86,7 @@ class SetBack:
     job: str
 
 
-Event = Measured | Formed | StepsTimed | Progress | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
+Event = Measured | Formed | StepsTimed | AtStep | EpochEnded | CheckpointWritten | GroupEnded | RanksGone | SetBack
 
 
 class Executor(Protocol):

@@ -11,7 +11,7 @@ from fleet.coordination.checkpointed import Standing
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import Promise
-from fleet.coordination.round import Round, formed
+from fleet.coordination.round import Round, last_formed
 from fleet.coordination.run_account import RunAccount
 from fleet.coordination.stop_time import StopTime
 from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
@@ -96,7 +96,8 @@ class Ledger(RunAccount):
         jobs = tuple(job.seen(now, self.longest_forming, self.feeds(job.name)) for job in known)
         ahead = {name for name, job in self.jobs.items() if job.state.ahead}
         return State.of(
-            self.cluster, jobs, self.held, formed(self.rounds, ahead), self.lost_devices, seed=self._seed, time=now,
+            self.cluster, jobs, self.held, last_formed(self.rounds, ahead), self.lost_devices,
+            seed=self._seed, time=now,
             changed=changed, memo=memo, promises=self.promises, margin=self.margin, refined=frozenset(self.refined),
         )  # fmt: skip
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from fleet.coordination.crew import Crew
 from fleet.coordination.energy_shares import EnergyShares
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.executor import Event, GroupEnded, Measured, RanksGone, SetBack, Start, Started, StopReason
 from fleet.coordination.open_lanes import OpenLanes
 from fleet.coordination.protocol import (
+    AtStep,
     CheckpointWritten,
     EnergyRead,
     EpochEnded,
@@ -20,7 +21,6 @@ from fleet.coordination.protocol import (
     MoveGroup,
     Profiled,
     ProfileGroup,
-    Progress,
     SampleSkipped,
     SamplesMade,
     SaveJob,
@@ -139,7 +139,7 @@ class LiveExecutor:
                 event = self._member_left(message)
                 if event is not None:
                     return event
-            elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, Progress)):
+            elif isinstance(message, (EpochEnded, CheckpointWritten, Formed, StepsTimed, AtStep)):
                 self._note(message)
                 return message
             elif isinstance(message, Profiled) and message.job in self._groups:
@@ -154,13 +154,13 @@ class LiveExecutor:
                 self._stop.raised = True
                 return None
 
-    def _note(self, message: EpochEnded | CheckpointWritten | Formed | StepsTimed | Progress) -> None:
+    def _note(self, message: EpochEnded | CheckpointWritten | Formed | StepsTimed | AtStep) -> None:
         if isinstance(message, CheckpointWritten):
             self._saving.pop(message.job, None)
         group = self._groups.get(message.job)
         if group is not None and isinstance(message, EpochEnded):
             group.reaches(message.epoch, 0)
-        elif group is not None and isinstance(message, Progress):
+        elif group is not None and isinstance(message, AtStep):
             group.reaches(message.epoch, message.step)
 
     def _save(self, jobs: Iterable[str]) -> None:
@@ -176,7 +176,7 @@ class LiveExecutor:
             if event is not None:
                 self._waiting.append(event)
             if time.monotonic() > deadline:
-                raise RunError(
+                raise CannotGoOnError(
                     f"waited {SAVE_SECONDS:.0f} s for the checkpoint of job {late[0]} from rank "
                     f"{self._saving[late[0]][0]}; see what holds that rank up"
                 )
@@ -206,7 +206,7 @@ class LiveExecutor:
     def _member_left(self, word: Left) -> GroupEnded | Measured | None:
         """Book that one member has left; the group has ended when all have."""
         if word.fatal:
-            raise RunError(f"job {word.job}, rank {word.rank}: {word.error}")
+            raise CannotGoOnError(f"job {word.job}, rank {word.rank}: {word.error}")
         if word.rank in self._crew.lost and word.why != "lost":
             return None  # its last word came after it was found to be lost
         group = self._groups.get(word.job)

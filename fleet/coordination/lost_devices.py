@@ -11,7 +11,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.state import Allocation
 
 
-def staying(running: Allocation, lost: frozenset[int]) -> Allocation:
+def unharmed(running: Allocation, lost: frozenset[int]) -> Allocation:
     """The running jobs that have lost no device."""
     return {job: devices for job, devices in running.items() if lost.isdisjoint(devices)}
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import CannotGoOnError
 from fleet.machine.cluster_map import COORDINATOR
 from fleet.machine.launch.exit_codes import FAILED, LOST
 from fleet.machine.launch.launched import ABORTED, leave_first
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ENABLED = "OMPI_MCA_mpi_ft_enable"  # set for each rank by mpiexec --with-ft ulfm
 
 
-class RanksLost(RunError):
+class RanksLost(CannotGoOnError):
     """Ranks are gone without which the others cannot go on; the same command goes on from the checkpoints."""
 
     code = LOST

@@ -271,7 +271,7 @@ class StepsTimed:
 
 
 @dataclass(frozen=True)
-class Progress:
+class AtStep:
     """From a master, about once a second, less often in runs of very many ranks: still alive, at this step."""
 
     job: str
@@ -367,7 +367,7 @@ Word = (
     | EnergyRead
     | Formed
     | StepsTimed
-    | Progress
+    | AtStep
     | EpochEnded
     | CheckpointWritten
     | Profiled

@@ -22,7 +22,7 @@ class Round:
         return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
 
 
-def formed(rounds: Sequence[Round], ahead: Container[str]) -> dict[str, tuple[int, ...]]:
+def last_formed(rounds: Sequence[Round], ahead: Container[str]) -> dict[str, tuple[int, ...]]:
     """The allocation of the last round that began as the policy wanted it, not only to train something ahead of need.
 
     Args:

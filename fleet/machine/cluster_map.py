@@ -15,7 +15,7 @@ import numpy as np
 
 from fleet.machine.devices import NoSuchDevice, device_of, model_of
 from fleet.machine.launch.launched import ranks_started
-from fleet.machine.memory import node_memory
+from fleet.machine.memory import usable_memory
 from fleet.machine.near_cores import cores_near, pci_address, settle_cores
 from preprocess import shared_memory_available
 
@@ -264,7 +264,7 @@ def pretended(
         there = -(-shape[nodes[rank]] // members)
         names[rank] = device if device == "cpu" else f"{device}:{before[nodes[rank]] % there}"
         before[nodes[rank]] += 1
-    memory = node_memory()
+    memory = usable_memory()
     kind = dict(zip(order, kinds_of([device] * len(order), kinds or {})))
     return ClusterMap(
         tuple(
@@ -292,7 +292,7 @@ def _facts_of_host(comm: MPI.Intracomm, processor: str) -> dict[str, Any]:
         "host": socket.gethostname(),
         "node": _real_node(comm),
         "cores": sorted(os.sched_getaffinity(0)),
-        "memory": node_memory(),
+        "memory": usable_memory(),
         "shared": shared_memory_available()[0],
         "processor": processor,
     }

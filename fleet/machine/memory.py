@@ -9,7 +9,7 @@ import psutil
 from preprocess.store.free_memory import GROUPS, OWN, group_memories
 
 
-def node_memory(groups: Path = GROUPS, own: Path = OWN) -> int:
+def usable_memory(groups: Path = GROUPS, own: Path = OWN) -> int:
     """Return bytes: all of the node's, or what the control groups of this process (a container, a batch job) allow.
 
     Args:

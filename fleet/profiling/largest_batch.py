@@ -27,7 +27,7 @@ class TooLarge(Exception):
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestFound:
     """What a search found.
 
     Attributes:
@@ -43,7 +43,7 @@ class Found:
 
 def largest_fitting(
     trial: Callable[[int], None], most: int, is_late: Callable[[float], bool], goes_on: Callable[[], bool]
-) -> Found:
+) -> LargestFound:
     """Double the batch until it does not fit, then halve the gap until it is small.
 
     Args:
@@ -74,8 +74,8 @@ def largest_fitting(
             fits = size
         size = _next(fits, fails, why, most)
         if fits and size and is_late(2 * (time.monotonic() - begin)):
-            return Found(fits, "time", tries)
-    return Found(fits, why, tries)
+            return LargestFound(fits, "time", tries)
+    return LargestFound(fits, why, tries)
 
 
 def _next(fits: int, fails: int, why: str, most: int) -> int:

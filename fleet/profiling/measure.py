@@ -70,14 +70,14 @@ def batch_of(trainer: Trainer, layout: SampleLayout, count: int = 0) -> Batch:
 
     count: samples; 0: of the trainer's batch.
     """
-    largest = largest_batch(trainer.task, count)
+    largest = largest_collated(trainer.task, count)
     if largest is not None:
         moved: Batch = move(largest, trainer.device)
         return moved
     return made_up_batch(layout, count or trainer.batch_size, trainer.device, _numbers(trainer, layout))
 
 
-def largest_batch(task: Any, count: int = 0) -> Batch | None:
+def largest_collated(task: Any, count: int = 0) -> Batch | None:
     """A batch of a task's largest sample, over and over; None where the task does not collate samples itself."""
     if not hasattr(task, "collate"):
         return None

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fleet.profiling.measure import largest_batch, made_up_batch
+from fleet.profiling.measure import largest_collated, made_up_batch
 from preprocess import SampleLayout
 from trainers.reduce.buckets import Layout
 from trainers.repeatable.no_exit import no_exit
@@ -126,7 +126,7 @@ def size_of(task: Any, layout: SampleLayout) -> Size:
 def _run_once(task: Any, model: nn.Module, layout: SampleLayout, saved: _SavedBytes, seen: OperatorsSeen) -> float:
     """One forward and backward of a batch, on no data; returns its operations."""
     meta = torch.device("meta")
-    batch = move(largest_batch(task) or made_up_batch(layout, task.batch_size, meta), meta)
+    batch = move(largest_collated(task) or made_up_batch(layout, task.batch_size, meta), meta)
     hooks = torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda tensor: tensor)
     with FlopCounterMode(display=False) as counter, seen, hooks:
         losses = (loss for _, loss in task.step(model, batch)) if is_parted(task) else [task.loss(model, batch)]

@@ -26,9 +26,9 @@ from fleet.report.records import RunHistory
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.report.results import best_network, job_results, metric_names
 from fleet.report.searched import asked, read_searched
-from fleet.report.told_values import shown
+from fleet.report.told_values import shown_value
 from fleet.report.waiting import device_times, mean_waiting
-from fleet.report.wording import per_read, together
+from fleet.report.wording import figures_together, per_read
 from fleet.run_directory.whole_files import write_whole
 from fleet.search.searched import Searched
 
@@ -93,7 +93,7 @@ def _facts(history: RunHistory, name: str) -> dict[str, Any]:
         "reasons": REASONS,
         "rates": job_rates(history),
         "overheads": overheads(history),
-        "together": together(history.ensemble),
+        "together": figures_together(history.ensemble),
         "per_read": per_read(history.samples),
         "samples": history.samples.to_json(),
     }
@@ -106,7 +106,7 @@ def _search_facts(searched: Searched | None, importance: Importance) -> dict[str
     return {
         "search": searched,
         "asked": asked(searched),
-        "shown": shown,
+        "shown": shown_value,
         "importance": importance,
         "shades": rung_shades(searched),
         "kinds": kinds_shown(searched),

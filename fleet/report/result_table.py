@@ -46,7 +46,7 @@ def result_table(history: RunHistory) -> Table:
 def _together(figures: Mapping[str, float], metrics: tuple[str, ...], further: int) -> tuple[str, ...]:
     """The row of all networks together."""
     own = (wording.metric(name, figures[name]) if name in figures else "" for name in metrics)
-    return ("all together", "", "", *own, "", *[""] * further, wording.together(figures, metrics))
+    return ("all together", "", "", *own, "", *[""] * further, wording.figures_together(figures, metrics))
 
 
 def _cells(

@@ -27,7 +27,7 @@ class JobResult:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestNetwork:
     """The best network by one metric."""
 
     job: str
@@ -43,11 +43,11 @@ def job_results(history: RunHistory) -> tuple[JobResult, ...]:
     return tuple(_result(history, job, seconds[job.name]) for job in history.jobs.values())
 
 
-def best_network(results: tuple[JobResult, ...]) -> Best | None:
+def best_network(results: tuple[JobResult, ...]) -> BestNetwork | None:
     """The highest accuracy; without accuracies the lowest held-out loss, else the lowest loss. Failed jobs are out."""
     for metric in (*_HIGHER, *_LOWER):
         found = [
-            Best(result.job.name, metric, result.metrics[metric])
+            BestNetwork(result.job.name, metric, result.metrics[metric])
             for result in results
             if result.status != "failed" and math.isfinite(result.metrics.get(metric, math.nan))
         ]

@@ -10,7 +10,7 @@ from typing import Any
 from fleet.report.wording import printable
 
 
-def shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A parameter's value as people read it."""
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -22,5 +22,5 @@ def told_values(values: Mapping[str, Any]) -> str:
     last = Counter(path.rpartition(".")[2] for path in values)
     short = {path: path.rpartition(".")[2] for path in values}
     return ", ".join(
-        f"{short[path] if last[short[path]] == 1 else path} {shown(value)}" for path, value in values.items()
+        f"{short[path] if last[short[path]] == 1 else path} {shown_value(value)}" for path, value in values.items()
     )

@@ -90,7 +90,7 @@ def per_read(samples: SampleCounts) -> str:
     return f"samples made for each one read: {ratio:{'.2f' if ratio >= 0.1 else '.2g'}}"
 
 
-def together(figures: Mapping[str, float], told: Collection[str] = ()) -> str:
+def figures_together(figures: Mapping[str, float], told: Collection[str] = ()) -> str:
     """nll 0.07, brier 0.03 ...: how good all networks are together; `told` are the figures that stand elsewhere."""
     return ", ".join(f"{name} {metric(name, value)}" for name, value in figures.items() if name not in told)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fleet.run.more_workers import fewest_workers, widened
-from fleet.run.prediction import Prepared, prepare
-from fleet.run.recorded_choices import recorded
+from fleet.run.prediction import PredictionInput, prepare
+from fleet.run.recorded_choices import recorded_numbers
 from fleet.spec import EnsembleSpec
 
 
@@ -25,7 +25,7 @@ def with_chosen_workers(spec: EnsembleSpec, out: Path, shape: tuple[int, ...]) -
     """
     if not any(job.auto_workers for job in spec.jobs):
         return spec
-    numbers = recorded(out, "virtual_workers")
+    numbers = recorded_numbers(out, "virtual_workers")
     known = spec.with_jobs(
         tuple(
             job.with_workers(numbers[job.name]) if job.auto_workers and job.name in numbers else job
@@ -44,7 +44,7 @@ def _on_any_number(spec: EnsembleSpec) -> EnsembleSpec:
     return spec.model_copy(update={"resources": spec.resources.model_copy(update={"trainers": None})})
 
 
-def _chosen(ready: Prepared) -> Mapping[str, int]:
+def _chosen(ready: PredictionInput) -> Mapping[str, int]:
     """Virtual workers of the jobs that ask for a choice: no device is left that none of them could ever use."""
     expected, devices = ready.expected, len(ready.prediction.cluster.trainers)
     open_ = {name for name, one in expected.items() if one.known.job.auto_workers}

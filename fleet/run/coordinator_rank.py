@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from fleet.coordination.errors import RunError, SilentGroupError, storage
+from fleet.coordination.errors import CannotGoOnError, SilentGroupError, storage
 from fleet.coordination.lost_ranks import RanksLost, abort, abort_because
 from fleet.coordination.protocol import TO_COORDINATOR, TO_KEEPER, TO_PREPROCESSOR, TO_TRAINER, Pulse, Shutdown
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST, STOPPED
@@ -45,12 +45,12 @@ def coordinate(rank: Rank, options: RunOptions) -> int:
     except MENDABLE as error:
         tell(str(error))
         code = BAD_INPUT
-    except (RunError, CorruptLimitError) as error:
+    except (CannotGoOnError, CorruptLimitError) as error:
         mark_gone(rank.directory.at_work, wire.lost())  # the next start knows what they worked at
         # What others were told to do cannot be waited for: end all ranks, and let the next session go on.
         for text in (f"{error}\n", *_who_is_stuck(rank), f"{_advice(error)}\n"):
             tell(text, end="")
-        abort(rank.world, error.code if isinstance(error, RunError) else FAILED)
+        abort(rank.world, error.code if isinstance(error, CannotGoOnError) else FAILED)
     for place in rank.cluster.places:
         inboxes = {TO_TRAINER if place.is_trainer else TO_PREPROCESSOR}
         if place.rank == rank.cluster.lowest_rank(place.node):

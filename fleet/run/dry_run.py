@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.devices import local_trainers
-from fleet.machine.memory import node_memory
+from fleet.machine.memory import usable_memory
 from fleet.profiling.sizing import Size, refused_on
 from fleet.report.wording import readable_bytes
 from fleet.run.blocks import described_orders, order_problems
@@ -19,14 +19,14 @@ from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.memory_checks import Room, memory_problem
 from fleet.run.more_workers import MoreWorkers, more_workers
-from fleet.run.prediction import Prepared, device_of, prepare
+from fleet.run.prediction import PredictionInput, asked_device, prepare
 from fleet.run.recorded_choices import with_known_batches
 from fleet.run.search.foretold import described_search, with_first_trials
 from fleet.scheduling.model.data_path import Feed
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
-from fleet.spec.own_part import described
+from fleet.spec.own_part import part_in_words
 from preprocess import shared_memory_available
 
 
@@ -73,7 +73,7 @@ class PlannedJob:
             "host_memory_bytes": self.host_memory,
             "operations_per_sample": self.size.operations,
             "samples": self.samples,
-            "part": described(self.spec),
+            "part": part_in_words(self.spec),
             "virtual_workers": self.spec.virtual_workers,
             "minimum_devices": self.spec.minimum_devices,
             "batch_size": self.spec.batch_size,
@@ -174,7 +174,7 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
     searched, spec = tuple(described_search(spec)), with_first_trials(spec)
-    asked, members = spec.resources, 1 if device_of(spec) == "cpu" else spec.resources.members_per_device
+    asked, members = spec.resources, 1 if asked_device(spec) == "cpu" else spec.resources.members_per_device
     here = (asked.trainers or local_trainers(asked.device, members),)
     shape = tuple(devices * members for devices in shape) if shape else here
     open_, wished = ([job.name for job in spec.jobs if asks(job)] for asks in (_leaves_workers, _leaves_batch))
@@ -203,7 +203,7 @@ def _leaves_batch(job: Job) -> bool:
     return job.largest_batch is not None
 
 
-def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Outcome) -> PlannedJob:
+def _planned(expected: ExpectedJob, size: Size, device: str, outcome: SimulationOutcome) -> PlannedJob:
     job, row = expected.known.job, outcome.names.index(expected.known.job.name)
     rates = tuple(float(expected.known.curve(m)) for m in range(1, job.virtual_workers + 1))
     workers = job.virtual_workers
@@ -216,11 +216,11 @@ def _planned(expected: ExpectedJob, size: Size, device: str, outcome: Outcome) -
     )  # fmt: skip
 
 
-def _shortages(ready: Prepared, shared: Mapping[int, int]) -> tuple[str, ...]:
+def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, ...]:
     """What of this machine would not do; another machine may."""
     spec, sizes, texts = ready.prediction.spec, ready.sizes, []
     limit = spec.resources.memory_gib
-    host = node_memory() if limit is None else int(limit * 2**30)
+    host = usable_memory() if limit is None else int(limit * 2**30)
     room = Room(max(ready.shape), host, None if ready.device == "cpu" else math.inf)
     found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
     texts += [found.text] if found is not None else []

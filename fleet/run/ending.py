@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.lost_ranks import RunIsEnded, abort, abort_because, is_loss, lost_ranks
 from fleet.machine.cluster_map import COORDINATOR, ClusterError
 from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
@@ -48,7 +48,7 @@ def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
         if world.rank == COORDINATOR:
             tell(str(error))
         return leave_code(world.rank, BAD_INPUT)
-    except RunError as error:
+    except CannotGoOnError as error:
         if not isinstance(error, RunIsEnded):
             tell(f"rank {world.rank}: {error}")
         abort(world, error.code)

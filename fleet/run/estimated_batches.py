@@ -13,12 +13,12 @@ from fleet.run.bad_input import BadInput
 from fleet.run.batch_bounds import BatchBounds
 from fleet.run.input_checks import least_size, rooms_of
 from fleet.run.memory_checks import Room
-from fleet.run.prediction import Prepared, prepare
+from fleet.run.prediction import PredictionInput, prepare
 from fleet.spec import importable
 from trainers.device.device_room import share_of
 
 
-def with_estimated_batches(ready: Prepared, start: float | None) -> Prepared:
+def with_estimated_batches(ready: PredictionInput, start: float | None) -> PredictionInput:
     """The same with a number in place of each `batch_size: largest`: the bound of memory, data, rings and the wish.
 
     Args:
@@ -43,7 +43,7 @@ def with_estimated_batches(ready: Prepared, start: float | None) -> Prepared:
     return prepare(runtime.spec, ready.shape, start)
 
 
-def _rooms(ready: Prepared) -> Sequence[Room]:
+def _rooms(ready: PredictionInput) -> Sequence[Room]:
     """The nodes; their accelerators are taken to be as large as this machine's."""
     cluster = ready.prediction.cluster
     rooms = rooms_of(ready.runtime.spec, cluster)

@@ -20,7 +20,7 @@ from fleet.run.ending import THREAD_END_SECONDS, await_all, ends_all, exit_code
 from fleet.run.opening.agreement import agree
 from fleet.run.opening.libraries import chosen_reduction, warm_up
 from fleet.run.opening.opened_data import open_data
-from fleet.run.opening.rank_checks import check_mpi_threads, check_places
+from fleet.run.opening.rank_checks import check_mpi_threads, place_warnings
 from fleet.run.opening.whole_spec import whole_spec
 from fleet.run.options import RunOptions
 from fleet.run.ranks.preprocessor_rank import PreprocessorRank
@@ -90,7 +90,7 @@ def _take_part(options: RunOptions, world: MPI.Intracomm, spec: EnsembleSpec, st
             world, asked.preprocessors, asked.device, options.pretend, asked.members_per_device, asked.kinds,
             processor(),
         )  # fmt: skip
-        warnings = check_places(world, cluster, options, asked)
+        warnings = place_warnings(world, cluster, options, asked)
     datasets = open_data(world, cluster, spec)
     warm_up(cluster.places[world.rank], cluster.members)
     with together(world, 2 * spec.resources.timeout, "tried what adds gradients"):

@@ -20,8 +20,8 @@ from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
-from fleet.simulator.outcome import Outcome
-from fleet.simulator.rounds import PlannedRound, Rounds
+from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.spec_trace import spec_trace
 from fleet.spec import EnsembleSpec, importable
@@ -31,7 +31,7 @@ from fleet.spec import EnsembleSpec, importable
 class PredictedRun:
     """What the simulator tells; dropped: job -> why the policy would never run it."""
 
-    outcome: Outcome
+    outcome: SimulationOutcome
     rounds: tuple[PlannedRound, ...]
     dropped: Mapping[str, str]
 
@@ -68,7 +68,7 @@ class Prediction:
             [job.name for job in jobs if job.batch is not None and job.batch.change == "epochs"],
             {name: one.executor_rates for name, one in expected.items() if one.executor_rates},
         )
-        asked, watch = self.spec.policy, Rounds()
+        asked, watch = self.spec.policy, RoundObserver()
         machine = RunMachine(devices_to_plan(self.cluster), rates, Costs(asked.restart, asked.restart))
         chosen = policy(asked.name, **asked.parameters)
         outcome = Simulation(trace, machine, chosen, premises=self.premises, watch=watch).run()
@@ -77,7 +77,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PredictionInput:
     """All that the prediction of a run needs, and what was found on the way.
 
     Attributes:
@@ -95,7 +95,7 @@ class Prepared:
     device: str
 
 
-def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = None) -> Prepared:
+def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = None) -> PredictionInput:
     """Check the spec against its data, size its jobs, and find the rates that are known.
 
     Args:
@@ -105,7 +105,7 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
     Raises:
         SpecError, SourceError, TransformError, ClusterError: what a run would refuse.
     """
-    asked, device = spec.resources, device_of(spec)
+    asked, device = spec.resources, asked_device(spec)
     with importable([spec.folder, Path.cwd()]):
         runtime = Runtime(spec, facts_of(open_datasets(spec)))
         check_against_data(runtime)
@@ -117,10 +117,10 @@ def prepare(spec: EnsembleSpec, shape: tuple[int, ...], start: float | None = No
     ring = ring_plan(runtime, len(cluster.trainers), len(cluster.preprocessors))
     premises = Premises(spec.seed, ring.samples, spec.policy.margin, prices_of(spec, cluster))
     prediction = Prediction(spec, cluster, premises, time.time() if start is None else start)
-    return Prepared(runtime, prediction, expected, sizes, ring, shape, device)
+    return PredictionInput(runtime, prediction, expected, sizes, ring, shape, device)
 
 
-def device_of(spec: EnsembleSpec) -> str:
+def asked_device(spec: EnsembleSpec) -> str:
     """The kind of this machine's devices that the spec asks for."""
     if spec.resources.device != "auto":
         return spec.resources.device

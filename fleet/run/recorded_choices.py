@@ -9,7 +9,7 @@ from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec
 
 
-def recorded(out: Path, key: str) -> dict[str, int]:
+def recorded_numbers(out: Path, key: str) -> dict[str, int]:
     """Job -> the number that a run which has begun in this directory has for a key, where it has one."""
     directory = RunDirectory(out)
     if not (directory.spec.exists() and directory.journal.exists()):
@@ -22,7 +22,7 @@ def with_known_batches(spec: EnsembleSpec, out: Path) -> EnsembleSpec:
     """The spec with a number in place of each `batch_size: largest` for which the run in `out` has found one."""
     if not any(job.largest_batch for job in spec.jobs):
         return spec
-    sizes = recorded(out, "batch_size")
+    sizes = recorded_numbers(out, "batch_size")
     return spec.with_jobs(
         tuple(
             job.with_batch_size(sizes[job.name]) if job.largest_batch and job.name in sizes else job

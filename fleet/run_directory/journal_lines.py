@@ -81,6 +81,6 @@ def devices_of(line: bytes) -> tuple[int, ...]:
     return tuple(map(int, numbers.split(b","))) if numbers else ()
 
 
-def name_of(job: bytes) -> str:
+def job_name(job: bytes) -> str:
     """The name of a job that `job_of` told."""
     return job.decode() if b"\\" not in job else str(json.loads(b'"' + job + b'"'))

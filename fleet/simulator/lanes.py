@@ -13,7 +13,7 @@ from fleet.scheduling.model.arrays import Flags, Floats
 _ROUNDING = 1e-6  # samples
 
 
-class Reader(NamedTuple):
+class LaneJob(NamedTuple):
     """A job of a lane.
 
     Attributes:
@@ -51,7 +51,7 @@ class SimulatedLane:
         slack: samples that a job may be ahead; 0: lockstep.
     """
 
-    def __init__(self, readers: Mapping[str, Reader], since: float = 0.0, slack: float = 0.0) -> None:
+    def __init__(self, readers: Mapping[str, LaneJob], since: float = 0.0, slack: float = 0.0) -> None:
         self.jobs = tuple(readers)
         self.since, self.slack = since, slack
         self._rates: Floats = np.array([reader.rate for reader in readers.values()])
@@ -141,7 +141,7 @@ class Lanes:
     def __bool__(self) -> bool:
         return bool(self._of)
 
-    def start(self, readers: Mapping[str, Reader], now: float) -> dict[str, ReaderPosition]:
+    def start(self, readers: Mapping[str, LaneJob], now: float) -> dict[str, ReaderPosition]:
         """These jobs begin to read the same samples; return where each stands. One alone needs no lane."""
         lane = SimulatedLane(readers, now, self._slack)
         if len(lane) > 1:

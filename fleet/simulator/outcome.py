@@ -63,7 +63,7 @@ class Timeline:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class SimulationOutcome:
     """What became of each job; arrays of shape (jobs,) in the order of the trace, NaN where it never came to that.
 
     Attributes:
@@ -101,7 +101,9 @@ class Outcome:
     seconds: float
 
     @classmethod
-    def of(cls, policy: str, trace: Trace, books: SimulatedBooks, timeline: Timeline, seconds: float) -> Outcome:
+    def of(
+        cls, policy: str, trace: Trace, books: SimulatedBooks, timeline: Timeline, seconds: float
+    ) -> SimulationOutcome:
         """What the books say at the end."""
         jobs = trace.jobs
         admitted = books.admitted if books.admitted.any() else ~books.dropped

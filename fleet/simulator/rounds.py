@@ -32,7 +32,7 @@ class PlannedRound:
         return Plan(bound=self.bound, end=self.expected).gap
 
 
-class Rounds:
+class RoundObserver:
     """Watches a simulation: a round begins where somebody starts, and ends where the next one does or nobody trains."""
 
     def __init__(self) -> None:

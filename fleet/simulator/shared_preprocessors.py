@@ -11,7 +11,7 @@ from fleet.scheduling.model.data_path import Feed
 
 
 @dataclass(frozen=True)
-class Demand:
+class FedJob:
     """A job that trains.
 
     Attributes:
@@ -57,7 +57,7 @@ class SharedPreprocessors:
         """A job has read an epoch of its data: what there is room for is kept from now on."""
         self._kept.add(self._feeds[job].data)
 
-    def most(self, demands: Iterable[Demand]) -> dict[str, float]:
+    def most(self, demands: Iterable[FedJob]) -> dict[str, float]:
         """Own samples/s that each of these jobs is fed at most; infinite where preprocessors have time for its lane."""
         demands = list(demands)
         fed = [(demand, self._feeds[demand.job]) for demand in demands if demand.job in self._feeds]

@@ -18,11 +18,11 @@ from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.policies.within_prices import driven
 from fleet.simulator.books import BadPlan, SimulatedBooks
 from fleet.simulator.calendar import Calendar, Kind
-from fleet.simulator.lanes import Lanes, Reader, ReaderPosition
+from fleet.simulator.lanes import LaneJob, Lanes, ReaderPosition
 from fleet.simulator.loss_curves import LossCurves
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine, Machine, StagedMachine
-from fleet.simulator.outcome import Outcome, Timeline
-from fleet.simulator.shared_preprocessors import Demand, SharedPreprocessors
+from fleet.simulator.outcome import SimulationOutcome, Timeline
+from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors
 from fleet.simulator.sharing_classes import SharingClasses
 from fleet.simulator.traces.trace import Trace
 
@@ -105,7 +105,7 @@ class Simulation:
         self._wake = self._due = math.inf  # when the policy wants to be asked, and when its trigger says so
         self._stalled = 0
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationOutcome:
         """From the first arrival until nothing is left to happen.
 
         Raises:
@@ -113,7 +113,7 @@ class Simulation:
         """
         begin = perf_counter()
         self.play()
-        return Outcome.of(self._policy.name, self._trace, self._books, self._timeline, perf_counter() - begin)
+        return SimulationOutcome.of(self._policy.name, self._trace, self._books, self._timeline, perf_counter() - begin)
 
     def play(self) -> SimulatedBooks:
         """As `run`; returns the books as they are at the end."""
@@ -264,7 +264,7 @@ class Simulation:
             self._books.shown(job.changed(lane=number))
         if len(jobs) > 1:
             since, first = max(job.ready for job in jobs), min(map(self._classes.place, jobs))
-            readers = {j.name: Reader(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
+            readers = {j.name: LaneJob(j.pace, j.remaining, self._classes.place(j) - first) for j in jobs}
             self._repace(self._lanes.start(readers, since), since, jobs[0].since)
 
     def _repace(self, readings: Mapping[str, ReaderPosition], since: float, now: float) -> None:
@@ -284,7 +284,7 @@ class Simulation:
         jobs = [self._books.unfinished[name] for name in self._books.running]
         paces = {job.name: self._machine.pace(job, self._books.running[job.name]) for job in jobs}
         shares = self._policy.shares_streams
-        most = self._preprocessors.most(Demand(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs)
+        most = self._preprocessors.most(FedJob(j.name, j.lane if shares else j.name, paces[j.name]) for j in jobs)
         fed = {name: min(pace, most[name]) for name, pace in paces.items()}
         self._feedings += 1
         for name, reading in self._lanes.repace(fed, now).items():

@@ -14,10 +14,10 @@ from torch import nn
 
 from fleet.spec.calls import Misfit, misfits, refused
 from fleet.spec.job import Job
-from fleet.spec.metrics import metric_of
+from fleet.spec.metrics import named_metric
 from fleet.spec.problem import Path, nearest
 from fleet.spec.references import ReferenceProblem, resolve
-from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
+from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from fleet.spec.values import Named
 from trainers.task.parts import rules_of
 from trainers.task.task_checks import check_task, needed_by
@@ -53,12 +53,12 @@ class Inspection:
             rule, mend = "the model has no parameters to train", "give it a layer that learns"
             self.note(("model",), str(job.model), rule, mend=mend)
         parameters = parameters or [nn.Parameter(torch.zeros(1, 1))]
-        optimizer = self.built("optimizer", job.optimizer, optimizer_of, torch.optim.Optimizer, parameters)
+        optimizer = self.built("optimizer", job.optimizer, named_optimizer, torch.optim.Optimizer, parameters)
         self.built("schedule", job.schedule, schedule_of, object, optimizer or torch.optim.SGD(parameters, lr=0.1))
         if job.loss is not None:
             self.loss(job.loss)
         for number, text in enumerate(job.metrics):
-            self.found(("metrics", number), text, metric_of)
+            self.found(("metrics", number), text, named_metric)
 
     def task(self, named: Named, needs_data: bool) -> None:
         """Look at a task class: its methods, its model and its optimizer."""
@@ -89,7 +89,7 @@ class Inspection:
 
     def loss(self, named: Named) -> None:
         """Look at a loss: a function that gets (outputs, targets), or a class built with the arguments alone."""
-        found = self.found(("loss", "name"), named.name, loss_of)
+        found = self.found(("loss", "name"), named.name, named_loss)
         made = isinstance(found, type)
         if found is not None and self.fits("loss", named, found, positional=0 if made else 2) and made:
             self.called("loss", named, lambda: found(**named.arguments), found, object)

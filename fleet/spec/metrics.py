@@ -44,7 +44,7 @@ def metric_name(text: str) -> str:
     return text.rpartition(":")[2]
 
 
-def metric_of(text: str) -> Metric:
+def named_metric(text: str) -> Metric:
     """The metric that a spec names; of a class, an instance made without arguments.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from fleet.spec.values import Count, Section, alone
+from fleet.spec.values import Count, Section, written_alone
 
 
 class Order(Section):
@@ -33,7 +33,7 @@ class Order(Section):
         examples=[1000],
     )
 
-    _shuffle_alone = model_validator(mode="before")(alone("shuffle"))
+    _shuffle_alone = model_validator(mode="before")(written_alone("shuffle"))
 
     @model_validator(mode="after")
     def _goes_by_blocks(self) -> Order:

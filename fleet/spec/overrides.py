@@ -47,7 +47,7 @@ def apply(document: Document, texts: Sequence[str]) -> Applied:
     applied = Applied(document)
     for text in texts:
         try:
-            override = read(text)
+            override = read_override(text)
             path = _place_value(document.value, override)
         except _NoSuchPath as error:
             applied.problems.append(
@@ -67,7 +67,7 @@ class _NoSuchPath(ValueError):
         self.path, self.rule, self.suggestion, self.mend = path, rule, suggestion, mend
 
 
-def read(text: str) -> Override:
+def read_override(text: str) -> Override:
     """Split ``path=value`` and parse the value as YAML; nothing after ``=`` is null."""
     path, equals, value = text.partition("=")
     parts = tuple(part.strip() for part in path.split("."))

@@ -25,7 +25,7 @@ def part_of(job: Job) -> Part | None:
     return Part(job.subset, fold, None if job.bag is None else Bag(job.bag, job.weights_seed))
 
 
-def described(job: Job) -> str | None:
+def part_in_words(job: Job) -> str | None:
     """The part in words; None: all samples."""
     words = []
     if job.subset is not None:

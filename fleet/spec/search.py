@@ -21,7 +21,7 @@ from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
 from fleet.spec.search_metrics import Metrics, Modes, check_several, several
-from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, alone
+from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, written_alone
 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
@@ -128,7 +128,7 @@ class Stopping(Section):
         examples=[[0.8, 1.25]],
     )
 
-    _name_alone = model_validator(mode="before")(alone("name"))
+    _name_alone = model_validator(mode="before")(written_alone("name"))
 
     @model_validator(mode="after")
     def _own_keys(self) -> Stopping:

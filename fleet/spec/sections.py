@@ -33,7 +33,7 @@ from fleet.spec.values import (
     Text,
     Timed,
     Trained,
-    alone,
+    written_alone,
 )
 
 
@@ -63,7 +63,7 @@ class Source(Section):
     def _number_alone(cls, value: Any) -> Any:
         return [value] if type(value) is int else value
 
-    _source_alone = model_validator(mode="before")(alone("source"))
+    _source_alone = model_validator(mode="before")(written_alone("source"))
 
 
 class Transform(Named):
@@ -223,7 +223,7 @@ class Determinism(Section):
         examples=["ieee"],
     )
 
-    _level_alone = model_validator(mode="before")(alone("level"))
+    _level_alone = model_validator(mode="before")(written_alone("level"))
 
     @property
     def float32(self) -> dict[str, str]:
@@ -272,7 +272,7 @@ class Policy(Section):
         examples=[2.5],
     )
 
-    _name_alone = model_validator(mode="before")(alone("name"))
+    _name_alone = model_validator(mode="before")(written_alone("name"))
 
 
 class Profile(Section):

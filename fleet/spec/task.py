@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from fleet.spec.collating import collate_of
 from fleet.spec.inputs import InputPreparation, prepared_targets
 from fleet.spec.job import STEP_OPTIONS, Job
-from fleet.spec.metrics import metric_name, metric_of
+from fleet.spec.metrics import metric_name, named_metric
 from fleet.spec.references import resolve
 from fleet.spec.sections import Data
-from fleet.spec.torch_names import loss_of, optimizer_of, schedule_of
+from fleet.spec.torch_names import named_loss, named_optimizer, schedule_of
 from trainers.task.batch_schedule import BatchSchedule
 from trainers.task.task import Batch, Sums
 
@@ -74,10 +74,10 @@ class SpecTask:
             self.step = self._step
             self.scheduler = None  # type: ignore[method-assign,assignment]
             self.measures_loss = hasattr(self._user, "loss")
-        self._optimizer = optimizer_of(job.optimizer.name) if job.optimizer else None
+        self._optimizer = named_optimizer(job.optimizer.name) if job.optimizer else None
         self._schedule = schedule_of(job.schedule.name) if job.schedule else None
         self._loss = loss_function(job)
-        self._metrics = {metric_name(text): metric_of(text) for text in job.metrics}
+        self._metrics = {metric_name(text): named_metric(text) for text in job.metrics}
         self._last: tuple[weakref.ref[Any], weakref.ref[Tensor], weakref.ref[Tensor]] | None = None
 
     def model(self) -> nn.Module:
@@ -183,7 +183,7 @@ def loss_function(job: Job) -> Callable[[Tensor, Tensor], Tensor]:
     """
     name = job.loss.name if job.loss else DEFAULT_LOSS
     arguments: Mapping[str, Any] = job.loss.arguments if job.loss else {}
-    found = loss_of(name)
+    found = named_loss(name)
     if inspect.isclass(found):
         return cast("Callable[[Tensor, Tensor], Tensor]", found(**arguments))
 

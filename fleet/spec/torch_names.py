@@ -19,7 +19,7 @@ _NEEDS_METRIC = frozenset({"ReduceLROnPlateau"})
 _LOSS_WORDS = ("loss", "cross_entropy", "kl_div")
 
 
-def optimizer_of(name: str) -> Callable[..., Any]:
+def named_optimizer(name: str) -> Callable[..., Any]:
     """The class in ``torch.optim``, or what ``module:Name`` names: called with (parameters, **arguments).
 
     Raises:
@@ -45,7 +45,7 @@ def schedule_of(name: str) -> Callable[..., Any]:
     )
 
 
-def loss_of(name: str) -> Callable[..., Any]:
+def named_loss(name: str) -> Callable[..., Any]:
     """The loss in ``torch.nn.functional``, or what ``module:Name`` names.
 
     Raises:

@@ -138,7 +138,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
 
-def alone(key: str) -> Callable[[Any], Any]:
+def written_alone(key: str) -> Callable[[Any], Any]:
     """What lets a text stand for a section of which it is the value of `key`."""
     return lambda value: {key: value} if isinstance(value, str) else value
 
@@ -185,7 +185,7 @@ class Named(Section):
         default_factory=dict, description="The keyword arguments with which it is called.", examples=[{"widths": [128]}]
     )
 
-    _name_alone = model_validator(mode="before")(alone("name"))
+    _name_alone = model_validator(mode="before")(written_alone("name"))
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.arguments.items())})"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from preprocess.conversion.packing import Packing
+from preprocess.conversion.packing import StoredForm
 from preprocess.conversion.split import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
@@ -78,7 +78,7 @@ class BlockMaker:
     """
 
     def __init__(
-        self, splits: Sequence[Split], sources: Sequence[Source], packing: Packing, rows: np.dtype[Any]
+        self, splits: Sequence[Split], sources: Sequence[Source], packing: StoredForm, rows: np.dtype[Any]
     ) -> None:
         self._splits, self._packing, self._rows = tuple(splits), packing, rows
         self._sources = dict(enumerate(sources))

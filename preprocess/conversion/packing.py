@@ -32,7 +32,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Packing:
+class StoredForm:
     """How the samples of a source are stored.
 
     Attributes:
@@ -63,9 +63,9 @@ class Packing:
         """
         if not self.encoded:
             return self._pack_array(np.asarray(sample))
-        from preprocess.samples.decode import decode
+        from preprocess.samples.decode import decode_picture
 
-        image = decode(sample, self.channels)
+        image = decode_picture(sample, self.channels)
         if self.encoding == "decoded":
             return self._pack_array(image)
         content = bytes(sample)
@@ -96,7 +96,7 @@ class Packing:
         return bytes(content)
 
 
-def choose_packing(source: Source, encoding: Encoding | None, channels: int, quality: int, what: str) -> Packing:
+def choose_packing(source: Source, encoding: Encoding | None, channels: int, quality: int, what: str) -> StoredForm:
     """Return how the samples of a source are stored; encoding None leaves the choice to what they are.
 
     Raises:
@@ -108,7 +108,7 @@ def choose_packing(source: Source, encoding: Encoding | None, channels: int, qua
         chosen = encoding or "files"
         if chosen != "decoded":
             _check_encoder(chosen)
-            return Packing(chosen, True, channels, quality)
+            return StoredForm(chosen, True, channels, quality)
     layout = source.layout
     if encoded and -1 in layout.input_shape:
         rule = "its images differ in size, and arrays of one data set do not"
@@ -117,8 +117,8 @@ def choose_packing(source: Source, encoding: Encoding | None, channels: int, qua
         chosen = _check_array(encoding, layout, what)
         if chosen != "decoded":
             _check_encoder(chosen)
-            return Packing(chosen, False, layout.input_shape[2], quality)
-    return Packing("decoded", encoded, channels, quality, layout.input_shape, layout.input_dtype)
+            return StoredForm(chosen, False, layout.input_shape[2], quality)
+    return StoredForm("decoded", encoded, channels, quality, layout.input_shape, layout.input_dtype)
 
 
 def _check_array(encoding: Encoding | None, layout: SampleLayout, what: str) -> Encoding:

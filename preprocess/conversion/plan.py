@@ -12,7 +12,7 @@ import numpy as np
 from preprocess.conversion.block import SKIPPED, Block, BlockMaker, row_dtype
 from preprocess.conversion.errors import ConversionError
 from preprocess.conversion.hdf5_file import Placement, SplitContent, measure_placement
-from preprocess.conversion.packing import Encoding, Packing, choose_packing
+from preprocess.conversion.packing import Encoding, StoredForm, choose_packing
 from preprocess.conversion.split import Split
 from preprocess.samples.layout import Array
 from preprocess.sources.source import Source
@@ -40,7 +40,7 @@ class ConversionPlan:
     lengths: tuple[int, ...]
     classes: tuple[list[str] | None, ...]
     digest: str
-    packing: Packing
+    packing: StoredForm
     target_shape: tuple[int, ...]
     target_dtype: str
     placement: Placement
@@ -187,7 +187,7 @@ def _name(split: Split) -> str:
     return str(split.arguments.get("path", split.source))
 
 
-def _words(packing: Packing, target: tuple[tuple[int, ...], str]) -> str:
+def _words(packing: StoredForm, target: tuple[tuple[int, ...], str]) -> str:
     shape = f"{packing.shape} of {packing.dtype}" if packing.encoding == "decoded" else f"{packing.encoding} images"
     return f"{shape} with targets {target[0]} of {target[1]}"
 

@@ -43,7 +43,7 @@ class Slot:
         return self.start + len(self.inputs)
 
 
-class Holder(Protocol):
+class SlotHolder(Protocol):
     """Somebody who needs each published slot for a while: a reader of this node, or another node."""
 
     @property
@@ -127,7 +127,7 @@ class LaneWriter:
             self._inputs, self._targets = _NOTHING, lane.targets
         else:
             self._inputs, self._targets = control.blocks(layout, self.samples)
-        self.holders: list[Holder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
+        self.holders: list[SlotHolder] = [_LocalReader(r, writer, ring, control) for r in each(control.active)]
         self._turn = 0  # slots published
         self._looked = time.monotonic()
         self._open = True
@@ -152,7 +152,7 @@ class LaneWriter:
         """The number of the slot that this writer fills in its turn 0, 1 ..."""
         return self._place + turn * self._makers
 
-    def add_holder(self, holder: Holder) -> None:
+    def add_holder(self, holder: SlotHolder) -> None:
         """Let somebody else hold the slots too, who gets each before the readers do; before the first is published."""
         if self._turn:
             raise LaneError(f"lane {self._number} already has published slots, a new holder would miss them")
@@ -222,7 +222,7 @@ class LaneWriter:
         """Return the names of those on whom the next slot waits."""
         return [holder.name for holder in self._late()]
 
-    def _late(self) -> list[Holder]:
+    def _late(self) -> list[SlotHolder]:
         needed = self._turn + 1 - self._slots // self._makers
         if self._ragged is not None:
             needed = max(needed, self._ragged[1].needed)

@@ -46,7 +46,9 @@ class Scratch:
         return self.memory
 
 
-def decode(content: Content, channels: int = 3, out: Array | None = None, scratch: Scratch | None = None) -> Array:
+def decode_picture(
+    content: Content, channels: int = 3, out: Array | None = None, scratch: Scratch | None = None
+) -> Array:
     """Decode one picture, the first of its file.
 
     JPEG is decoded by simplejpeg, else OpenCV, else Pillow; CMYK JPEG and PNG, WebP, BMP, GIF, TIFF and PNM by Pillow,
@@ -106,10 +108,10 @@ def _in_scratch(content: Content, channels: int, scratch: Scratch) -> Array | No
 
 
 def image_size(content: Content) -> tuple[int, int]:
-    """Return (height, width) of what `decode` would give, from the header (with OpenCV alone, by decoding).
+    """Return (height, width) of what `decode_picture` would give, from the header (with OpenCV alone, by decoding).
 
     Raises:
-        DecodeError, ModuleNotFoundError: as `decode`, but only what the header tells.
+        DecodeError, ModuleNotFoundError: as `decode_picture`, but only what the header tells.
     """
     view = _view(content)
     try:

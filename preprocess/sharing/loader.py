@@ -21,7 +21,7 @@ from preprocess.samples.stream import DatasetSpec, SourceSpec
 from preprocess.samples.tensors import tensor_in_place
 from preprocess.sharing.launch import COPY_ADVICE
 from preprocess.sharing.messages import Channel, Hello, Read
-from preprocess.sharing.own_samples import OwnSamples, Places, checked_part, name_of, with_folds
+from preprocess.sharing.own_samples import OwnSamples, Places, checked_part, part_label, with_folds
 from preprocess.sharing.place import ServicePlace
 from preprocess.sharing.settings import ServiceSettings, digest_of
 from preprocess.sharing.shared_stream import SharedStream
@@ -190,7 +190,7 @@ class SharedLoader:
             "batch_size": self.batch_size,
             "replicas": self.replicas,
             "seed": self.seed,
-            "part": name_of(self._part),
+            "part": part_label(self._part),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -203,7 +203,7 @@ class SharedLoader:
             if state[key] != getattr(self, key):
                 rule = f"the state is of a loader with {key} {state[key]}, this one has {getattr(self, key)}"
                 raise DataSpecError(state[key], rule, f"make the loader with {key}={state[key]}")
-        if state.get("part", "") != name_of(self._part):
+        if state.get("part", "") != part_label(self._part):
             rule = "the state is of a loader with another part of the samples"
             raise DataSpecError(state.get("part", ""), rule, "make the loader with the part that it had")
         self._next = self._now = (state["epoch"], state["batches"])

@@ -102,7 +102,7 @@ def with_folds(data: DatasetSpec, part: Part | None) -> DatasetSpec:
     return replace(data, held_out=data.train)
 
 
-def name_of(part: Part | None) -> str:
+def part_label(part: Part | None) -> str:
     """Return a short name of a part, another for each; empty for all samples."""
     return "" if part is None else blake2b(repr(part).encode(), digest_size=8).hexdigest()
 

@@ -12,7 +12,7 @@ def rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-class Blocks:
+class BlockAllocator:
     """Gives stretches of memory away and takes them back.
 
     Args:

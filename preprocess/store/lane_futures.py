@@ -11,7 +11,7 @@ from preprocess.samples.order import EpochOrders
 from preprocess.samples.owners import Indices, SampleOwners, epoch_keys, sample_keys
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.known_futures import KnownFutures
-from preprocess.store.own_samples import OwnSamples
+from preprocess.store.own_samples import OwnKeys
 from preprocess.store.paces import Paces
 
 
@@ -40,7 +40,7 @@ class LaneFutures:
         lanes: most lanes, of a ring.
     """
 
-    def __init__(self, own: OwnSamples, orders: EpochOrders, lanes: int) -> None:
+    def __init__(self, own: OwnKeys, orders: EpochOrders, lanes: int) -> None:
         self._own, self._orders, self._most = own, orders, lanes
         self.futures = KnownFutures(own.count, 1)
         self._paces = Paces(lanes)
@@ -81,7 +81,7 @@ class LaneFutures:
             self._streams[lane].is_open = False
 
     def renumbered(self) -> KnownFutures:
-        """Follow the lanes in other numbers of the samples, which `OwnSamples` has given."""
+        """Follow the lanes in other numbers of the samples, which `OwnKeys` has given."""
         self.futures = KnownFutures(self._own.count, self.futures.streams)
         for stream in self._streams.values():
             self._follow(stream)

@@ -11,7 +11,7 @@ from preprocess.samples.block_order import BlockOrder
 from preprocess.samples.owners import Indices, SampleOwners
 
 
-class OwnSamples:
+class OwnKeys:
     """Numbers the samples of preprocessor `number` of W: sample key x is x // W, where it owns x mod W = number.
 
     Where samples have owners by their blocks, they are counted through. Where it also stands in for others, samples

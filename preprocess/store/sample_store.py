@@ -18,7 +18,7 @@ from preprocess.samples.owners import Indices, LanePortions
 from preprocess.samples.stream import LaneSpec
 from preprocess.store.arena import FileArena, MemoryArena
 from preprocess.store.lane_futures import LaneFutures
-from preprocess.store.own_samples import OwnSamples
+from preprocess.store.own_samples import OwnKeys
 from preprocess.store.tier import Prepared, Tier
 
 
@@ -94,7 +94,7 @@ class SampleStore:
         tell: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._own = OwnSamples(samples, keeping.writers, keeping.number, orders.blocks)
+        self._own = OwnKeys(samples, keeping.writers, keeping.number, orders.blocks)
         self._lanes = LaneFutures(self._own, orders, keeping.lanes)
         self._layout, self._tell, self._clock = layout, tell, clock
         self._largest_portion = keeping.largest_portion

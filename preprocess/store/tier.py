@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.store.arena import Arena
-from preprocess.store.blocks import Blocks, rounded
+from preprocess.store.blocks import BlockAllocator, rounded
 from preprocess.store.keeper import Keeper
 from preprocess.store.known_futures import Indices, KnownFutures
 
@@ -45,7 +45,7 @@ class Tier:
         self, arena: Arena, reserve: int, layout: SampleLayout, futures: KnownFutures, draw: np.random.Generator
     ) -> None:
         self._arena, self._layout = arena, layout
-        self._blocks = Blocks(arena.size)
+        self._blocks = BlockAllocator(arena.size)
         self._keeper = Keeper(futures, max(arena.size - reserve, 0), draw)
         self._offsets = np.full(futures.samples, _NOWHERE, np.int64)
         varies = -1 in layout.input_shape

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from preprocess.samples.decode import decode
+from preprocess.samples.decode import decode_picture
 from preprocess.samples.errors import TransformError
 from preprocess.samples.layout import Array
 from preprocess.transforms.images import image_shape
@@ -37,4 +37,4 @@ class Decode:
         return height, width, self.channels
 
     def __call__(self, image: Array, rng: np.random.Generator, out: Array | None = None) -> Array:
-        return decode(image, self.channels, out)
+        return decode_picture(image, self.channels, out)

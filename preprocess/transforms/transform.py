@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from preprocess.samples.decode import Scratch, decode
+from preprocess.samples.decode import Scratch, decode_picture
 from preprocess.samples.errors import TransformError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.names import load_object
@@ -187,7 +187,7 @@ def _step(transform: Transform | UserTransform, scratch: Scratch | None) -> _Ste
     if not isinstance(transform, Decode):
         return transform
     channels = transform.channels
-    return lambda image, rng, out: decode(image, channels, out, scratch)
+    return lambda image, rng, out: decode_picture(image, channels, out, scratch)
 
 
 def build_transforms(
@@ -199,7 +199,7 @@ def build_transforms(
         steps: each names one transform and its parameters: a built-in one, or module:Name of a callable
             f(image, rng) -> image; where parameters are given, or it is a class, Name(**parameters) gives the callable.
         encoded: whether the source gives encoded pictures; if it does, they are decoded first, also where the list
-            does not begin with `decode`. None: not known, and `decode` is neither added nor refused.
+            does not begin with `decode_picture`. None: not known, and `decode_picture` is neither added nor refused.
         channels: channels of a decoded picture where the list does not say: 3 for RGB, 1 for grey.
 
     Raises:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.coordination.bookkeeper import Bookkeeper, change, recall
+from fleet.coordination.bookkeeper import Bookkeeper, recall, take_line
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.run_directory.journal import Journal, read_journal
@@ -53,7 +53,7 @@ def keeper(tmp_path: Path) -> Iterator[Bookkeeper]:
 def read_again(path: Path) -> Ledger:
     ledger = books()
     for line in read_journal(path):
-        change(ledger, line)
+        take_line(ledger, line)
     return ledger
 
 
@@ -161,8 +161,8 @@ def test_what_the_training_taught_about_rates_counts_once(keeper: Bookkeeper) ->
 
 def test_a_job_that_the_spec_no_longer_has_is_passed_over() -> None:
     ledger = books()
-    change(ledger, {"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
-    change(ledger, {"event": "something of a later version", "t": 0.0})
+    take_line(ledger, {"event": "started", "t": 0.0, "job": "gone", "devices": [0], "epoch": 0, "step": 0})
+    take_line(ledger, {"event": "something of a later version", "t": 0.0})
     assert not ledger.running
 
 
@@ -182,7 +182,7 @@ def test_samples_of_all_sessions_are_added(keeper: Bookkeeper, tmp_path: Path) -
     keeper.record("samples", read={"digits": 20}, laid={"digits": 12}, made={"digits": 4})
     fresh = books()
     recall(fresh, read_journal(tmp_path / "journal.jsonl"))
-    change(fresh, {"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
+    take_line(fresh, {"event": "samples", "t": 1.0, "read": {"birds": 4}, "laid": {"digits": 1}, "made": {}})
     assert fresh.samples.to_json() == {
         "read": 24, "laid": 13, "made": 4,
         "of_data": {

@@ -16,7 +16,7 @@ from fleet.coordination.executor import Event, GroupEnded, Start, Started, StopR
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.ledger import Ledger
 from fleet.coordination.outside import Outside
-from fleet.coordination.protocol import Progress
+from fleet.coordination.protocol import AtStep
 from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
@@ -253,7 +253,7 @@ class Slow(Obedient):
             return super().next_event(math.inf)
         self.clock.now += 1.0
         job = next(iter(self.running))
-        return Progress(job, 0, int(self.clock.now - self.begun[job]), 30, 1.0)
+        return AtStep(job, 0, int(self.clock.now - self.begun[job]), 30, 1.0)
 
 
 def test_a_promise_that_a_slow_job_breaks_is_told_long_before_the_job_ends() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleet.coordination import live_executor
-from fleet.coordination.protocol import CloseLane, EpochEnded, Left, Progress, SamplesMade
+from fleet.coordination.protocol import AtStep, CloseLane, EpochEnded, Left, SamplesMade
 from tests.fleet.test_losses import Machine
 
 
@@ -28,7 +28,7 @@ def test_what_a_lost_group_has_told_of_its_way_is_read() -> None:
     machine = Machine()
     machine.start(a=(0,))
     ended = EpochEnded("a", 1, 10, 1.0, 1.0, {}, 0.1, (0.0,), (0.0,), (0.0,))
-    machine.post.incoming += [ended, Progress("a", 1, 4, 10, 1.0)]
+    machine.post.incoming += [ended, AtStep("a", 1, 4, 10, 1.0)]
     machine.events()
     machine.lose(2)
     machine.events()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleet.machine.doctor.check import Check, Verdict
-from fleet.machine.doctor.energy import energy
+from fleet.machine.doctor.energy import check_energy
 from fleet.machine.energy.counter import Counter, IntegratedPower
 from fleet.machine.energy.hwmon import hwmon_step
 from fleet.machine.energy.meter import Meter, find_counters
@@ -161,7 +161,7 @@ def test_a_management_library_of_nvidias_shape_is_read(nvml: Path) -> None:
 
 
 def examined(powercap: Path, hwmon: Path, devices: Path) -> Check:
-    (check,) = energy(powercap, hwmon, devices)
+    (check,) = check_energy(powercap, hwmon, devices)
     return check
 
 

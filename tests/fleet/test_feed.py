@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, Reading, Share, StepBatches
+from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from fleet.run.ranks.prefetch import ReadAhead, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
 from trainers import BatchPlan
@@ -35,7 +35,7 @@ class Numbers:
 @contextmanager
 def feeds(
     workers: int, members: int, reading: Reading, lane_samples: int = 40, device: torch.device = CPU
-) -> Iterator[list[Feed]]:
+) -> Iterator[list[BatchFeed]]:
     """The feeds of a group's members, on a lane that a preprocessor in a thread fills."""
     dataset = Dataset(DatasetSpec("numbers", SourceSpec(Numbers(SAMPLES)), SourceSpec(Numbers(HELD_OUT))))
     plan = BatchPlan(SAMPLES, workers, BATCH)
@@ -60,7 +60,7 @@ def feeds(
     for member, block in enumerate(blocks):
         share = Share(plan, range(int(block[0]), int(block[-1]) + 1), member, tuple(range(members)), BATCH)
         reader = lane.reader(member, dataset.layout, 1)
-        made.append(Feed(reader, itinerary, share, (0, 0), device, reading, timeout=10.0))
+        made.append(BatchFeed(reader, itinerary, share, (0, 0), device, reading, timeout=10.0))
     try:
         yield made
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from fleet.coordination.protocol import Message, StepsTimed, StopGroup
 from fleet.run.ranks.feed import EpochEnd, StepBatches
-from fleet.run.ranks.job_run import Course, JobRun, Line, Saving
+from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms
 from trainers import Stop
 
 READY, STEPS = 30, 200
@@ -53,7 +53,7 @@ def test_a_wish_to_stop_is_heard_at_the_next_step_when_samples_come_slowly(tmp_p
         return StopGroup("a", "signal")
 
     member: Any = slow
-    course = Course(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS)  # type: ignore[arg-type]
+    course = TrainingTerms(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS)  # type: ignore[arg-type]
     line = Line(lambda message: None, asked)
     left = JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
     assert (left.why, left.reason) == ("stopped", "signal")
@@ -76,7 +76,7 @@ def test_first_steps_tell_once_how_fast_they_are(seconds: float, timed: int, sca
 
     slow = Warming()
     member: Any = slow
-    course = Course(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS, time_scale=scale)  # type: ignore[arg-type]
+    course = TrainingTerms(SimpleNamespace(), Saving(tmp_path, 1, 1), STEPS, time_scale=scale)  # type: ignore[arg-type]
     line = Line(told.append, lambda: wishes.pop() if wishes and slow.step_in_epoch > READY else None)
     JobRun("a", member, member, course, line, clock=lambda: slow.now).run()
     (word,) = [word for word in told if isinstance(word, StepsTimed)]
@@ -116,7 +116,7 @@ def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
     epochs.optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])  # type: ignore[attr-defined]
     words: list[StopGroup] = [StopGroup("a", "epoch"), *([StopGroup("a", later)] if later else [])]
     member: Any = epochs
-    course = Course(Stop(9), Saving(tmp_path, 100, 1), STEPS)
+    course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
     line = Line(lambda message: None, lambda: words.pop(0) if words else None)
     left = JobRun("a", member, member, course, line, clock=lambda: epochs.now).run()
     assert (left.why, left.reason, left.held) == ("stopped", later or "epoch", later is None)

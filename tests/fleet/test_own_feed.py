@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, Reading, Share, StepBatches
+from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from preprocess import (
     Dataset,
     DatasetSpec,
@@ -89,7 +89,7 @@ def begin(job: Trained, epoch: int) -> tuple[int, int]:
 
 
 @contextmanager
-def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Reading) -> Iterator[list[list[Feed]]]:
+def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Reading) -> Iterator[list[list[BatchFeed]]]:
     """The feeds of all members of all jobs, on one lane that a preprocessor in a thread fills."""
     source = SourceSpec(Numbers())
     dataset = Dataset(DatasetSpec("numbers", source, source))
@@ -114,7 +114,7 @@ def feeds(jobs: Sequence[Trained], lane_samples: int, epoch: int, reading: Readi
     numbers = iter(readers)
     made = [
         [
-            Feed(
+            BatchFeed(
                 lane.reader(next(numbers), dataset.layout, 1), itinerary, share, (epoch, job.step), CPU, reading,
                 timeout=20.0,
             )
@@ -139,7 +139,7 @@ class Read:
     evaluated: list[int]
 
 
-def read_all(feed: Feed, block: range, barrier: threading.Barrier, into: Read) -> None:
+def read_all(feed: BatchFeed, block: range, barrier: threading.Barrier, into: Read) -> None:
     """Read all epochs; members of a group wait for each other after each step, as trainers do."""
     ended = 0
     while ended < EPOCHS:

@@ -15,10 +15,10 @@ import yaml
 from fleet.run.dry_run import DryRun, make_plan
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import cases_of
-from fleet.simulator.comparing.comparison import Comparison, simulate
+from fleet.simulator.comparing.comparison import Comparison, play_case
 from fleet.simulator.comparing.workload import Workload
 from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.spec import load
 from tests.fleet.support.arriving import BATCH, DEVICES, SAMPLES, Arriving, draw, write_spec
 
@@ -37,7 +37,7 @@ def planned(folder: Path, jobs: list[Arriving], name: str, **policy: float) -> D
     return make_plan(load(path), (DEVICES,))
 
 
-def simulated(folder: Path, jobs: list[Arriving], name: str) -> Outcome:
+def simulated(folder: Path, jobs: list[Arriving], name: str) -> SimulationOutcome:
     """The same jobs as a native trace, with a table of their rates."""
     header = "name,arrival,devices,model,batch_size,samples,limit,workers,epochs,deadline,priority,stream"
     rows = [
@@ -56,7 +56,7 @@ def simulated(folder: Path, jobs: list[Arriving], name: str) -> Outcome:
     comparison = Comparison(
         Workload(trace, rates=rates), Cluster((DEVICES,)), cases_of([name], [], [0]), costs, slack=RING
     )
-    return simulate(comparison, comparison.cases[0])
+    return play_case(comparison, comparison.cases[0])
 
 
 def whole(seed: int) -> list[Arriving]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from fleet.machine.memory import node_memory
+from fleet.machine.memory import usable_memory
 from fleet.profiling.sizing import refused_on, size_of
 from fleet.report.wording import readable_bytes
 from fleet.run.memory_checks import Room, memory_problem
@@ -204,9 +204,9 @@ def test_a_control_group_limits_the_memory_of_a_node(tmp_path: Path) -> None:
     for line, limit in (("0::/job/step", "job/memory.max"), ("7:cpu,memory:/job/step", "memory/memory.limit_in_bytes")):
         own.write_text(f"3:cpuset:/other\n{line}\n")
         groups = tmp_path / limit.replace("/", "-")
-        assert node_memory(groups, own) == whole, "there are no such groups"
+        assert usable_memory(groups, own) == whole, "there are no such groups"
         (groups / limit).parent.mkdir(parents=True)
         for text, allowed in (("12345678\n", 12345678), ("max\n", whole), (f"{2**63 - 4096}\n", whole)):
             (groups / limit).write_text(text)
-            assert node_memory(groups, own) == allowed
-    assert node_memory(own=tmp_path / "none") == whole
+            assert usable_memory(groups, own) == allowed
+    assert usable_memory(own=tmp_path / "none") == whole

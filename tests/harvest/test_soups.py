@@ -17,7 +17,7 @@ from fleet.commands.cli import app
 from fleet.run.harvest.figures import Figures
 from fleet.run.harvest.load import Ensemble
 from fleet.run.harvest.members import read_members
-from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.network import TrainedNetwork, read_network
 from fleet.run.harvest.soup import soup_of
 from fleet.run.harvest.vote import halves
 from tests.harvest.support.held_out_arrays import held_out_arrays
@@ -37,7 +37,7 @@ def told(run_folder: RunFolder, *words: object) -> dict[str, Any]:
     return found
 
 
-def networks_of(run_folder: RunFolder, *names: str) -> list[Network]:
+def networks_of(run_folder: RunFolder, *names: str) -> list[TrainedNetwork]:
     found = read_members(run_folder.path)
     return [read_network(found.of(name), found.spec) for name in names]
 

@@ -31,7 +31,7 @@ from preprocess import (
 from preprocess.samples.order import EpochOrders
 from preprocess.samples.owners import SampleOwners
 from preprocess.sources.blocks import block_bytes, block_order, block_starts
-from preprocess.store.own_samples import OwnSamples
+from preprocess.store.own_samples import OwnKeys
 
 seeds, epochs = st.integers(0, 2**63), st.integers(0, 1000)
 BY_BLOCKS = OrderSpec("blocks")
@@ -94,7 +94,7 @@ def test_a_lost_maker_s_blocks_go_to_others_and_theirs_stay() -> None:
 @pytest.mark.parametrize("number", range(3))
 def test_a_preprocessor_counts_its_own_samples_through(number: int) -> None:
     order = BlockOrder(100, tuple(range(0, 100, 7)), 4)
-    own, owners = OwnSamples(130, 3, number, order), SampleOwners(3, (), order)
+    own, owners = OwnKeys(130, 3, number, order), SampleOwners(3, (), order)
     mine = np.flatnonzero(owners.of(np.arange(130)) == number)
     assert own.numbers(mine).tolist() == list(range(own.count)) == list(range(len(mine)))
     for key in range(130):

@@ -18,7 +18,7 @@ from preprocess import Source, SourceError, open_source
 from preprocess.conversion.convert import ConversionProgress, convert
 from preprocess.conversion.errors import ConversionError, ConversionFailure
 from preprocess.conversion.verify import verify
-from preprocess.samples.decode import decode
+from preprocess.samples.decode import decode_picture
 from tests.preprocess.support.image_files import encoded, make_folder, make_shard, smooth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -190,14 +190,14 @@ def test_larger_images_are_stored_as_png_without_loss(tmp_path: Path, module: st
     source = opened(tmp_path / "x.h5")
     assert source.layout == own.layout
     for index in range(len(own)):
-        assert np.array_equal(decode(source.read(index)[0], channels), own.read(index)[0])
+        assert np.array_equal(decode_picture(source.read(index)[0], channels), own.read(index)[0])
 
 
 def test_photographs_of_any_size_from_a_data_set(tmp_path: Path, module: str) -> None:
     convert(f"{module}:Photographs", tmp_path / "x.h5", workers=1)
     source = opened(tmp_path / "x.h5")
     assert source.layout.input_shape == (-1, 90, 3)
-    assert (decode(source.read(4)[0]) == 4).all() and decode(source.read(4)[0]).shape == (84, 90, 3)
+    assert (decode_picture(source.read(4)[0]) == 4).all() and decode_picture(source.read(4)[0]).shape == (84, 90, 3)
 
 
 def test_encoding_may_be_chosen(tmp_path: Path, module: str) -> None:
@@ -205,17 +205,17 @@ def test_encoding_may_be_chosen(tmp_path: Path, module: str) -> None:
     source = opened(tmp_path / "jpeg.h5")
     image = open_source(f"{module}:Squares", {"side": 32}).read(0)[0]
     assert bytes(source.read(0)[0][:3]) == b"\xff\xd8\xff"
-    assert np.abs(decode(source.read(0)[0]).astype(int) - image).mean() < 3
+    assert np.abs(decode_picture(source.read(0)[0]).astype(int) - image).mean() < 3
     samples = make_folder(tmp_path / "data", ["a"], 4, ("jpg", "png"))
     convert(tmp_path / "data", tmp_path / "png.h5", encoding="png", workers=1)
     for index, (content, _) in enumerate(samples):
         found = bytes(opened(tmp_path / "png.h5").read(index)[0])
-        assert found.startswith(b"\x89PNG") and np.array_equal(decode(found), decode(content))
+        assert found.startswith(b"\x89PNG") and np.array_equal(decode_picture(found), decode_picture(content))
     assert bytes(opened(tmp_path / "png.h5").read(1)[0]) == samples[1][0]
     convert(tmp_path / "data", tmp_path / "decoded.h5", encoding="decoded", channels=1, workers=1)
     grey = opened(tmp_path / "decoded.h5")
     assert grey.layout.input_shape == (20, 24, 1) and not getattr(grey, "encoded", False)
-    assert np.array_equal(grey.read(2)[0], decode(samples[2][0], 1))
+    assert np.array_equal(grey.read(2)[0], decode_picture(samples[2][0], 1))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from preprocess import DecodeError
-from preprocess.samples.decode import MOST_PIXELS, decode, image_size
+from preprocess.samples.decode import MOST_PIXELS, decode_picture, image_size
 from tests.preprocess.support.photographs import encoded, photograph
 
 decoding: ModuleType = import_module("preprocess.samples.decode")
@@ -33,7 +33,7 @@ Restrict = Callable[[str], None]
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Restrict:
-    """Let `decode` find some of the libraries alone."""
+    """Let `decode_picture` find some of the libraries alone."""
 
     def restrict(name: str) -> None:
         names = LIBRARIES[name]
@@ -63,18 +63,18 @@ JPEGS = {
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_library_decodes_a_jpeg_to_the_same_bytes(only: Restrict, kind: str, channels: int) -> None:
     content = array(JPEGS[kind])
-    wanted = decode(content, channels)
+    wanted = decode_picture(content, channels)
     assert wanted.dtype == np.uint8 and wanted.shape == (*image_size(content), channels)
     for name in LIBRARIES:
         only(name)
-        assert np.array_equal(decode(content, channels), wanted), name
+        assert np.array_equal(decode_picture(content, channels), wanted), name
         assert image_size(content) == wanted.shape[:2], name
 
 
 def test_a_decoded_jpeg_looks_like_its_original() -> None:
-    off = np.abs(decode(JPEGS["full colour"]).astype(int) - PHOTO)
+    off = np.abs(decode_picture(JPEGS["full colour"]).astype(int) - PHOTO)
     assert off.mean() < 4 and off.max() < 40
-    grey = decode(JPEGS["full colour"], 1)[..., 0].astype(int)
+    grey = decode_picture(JPEGS["full colour"], 1)[..., 0].astype(int)
     assert np.abs(grey - np.asarray(Image.fromarray(PHOTO).convert("L"))).mean() < 3
 
 
@@ -83,9 +83,9 @@ def test_cmyk_is_turned_into_rgb(only: Restrict) -> None:
     found = {}
     for name in LIBRARIES:
         only(name)
-        found[name] = decode(content).astype(int)
+        found[name] = decode_picture(content).astype(int)
         assert np.abs(found[name] - PHOTO).mean() < 8, name
-        assert decode(content, 1).shape == (61, 83, 1)
+        assert decode_picture(content, 1).shape == (61, 83, 1)
     assert np.array_equal(found["simplejpeg"], found["Pillow"]) and np.array_equal(found["both"], found["Pillow"])
     assert np.abs(found["OpenCV"] - found["Pillow"]).max() <= 1
 
@@ -132,8 +132,8 @@ PICTURES = pictures()
 def test_lossless_pictures_are_decoded_to_what_they_hold(only: Restrict, kind: str, name: str) -> None:
     only(name)
     content, colours = PICTURES[kind]
-    assert np.array_equal(decode(array(content)), colours)
-    assert np.abs(decode(content, 1) - luma(colours)).max() <= (kind not in ("PNG, grey", "PGM"))
+    assert np.array_equal(decode_picture(array(content)), colours)
+    assert np.abs(decode_picture(content, 1) - luma(colours)).max() <= (kind not in ("PNG, grey", "PGM"))
     assert image_size(content) == (61, 83)
 
 
@@ -142,7 +142,7 @@ def test_grey_of_colours_does_not_depend_on_the_library(only: Restrict, kind: st
     greys = []
     for name in OTHERS:
         only(name)
-        greys.append(decode(PICTURES[kind][0], 1))
+        greys.append(decode_picture(PICTURES[kind][0], 1))
     one, other = greys
     assert np.array_equal(one, other)
 
@@ -154,7 +154,7 @@ def test_orientation_of_exif_is_not_applied(only: Restrict, form: str) -> None:
     content, plain = (encoded(PHOTO, form, **options) for options in ({"exif": exif}, {}))
     for name in LIBRARIES:
         only(name)
-        assert np.array_equal(decode(content), decode(plain)), name
+        assert np.array_equal(decode_picture(content), decode_picture(plain)), name
         assert image_size(content) == (61, 83)
 
 
@@ -162,7 +162,7 @@ def test_orientation_of_tiff_is_part_of_its_format() -> None:
     exif = Image.Exif()
     exif[274] = 6
     content = encoded(PHOTO, "TIFF", exif=exif)
-    assert np.array_equal(decode(content), np.rot90(PHOTO, -1)) and image_size(content) == (83, 61)
+    assert np.array_equal(decode_picture(content), np.rot90(PHOTO, -1)) and image_size(content) == (83, 61)
 
 
 def test_the_first_picture_of_many_is_taken(only: Restrict) -> None:
@@ -170,15 +170,15 @@ def test_the_first_picture_of_many_is_taken(only: Restrict) -> None:
     content = encoded(frames[0], "TIFF", save_all=True, append_images=frames[1:])
     for name in OTHERS:
         only(name)
-        assert np.array_equal(decode(content), np.asarray(frames[0]))
+        assert np.array_equal(decode_picture(content), np.asarray(frames[0]))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_the_result_is_written_where_it_fits(kind: str) -> None:
     content = JPEGS["usual"] if kind == "JPEG" else PICTURES["PNG"][0]
-    wanted = decode(content)
+    wanted = decode_picture(content)
     fitting = np.zeros((61, 83, 3), np.uint8)
-    assert decode(content, 3, fitting) is fitting and np.array_equal(fitting, wanted)
+    assert decode_picture(content, 3, fitting) is fitting and np.array_equal(fitting, wanted)
     for other in (
         np.zeros((61, 82, 3), np.uint8),
         np.zeros((83, 61, 3), np.uint8),
@@ -186,25 +186,25 @@ def test_the_result_is_written_where_it_fits(kind: str) -> None:
         np.zeros((99, 99, 3), np.uint8),
         np.zeros((61, 83, 3), np.float32),
     ):
-        found = decode(content, 3, other)
+        found = decode_picture(content, 3, other)
         assert found is not other and np.array_equal(found, wanted) and not other.any()
     spread = np.zeros((122, 83, 3), np.uint8)[::2]
-    assert np.array_equal(decode(content, 3, spread), wanted)
+    assert np.array_equal(decode_picture(content, 3, spread), wanted)
     assert np.array_equal(spread, wanted)
 
 
 def test_content_may_come_in_any_kind_of_bytes() -> None:
     content = JPEGS["usual"]
-    wanted = decode(content)
+    wanted = decode_picture(content)
     readable = array(content)
     assert not readable.flags.writeable
     for same in (readable, bytearray(content), memoryview(content), readable.copy()):
-        assert np.array_equal(decode(same), wanted)
+        assert np.array_equal(decode_picture(same), wanted)
     for other in (readable[::2], readable[None], readable.astype(np.int64)):
         with pytest.raises(TypeError, match="contiguous 1-D array of bytes"):
-            decode(other)
+            decode_picture(other)
     with pytest.raises(ValueError, match="channels is 4: 3 for RGB or 1 for grey"):
-        decode(content, 4)
+        decode_picture(content, 4)
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -214,7 +214,7 @@ def test_a_jpeg_that_is_cut_off_is_refused(only: Restrict, name: str, kind: str)
     content = JPEGS[kind]
     for length in {*range(0, len(content) - 2, 97), len(content) - 30, len(content) - 2}:
         with pytest.raises(DecodeError):
-            decode(content[:length])
+            decode_picture(content[:length])
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -224,7 +224,7 @@ def test_other_pictures_that_are_cut_off_are_refused(only: Restrict, name: str, 
     content = PICTURES[kind][0]
     for length in {*range(0, len(content) - 60, len(content) // 20), len(content) // 2}:
         with pytest.raises(DecodeError):
-            decode(content[:length])
+            decode_picture(content[:length])
 
 
 def claimed(height: int, width: int) -> dict[str, bytes]:
@@ -245,7 +245,7 @@ def claimed(height: int, width: int) -> dict[str, bytes]:
 def test_what_claims_to_be_huge_is_refused_by_its_header(only: Restrict, name: str, kind: str) -> None:
     only(name)
     content = claimed(60_000, 65_000)[kind]
-    for function in (decode, image_size):
+    for function in (decode_picture, image_size):
         with pytest.raises(DecodeError, match="60000 x 65000|exceeds limit"):
             function(content)
     side = int(MOST_PIXELS**0.5)
@@ -267,7 +267,7 @@ NONSENSE = {
 def test_what_is_no_picture_is_refused(only: Restrict, name: str, kind: str) -> None:
     only(name)
     content, text = NONSENSE[kind]
-    for function in (decode, image_size):
+    for function in (decode_picture, image_size):
         with pytest.raises(DecodeError, match=text) as caught:
             function(content)
         assert "0x" not in str(caught.value)
@@ -277,27 +277,27 @@ def test_what_is_no_picture_is_refused(only: Restrict, name: str, kind: str) -> 
 def test_pixels_that_are_no_bytes_are_refused(only: Restrict, name: str) -> None:
     only(name)
     with pytest.raises(DecodeError, match="its pixels"):
-        decode(encoded(Image.fromarray(PHOTO[..., 0].astype(np.float32)), "TIFF"))
+        decode_picture(encoded(Image.fromarray(PHOTO[..., 0].astype(np.float32)), "TIFF"))
     deep = Image.fromarray(PHOTO[..., 0].astype(np.int32) * 2**20)
     with pytest.raises(DecodeError):
-        decode(encoded(deep, "TIFF"))
+        decode_picture(encoded(deep, "TIFF"))
 
 
 def test_a_missing_library_is_not_taken_for_a_broken_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "_library", lambda name: None)
     for content in (JPEGS["usual"], PICTURES["PNG"][0]):
-        for function in (decode, image_size):
+        for function in (decode_picture, image_size):
             with pytest.raises(ModuleNotFoundError, match="pip install"):
                 function(content)
     simplejpeg: Any = import_module("simplejpeg")
     monkeypatch.setattr(decoding, "_library", lambda name: simplejpeg if name == "simplejpeg" else None)
-    assert decode(JPEGS["usual"]).shape == (61, 83, 3)
+    assert decode_picture(JPEGS["usual"]).shape == (61, 83, 3)
     with pytest.raises(ModuleNotFoundError):
-        decode(PICTURES["PNG"][0])
+        decode_picture(PICTURES["PNG"][0])
 
 
 def test_nothing_is_written_to_the_content() -> None:
     for content in (*JPEGS.values(), *(content for content, _ in PICTURES.values())):
         given = array(content).copy()
-        decode(given)
+        decode_picture(given)
         assert given.tobytes() == content

@@ -17,7 +17,7 @@ import pytest
 from preprocess import SourceError, open_source
 from preprocess.conversion.convert import convert
 from preprocess.conversion.verify import verify
-from preprocess.samples.decode import decode
+from preprocess.samples.decode import decode_picture
 from preprocess.sources.damage import DamageError
 from tests.preprocess.support.image_files import make_folder
 
@@ -237,4 +237,4 @@ def test_mistakes_are_told(copied: Converted, tmp_path: Path) -> None:
 
 def test_decoding_gives_an_image_of_the_layouts_channels(images: Converted) -> None:
     source = images.open(split="held_out")
-    assert decode(source.read(0)[0], source.layout.input_shape[2]).shape == source.layout.input_shape
+    assert decode_picture(source.read(0)[0], source.layout.input_shape[2]).shape == source.layout.input_shape

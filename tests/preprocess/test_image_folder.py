@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from preprocess import TRAIN, Dataset, DatasetSpec, SampleError, Source, SourceError, SourceSpec, open_source
-from preprocess.samples.decode import decode
+from preprocess.samples.decode import decode_picture
 from tests.preprocess.support.image_files import encoded, make_folder, smooth
 
 
@@ -33,7 +33,7 @@ def test_decoded_samples_are_the_images_that_were_put_in(tmp_path: Path) -> None
     source = open_source("image_folder", {"path": str(tmp_path)})
     assert source.layout.input_shape == (-1, 12, 3)
     for index, image in enumerate(images):
-        assert np.array_equal(decode(source.read(index)[0], 3), image)
+        assert np.array_equal(decode_picture(source.read(index)[0], 3), image)
 
 
 @pytest.mark.parametrize(("sizes", "height"), [((20,), 20), ((20, 20, 20, 20, 20, 21), -1)])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocess import DecodeError
-from preprocess.samples.decode import decode, image_size
+from preprocess.samples.decode import decode_picture, image_size
 from tests.preprocess.support import mutations
 from tests.preprocess.support.photographs import encoded, photograph
 
@@ -62,7 +62,7 @@ def test_damaged_jpegs_are_refused_or_decoded(libraries: str, count: int, tmp_pa
 
 def test_damage_is_a_function_of_its_seed() -> None:
     pictures = mutations.jpegs()
-    assert all(decode(picture).shape[2] == 3 for picture in pictures)
+    assert all(decode_picture(picture).shape[2] == 3 for picture in pictures)
     for seed in range(50):
         kind, content = mutations.mutated(pictures, seed)
         assert (kind, content) == mutations.mutated(pictures, seed) and content not in pictures
@@ -102,7 +102,7 @@ def checked(content: bytes) -> bytes:
 @given(damaged(), st.sampled_from([1, 3]))
 def test_damaged_pngs_are_refused_or_decoded(content: bytes, channels: int) -> None:
     try:
-        image = decode(content, channels)
+        image = decode_picture(content, channels)
     except DecodeError:
         return
     assert image.dtype == np.uint8 and image.shape == (*image_size(content), channels)
@@ -115,7 +115,7 @@ def test_damaged_pngs_are_refused_or_decoded(content: bytes, channels: int) -> N
 )
 def test_nonsense_is_refused_or_decoded(content: bytes, head: bytes) -> None:
     try:
-        image = decode(head + content)
+        image = decode_picture(head + content)
     except DecodeError:
         return
     assert image.dtype == np.uint8 and image.ndim == 3

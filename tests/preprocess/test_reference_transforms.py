@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from preprocess import SampleGenerator, SampleLayout, TransformError, build_transforms
-from preprocess.samples.decode import decode
+from preprocess.samples.decode import decode_picture
 from preprocess.transforms.colour_jitter import ColourJitter
 from preprocess.transforms.flip import Flip
 from preprocess.transforms.random_resized_crop import RandomResizedCrop
@@ -252,5 +252,5 @@ def test_encoded_pictures_of_any_size_end_in_the_slot() -> None:
         slot = np.zeros((20, 24, 3), np.uint8)
         pipeline.apply_into(np.frombuffer(content, np.uint8), generator(sample), slot)
         rng = generator(sample)
-        wanted = Flip()(RandomResizedCrop([20, 24])(decode(content), rng), rng)
+        wanted = Flip()(RandomResizedCrop([20, 24])(decode_picture(content), rng), rng)
         assert np.array_equal(slot, wanted)

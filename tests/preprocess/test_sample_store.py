@@ -33,7 +33,7 @@ from preprocess import (
     open_stores,
     throughput,
 )
-from preprocess.store.blocks import Blocks
+from preprocess.store.blocks import BlockAllocator
 from preprocess.store.sample_store import Keeping
 
 SLOT, WRITERS, LANES = 8, 3, 4
@@ -243,7 +243,7 @@ def test_a_source_of_ones_own_is_kept_by_ones_word_alone(pictures: Path) -> None
 
 @given(st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=60))
 def test_blocks_never_overlap_and_all_come_back(wishes: list[tuple[int, bool]]) -> None:
-    blocks = Blocks(4096)
+    blocks = BlockAllocator(4096)
     held: list[tuple[int, int]] = []
     for size, gives in wishes:
         if gives and held:

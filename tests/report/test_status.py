@@ -18,10 +18,10 @@ from benchmarks.many_networks import ManyNetworks
 from fleet.report.history import build_history
 from fleet.report.results import job_results
 from fleet.report.status.looking import COUNTED, Look
-from fleet.report.status.scan import Scan
+from fleet.report.status.scan import JournalScan
 from fleet.report.status.snapshot import NAME as SNAPSHOT
 from fleet.report.status.snapshot import Snapshots, read_snapshot
-from fleet.report.status.standing import Standing
+from fleet.report.status.standing import RunStanding
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.journal import Journal, read_journal
 from tests.report.conftest import SimulatedRun
@@ -43,7 +43,7 @@ def written(folder: Path, events: list[dict[str, Any]]) -> Path:
     return folder
 
 
-def look(folder: Path, unix: float = 1.7e9) -> Standing:
+def look(folder: Path, unix: float = 1.7e9) -> RunStanding:
     standing = Look(folder, lambda: unix).standing(whole=True)
     assert standing is not None
     return standing
@@ -68,12 +68,12 @@ def test_it_says_of_each_job_what_the_whole_journal_says(tmp_path: Path) -> None
 
 def test_lines_that_come_piece_by_piece_add_up_to_the_same(few: Path, tmp_path: Path) -> None:
     content = (few / "journal.jsonl").read_bytes()
-    folder, piecewise = tmp_path / "growing", Scan()
+    folder, piecewise = tmp_path / "growing", JournalScan()
     folder.mkdir()
     for end in (1, 700, 701, 5000, 20_000, len(content)):
         (folder / "journal.jsonl").write_bytes(content[:end])
         piecewise.read(folder / "journal.jsonl")
-    at_once = Scan()
+    at_once = JournalScan()
     at_once.read(few / "journal.jsonl")
     assert vars(piecewise) == vars(at_once)
 
@@ -91,7 +91,7 @@ def test_a_snapshot_and_the_lines_behind_it_say_what_all_lines_say(few: Path, tm
         assert snapshot is not None and snapshot.offset == content.rfind(b"\n", 0, end) + 1
         assert replace(look(journal.parent), directory="") == replace(whole, directory=""), end
         snapshot.read(journal)
-        at_once = Scan()
+        at_once = JournalScan()
         at_once.read(journal)
         assert vars(snapshot) == vars(at_once)
 
@@ -145,7 +145,7 @@ def test_a_run_that_goes_on_tells_who_trains_where_and_until_when(few: Path, tmp
     folder = Path(shutil.copytree(few, tmp_path / "live"))
     directory = RunDirectory(folder)
     directory.open()
-    scan = Scan()
+    scan = JournalScan()
     scan.read(folder / "journal.jsonl")
     standing = look(folder, scan.unix + 2.0)
     assert (standing.state, standing.busy, standing.devices) == ("training", 4, 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet.run.replay.recorded_job import RecordedJob
+from fleet.run.replay.recorded_job import ReplayedJob
 from fleet.run_directory.journal import read_journal
 from tests.run.support.ensembles import RunFolder, cnn, mlp, write_ensemble
 from tests.run.support.processes import FLEET, Ended, run
@@ -72,7 +72,7 @@ def test_what_cannot_be_replayed_is_told_in_words(trained: RunFolder, tmp_path: 
 
 
 def test_it_trains_with_the_batch_that_was_chosen_and_without_samples_that_were_skipped(trained: RunFolder) -> None:
-    assert RecordedJob.read(trained.path, "mlp").job.batch_size == 4
+    assert ReplayedJob.read(trained.path, "mlp").job.batch_size == 4
     journal = trained.path / "journal.jsonl"
     before = journal.read_bytes()
     skipped = {"data": "pictures", "kind": "train", "sample": 7, "substitute": 8, "epoch": 0, "reason": "r"}
@@ -85,7 +85,7 @@ def test_it_trains_with_the_batch_that_was_chosen_and_without_samples_that_were_
         with journal.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
         assert len(list(read_journal(journal))) > len(lines)
-        recorded = RecordedJob.read(trained.path, "mlp")
+        recorded = ReplayedJob.read(trained.path, "mlp")
         assert recorded.job.batch_size == 24 // 3
         assert recorded.skipped("pictures") == {"train": (7,), "held_out": ()}
     finally:

@@ -13,7 +13,7 @@ from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
 from fleet.run.measuring.batch_ends import BatchEnds
 from fleet.run.measuring.plan import Measurement
-from fleet.run.measuring.profiler import Result
+from fleet.run.measuring.profiler import MeasurementResult
 from fleet.run_directory.journal import Journal
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
@@ -30,11 +30,11 @@ class Device:
     def __init__(self, room: int) -> None:
         self.room, self.tried = room, list[int]()
 
-    def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
+    def measure(self, wanted: Iterable[Measurement]) -> Iterator[MeasurementResult]:
         for each in wanted:
             self.tried.append(each.batch_size)
             failed = Left("a", 1, "failed", error="out of memory") if each.batch_size > self.room else None
-            yield Result(each, (0,), 10.0 + each.batch_size, 5, 0.1, failed)
+            yield MeasurementResult(each, (0,), 10.0 + each.batch_size, 5, 0.1, failed)
 
 
 def opened(changes: bool, device: Device | None, **more: Any) -> tuple[BatchEnds, Ledger, list[Any]]:

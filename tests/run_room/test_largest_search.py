@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fleet.profiling.largest_batch import FIRST, Found, TooLarge, largest_fitting
+from fleet.profiling.largest_batch import FIRST, LargestFound, TooLarge, largest_fitting
 
 
 class Device:
@@ -18,7 +18,7 @@ class Device:
         if size > self.room:
             raise self.error or TooLarge("out of memory")
 
-    def found(self, most: int, late_after: int = 99, goes_on: bool = True) -> Found:
+    def found(self, most: int, late_after: int = 99, goes_on: bool = True) -> LargestFound:
         return largest_fitting(self.trial, most, lambda _: len(self.tried) >= late_after, lambda: goes_on)
 
 
@@ -31,13 +31,13 @@ def test_what_is_found_fits_and_is_close_to_the_most(room: int) -> None:
 
 def test_no_more_is_tried_than_is_asked_for() -> None:
     device = Device(10**6)
-    assert device.found(100) == Found(100, "most", 3) and device.tried == [32, 64, 100]
+    assert device.found(100) == LargestFound(100, "most", 3) and device.tried == [32, 64, 100]
     device = Device(10**6)
-    assert device.found(5) == Found(5, "most", 1) and device.tried == [5]
+    assert device.found(5) == LargestFound(5, "most", 1) and device.tried == [5]
 
 
 def test_what_fitted_in_time_is_taken() -> None:
-    assert Device(10**6).found(10**6, late_after=3) == Found(4 * FIRST, "time", 3)
+    assert Device(10**6).found(10**6, late_after=3) == LargestFound(4 * FIRST, "time", 3)
 
 
 def test_a_network_that_fits_in_no_way_is_told_why() -> None:

@@ -14,7 +14,7 @@ from fleet.run.lanes import RingPlan, ring_plan
 from fleet.run.ranks.rank import Rank
 from fleet.run.stages.newcomers import Newcomers
 from fleet.run.stages.opened import Opened
-from fleet.run.stages.rated import rate
+from fleet.run.stages.rated import rate_jobs
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.journal import read_journal
 from fleet.spec import EnsembleSpec
@@ -26,7 +26,7 @@ Offer = Callable[..., None]
 def run(rehearsed: Callable[..., Rank], opening: Callable[[Rank], AbstractContextManager[Opened]]) -> Iterator[Opened]:
     """A run of `a` and `b`, rated."""
     with opening(rehearsed()) as opened:
-        rate(opened)
+        rate_jobs(opened)
         yield opened
 
 

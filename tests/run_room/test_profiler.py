@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import CannotGoOnError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
@@ -22,7 +22,7 @@ from fleet.coordination.protocol import (
 from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.measuring.plan import Measurement
-from fleet.run.measuring.profiler import Effort, Profiler, Result, Waiting
+from fleet.run.measuring.profiler import Effort, MeasurementResult, Profiler, Waiting
 from fleet.run.ranks.rank import Rank
 
 RATE = 100.0
@@ -82,7 +82,7 @@ def machine(rank: Callable[..., Rank], cluster: Callable[..., ClusterMap]) -> Ca
     return make
 
 
-def measured(results: Iterator[Result]) -> dict[tuple[str, int], float]:
+def measured(results: Iterator[MeasurementResult]) -> dict[tuple[str, int], float]:
     return {(each.measurement.job, each.measurement.count): each.rate for each in results}
 
 
@@ -144,7 +144,9 @@ def test_a_group_that_says_nothing_ends_the_run(machine: Callable[..., Machine])
 
 
 def test_preprocessors_that_say_nothing_end_the_run_with_advice(machine: Callable[..., Machine]) -> None:
-    with pytest.raises(RunError, match="no word for 0.1 s from the preprocessors of rank 0.*raise resources.timeout"):
+    with pytest.raises(
+        CannotGoOnError, match="no word for 0.1 s from the preprocessors of rank 0.*raise resources.timeout"
+    ):
         machine(1).profiler(silence=0.1).throughput(["numbers"], [1], 0.5)
 
 

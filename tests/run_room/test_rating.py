@@ -14,7 +14,7 @@ from fleet.coordination.ledger import Ledger
 from fleet.coordination.protocol import Left
 from fleet.run.chosen_batches import Batches
 from fleet.run.measuring.plan import Measurement
-from fleet.run.measuring.profiler import Result
+from fleet.run.measuring.profiler import MeasurementResult
 from fleet.run.measuring.rating import Rating
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
@@ -41,16 +41,20 @@ class Measured:
     def is_stopped(self) -> bool:
         return len(self.asked) >= self.stops_after
 
-    def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
+    def measure(self, wanted: Iterable[Measurement]) -> Iterator[MeasurementResult]:
         for each in wanted:
             if self.is_stopped:
                 return
             self.asked.append(each)
             devices = tuple(range(each.count))
             if each.job in self.rates:
-                yield Result(each, devices, self.rates[each.job] * each.count, 20, 1.0, forming=0.25 * each.count)
+                yield MeasurementResult(
+                    each, devices, self.rates[each.job] * each.count, 20, 1.0, forming=0.25 * each.count
+                )
             else:
-                yield Result(each, devices, 0.0, 0, 0.0, Left(each.job, 0, "failed", error="ValueError: it is broken"))
+                yield MeasurementResult(
+                    each, devices, 0.0, 0, 0.0, Left(each.job, 0, "failed", error="ValueError: it is broken")
+                )
 
     def throughput(self, data: object, counts: Iterable[int], seconds: float) -> dict[int, MadeRates]:
         return {count: MadeRates(self.makes * count / 2, self.makes * count) for count in counts}

@@ -22,7 +22,7 @@ from fleet.run.ranks.rank import Rank
 from fleet.run.stages.kept_directory import OvertakenError, kept
 from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
-from fleet.run.stages.rated import rate
+from fleet.run.stages.rated import rate_jobs
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.session import Session
 from fleet.run.wire import Wire
@@ -158,7 +158,7 @@ def test_what_the_journal_knows_of_samples_and_batches_is_told_to_the_ranks(
 def test_a_rated_run_has_a_curve_of_each_job(rehearsed: Ranks, opening: Opening) -> None:
     me = rehearsed()
     with opening(me) as run:
-        rate(run)
+        rate_jobs(run)
     jobs = run.books.ledger.jobs.values()
     assert {job.name: float(job.curve(1)) for job in jobs if job.curve} == {"a": 100.0, "b": 50.0}
     assert [event["source"] for event in events(me.directory, "rates")] == ["file", "file"]
@@ -168,7 +168,7 @@ def test_a_rated_run_has_a_curve_of_each_job(rehearsed: Ranks, opening: Opening)
 def test_a_rehearsals_preprocessors_are_as_fast_as_its_spec_says(rehearsed: Ranks, opening: Opening) -> None:
     me = rehearsed(fed={1: 70.0})
     with opening(me) as run:
-        rate(run)
+        rate_jobs(run)
     jobs = run.books.ledger.state(0.0).by_name
     assert {name: job.rate(1) for name, job in jobs.items()} == {"a": 70.0, "b": 50.0}
     (line,) = events(me.directory, "preprocessors")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.easyscale.claims import Paces, is_worth_returning, is_worth_waiting
+from fleet.scheduling.easyscale.claims import ClaimPaces, is_worth_returning, is_worth_waiting
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
@@ -50,7 +50,7 @@ def later(state: State, found: Plan, time: float, *gone: str, **more: Any) -> St
 
 
 def test_a_move_pays_once_it_makes_up_for_what_it_costs() -> None:
-    paces = Paces(held=2.0, other=3.0, whole=4.0)
+    paces = ClaimPaces(held=2.0, other=3.0, whole=4.0)
     # 3 (T - 10) samples elsewhere, 2 T where it is: as many at T = 30.
     assert is_worth_waiting(paces, 29.0, RESTART, leaves=False) and not is_worth_waiting(paces, 31.0, RESTART, False)
     assert is_worth_waiting(paces, 9.0, RESTART, leaves=True) and not is_worth_waiting(paces, 11.0, RESTART, True)
@@ -71,8 +71,8 @@ def test_whoever_waits_for_long_waits_for_less_time_too(
     paces: tuple[float, float, float], longer: float, shorter: float, restart: float, leaves: bool
 ) -> None:
     held, other, whole = sorted(paces)
-    assume(shorter <= longer and is_worth_waiting(Paces(held, other, whole), longer, restart, leaves))
-    assert is_worth_waiting(Paces(held, other, whole), shorter, restart, leaves)
+    assume(shorter <= longer and is_worth_waiting(ClaimPaces(held, other, whole), longer, restart, leaves))
+    assert is_worth_waiting(ClaimPaces(held, other, whole), shorter, restart, leaves)
     assert other * max(0.0, longer - restart) <= held * longer * (1 + 1e-6)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleet.scheduling.easyscale.executors import each_of, kept, layout_of, pace_in
+from fleet.scheduling.easyscale.executors import each_of, kept_speed, layout_of, pace_in
 from fleet.scheduling.easyscale.intra_job import Capability, configure
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
@@ -53,9 +53,9 @@ def test_the_pace_of_a_layout_is_what_its_slowest_trainer_makes() -> None:
     rates, curve = (3.0, 3.0), RateCurve({1: 3.0, 3: 6.0}, 4, workers=3)
     assert each_of(rates, 3) == (3.0, 2.0)
     assert pace_in((1,), rates, curve, 3) == 3.0 and pace_in((2,), rates, curve, 3) == 3.0
-    assert kept(curve, 3, 3) == pytest.approx(6 / 9)
+    assert kept_speed(curve, 3, 3) == pytest.approx(6 / 9)
     assert pace_in((1, 1, 1), rates, curve, 3) == pytest.approx(9.0 * 6 / 9)
-    assert pace_in((2, 1), rates, curve, 3) == pytest.approx(3 * 2.0 * kept(curve, 3, 2))
+    assert pace_in((2, 1), rates, curve, 3) == pytest.approx(3 * 2.0 * kept_speed(curve, 3, 2))
 
 
 def test_measured_executors_go_before_an_assumed_interference() -> None:

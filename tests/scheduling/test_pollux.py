@@ -13,7 +13,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import JobState, State, validate
 from fleet.scheduling.policies import policy
-from fleet.scheduling.variable_batch.goodput import Goodput, Tuned
+from fleet.scheduling.variable_batch.goodput import GoodputModel, Tuned
 
 
 def job(name: str, *rates: float, **more: object) -> JobState:
@@ -66,7 +66,7 @@ class Known:
 
 
 def test_devices_double_at_most_and_the_batch_follows() -> None:
-    assert isinstance(Known(0), Goodput)
+    assert isinstance(Known(0), GoodputModel)
     for tried, count in ((0, 1), (1, 2), (2, 4), (3, 4)):
         explorer = job("a", 1, 1, 1, 1, scaling=Known(tried), batches=(10, 100), batch=10)
         plan = policy("pollux").plan(State.of(Cluster((4,)), [explorer], time=0.0))

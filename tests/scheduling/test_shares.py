@@ -15,7 +15,7 @@ from fleet.scheduling.elasticflow.shares import (
     Levels,
     Timetable,
     Window,
-    fill,
+    fill_levels,
     fill_with_restarts,
     missed_by_moves,
     slot_at,
@@ -50,19 +50,19 @@ def test_the_minimum_satisfactory_share_alone() -> None:
 def test_the_third_job_of_figure_4() -> None:
     window = Window.of(0.0, 2.0, 1.0)
     assert window is not None
-    alone = fill(LEVELS, 3.0, window, np.array([4, 4]))
-    beside = fill(LEVELS, 3.0, window, np.array([1, 4]))
+    alone = fill_levels(LEVELS, 3.0, window, np.array([4, 4]))
+    beside = fill_levels(LEVELS, 3.0, window, np.array([1, 4]))
     assert alone is not None and LEVELS.devices[alone].tolist() == [2, 2]
     assert beside is not None and LEVELS.devices[beside].tolist() == [1, 4]
-    assert fill(LEVELS, 3.0, window, np.array([1, 3])) is None
+    assert fill_levels(LEVELS, 3.0, window, np.array([1, 3])) is None
 
 
 def test_only_as_many_slots_have_the_highest_level_as_must_and_they_are_the_latest() -> None:
     window = Window.of(0.0, 40.0, 10.0)
     assert window is not None
-    numbers = fill(LEVELS, 44.0, window, np.full(4, 4))
+    numbers = fill_levels(LEVELS, 44.0, window, np.full(4, 4))
     assert numbers is not None and LEVELS.devices[numbers].tolist() == [1, 1, 1, 2]
-    one = fill(LEVELS, 12.0, window, np.full(4, 4))
+    one = fill_levels(LEVELS, 12.0, window, np.full(4, 4))
     assert one is not None and LEVELS.devices[one].tolist() == [0, 0, 1, 1]
 
 
@@ -91,7 +91,7 @@ def test_filling_meets_the_deadline_whenever_any_levels_could(
     window = Window.of(begin, begin + tail if len(free) == 1 else 10.0 * (len(free) - 1) + tail, 10.0)
     assert window is not None
     there = np.array((free * 2)[: window.length])
-    numbers = fill(LEVELS, work, window, there)
+    numbers = fill_levels(LEVELS, work, window, there)
     best = window.work(LEVELS.fitting[there], LEVELS.rates)
     if numbers is None:
         assert best < work * (1 + 1e-9)
@@ -104,7 +104,7 @@ def test_filling_meets_the_deadline_whenever_any_levels_could(
 def test_no_levels_under_the_same_ceiling_need_fewer_devices(free: list[int], work: int) -> None:
     window = Window.of(0.0, 10.0 * len(free), 10.0)
     assert window is not None
-    numbers = fill(LEVELS, float(work), window, np.array(free))
+    numbers = fill_levels(LEVELS, float(work), window, np.array(free))
     assume(numbers is not None)
     assert numbers is not None
     top = int(numbers.max())
@@ -121,9 +121,9 @@ def test_a_last_slot_of_microseconds_is_filled_in_a_few_attempts(monkeypatch: py
 
     def counted(levels: Levels, work: float, *window: Any) -> Any:
         attempts.append(work)
-        return fill(levels, work, *window)
+        return fill_levels(levels, work, *window)
 
-    monkeypatch.setattr(shares, "fill", counted)
+    monkeypatch.setattr(shares, "fill_levels", counted)
     window = Window(first=2, last=77, head=10.0, tail=9.999998239999968, slot=10.0)
     levels = Levels.of(RateCurve({1: 64.0, 2: 96.0, 4: 112.0}, 5), 4, 5)
     numbers = fill_with_restarts(levels, 6080.0, window, np.full(76, 5), 5.0, 0)

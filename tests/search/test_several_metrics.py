@@ -15,7 +15,7 @@ from fleet.search.of_spec import search_of
 from fleet.search.pareto import front
 from fleet.search.sampling.chosen import sampler_of
 from fleet.search.sampling.optuna_model import quiet
-from fleet.search.sampling.seeds import seed_of
+from fleet.search.sampling.seeds import seed_at_path
 from tests.search.support.curves import cost, drawn, value
 from tests.search.support.sections import spec_of
 
@@ -53,7 +53,7 @@ def test_suggestions_are_those_of_a_study_that_was_never_built_anew() -> None:
         study = optuna.create_study(directions=["minimize", "minimize"])
     for trial in range(48):
         with quiet():
-            study.sampler = Unsorted(population_size=6, seed=seed_of(1, trial, "optuna"))
+            study.sampler = Unsorted(population_size=6, seed=seed_at_path(1, trial, "optuna"))
             asked = study.ask()
             theirs = {"x": asked.suggest_float("x", -1.0, 1.0), "c": "abc"[asked.suggest_categorical("c", (0, 1, 2))]}
         mine = model.suggest(trial, records)

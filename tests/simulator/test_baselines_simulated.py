@@ -11,7 +11,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable, read_rate_table
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import Synthetic, read_trace, synthetic_trace
@@ -21,7 +21,7 @@ from tests.simulator.support.small_traces import Watched
 RATES = RateTable({("net", 64): {1: 10.0, 2: 19.0, 4: 36.0, 8: 66.0}})
 
 
-def held(name: str, **parameters: Any) -> Outcome:
+def held(name: str, **parameters: Any) -> SimulationOutcome:
     trace = read_trace(published("traces/elasticflow/195job.csv"))
     machine = MeasuredMachine(Cluster((8,) * 16), read_rate_table(published("measurements/elasticflow_a100")))
     return Simulation(trace, machine, policy(name, **parameters)).run()
@@ -36,7 +36,7 @@ def test_what_gandiva_loses_it_loses_by_the_way_its_nodes_are_counted() -> None:
     assert held("gandiva", literal=False).deadline_ratio > 0.42
 
 
-def stressed(name: str, forgetful: bool = False, **parameters: Any) -> Outcome:
+def stressed(name: str, forgetful: bool = False, **parameters: Any) -> SimulationOutcome:
     """More jobs than the cluster can train, in bursts, moves that cost something, and a node that fails."""
     trace = synthetic_trace(Synthetic(jobs=120, gap=400, arrivals="bursty", burst=20), RATES, seed=3)
     machine = MeasuredMachine(Cluster((8,) * 4), RATES, Costs(5.0, 20.0))

@@ -18,7 +18,7 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.batch_range_machine import BatchRangeMachine
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.batch_rates import BatchRates
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.simulation import Simulation
@@ -63,7 +63,7 @@ def trace(jobs: int = 12) -> Trace:
     return Trace.of(columns)
 
 
-def played(chosen: Watched, ranges: bool = True) -> Outcome:
+def played(chosen: Watched, ranges: bool = True) -> SimulationOutcome:
     cluster = Cluster((4, 4))
     machine = BatchRangeMachine(cluster, BatchRates(TABLE), Costs()) if ranges else MeasuredMachine(cluster, TABLE)
     return Simulation(trace(), machine, chosen).run()

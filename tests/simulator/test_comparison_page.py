@@ -11,13 +11,13 @@ import plotly.graph_objects
 import pytest
 
 from fleet.commands.simulated.figures import POINTS
-from fleet.commands.simulated.page import render
+from fleet.commands.simulated.page import comparison_page
 from fleet.commands.simulated.side_by_side import columns, rows
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import Case, cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload, synthetic_of
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from tests.simulator.support import trace_files
 from tests.simulator.support.trace_files import written
 
@@ -30,7 +30,7 @@ def drawn(tmp_path: Path) -> Workload:
     return Workload(synthetic=synthetic_of("jobs=400,gap=2,duration=20"), rates=tmp_path / "rates")
 
 
-def compared(drawn: Workload, *cases: Case) -> tuple[Comparison, list[Outcome]]:
+def compared(drawn: Workload, *cases: Case) -> tuple[Comparison, list[SimulationOutcome]]:
     comparison = Comparison(drawn, Cluster((4,) * 20), cases)
     return comparison, compare(comparison)
 
@@ -42,7 +42,7 @@ def figures(page: str) -> dict[str, Any]:
 
 
 def test_every_figure_is_one_that_plotly_takes(drawn: Workload) -> None:
-    page = render(*compared(drawn, Case("fifo"), Case("fifo", {"backfill": True})))
+    page = comparison_page(*compared(drawn, Case("fifo"), Case("fifo", {"backfill": True})))
     made = figures(page)
     assert list(made) == ["utilisation", "efficiency", "queue", "completion", "deadlines", "idle"]
     for name, figure in made.items():
@@ -54,7 +54,7 @@ def test_every_figure_is_one_that_plotly_takes(drawn: Workload) -> None:
 
 def test_nothing_is_fetched_and_names_are_text(drawn: Workload) -> None:
     comparison, outcomes = compared(drawn, Case("fifo"))
-    page = render(comparison, outcomes, [f"a note {HOSTILE}"])
+    page = comparison_page(comparison, outcomes, [f"a note {HOSTILE}"])
     own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
     assert "<img" not in own and "alert(1)</script>" not in own and "&lt;script&gt;" in own
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", own)
@@ -62,7 +62,7 @@ def test_nothing_is_fetched_and_names_are_text(drawn: Workload) -> None:
 
 def test_the_lines_say_what_the_figures_say(drawn: Workload) -> None:
     comparison, (outcome,) = compared(drawn, Case("fifo"))
-    made = figures(render(comparison, [outcome]))
+    made = figures(comparison_page(comparison, [outcome]))
     for name, figure in (("utilisation", outcome.utilisation), ("efficiency", outcome.cluster_efficiency)):
         line = made[name]["data"][0]["y"]
         assert sum(line) / len(line) == pytest.approx(figure, rel=1e-3)
@@ -78,12 +78,12 @@ def test_seeds_of_a_policy_are_one_column(drawn: Workload) -> None:
     assert table["jobs"] == ["400", "400"]
     jct = sorted(outcome.summary()["avg_jct"] for outcome in outcomes[:3])
     assert re.fullmatch(r".+ \(.+ to .+\)", table["mean completion time"][0]) and jct[0] < jct[2]
-    page = render(comparison, outcomes)
+    page = comparison_page(comparison, outcomes)
     assert "Medians of 3 seeds" in page and len(figures(page)["queue"]["data"]) == 2
 
 
 def test_a_trace_of_which_nothing_is_done_still_has_a_page(tmp_path: Path) -> None:
     file = written(tmp_path, "name,arrival,devices,duration\na,0,99,5\n")
     comparison = Comparison(Workload(trace=file), Cluster((4,)), (Case("fifo"),))
-    page = render(comparison, compare(comparison))
+    page = comparison_page(comparison, compare(comparison))
     assert figures(page) == {} and "trace.csv" in page

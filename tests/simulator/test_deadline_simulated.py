@@ -13,7 +13,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
@@ -21,11 +21,11 @@ from tests.simulator.support.deadline_traces import Case, cases
 from tests.simulator.support.published import published
 
 
-def play(case: Case, name: str, failures: tuple[NodeFailure, ...] = (), **parameters: object) -> Outcome:
+def play(case: Case, name: str, failures: tuple[NodeFailure, ...] = (), **parameters: object) -> SimulationOutcome:
     return Simulation(case.trace, case.machine, policy(name, **parameters), failures=failures).run()
 
 
-def promised(outcome: Outcome) -> int:
+def promised(outcome: SimulationOutcome) -> int:
     return int((outcome.admitted & np.isfinite(outcome.deadline)).sum())
 
 

@@ -15,7 +15,7 @@ from fleet.scheduling.placing.buddy import BuddyTree
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob, read_trace
@@ -34,7 +34,7 @@ def simulate(
     *failures: NodeFailure,
     name: str = "elasticflow",
     **parameters: object,
-) -> tuple[Outcome, Watched]:
+) -> tuple[SimulationOutcome, Watched]:
     watched = Watched(policy(name, **parameters))
     return Simulation(trace, MeasuredMachine(cluster, RATES, costs), watched, failures).run(), watched
 
@@ -133,7 +133,7 @@ SHAPES = {
 }
 
 
-def play(trace: str, name: str = "elasticflow") -> Outcome:
+def play(trace: str, name: str = "elasticflow") -> SimulationOutcome:
     rates, nodes, slot = SHAPES[trace]
     machine = MeasuredMachine(Cluster(nodes), read_rates(published(f"measurements/elasticflow_{rates}")))
     jobs = read_trace(published(f"traces/elasticflow/{trace}.csv"))

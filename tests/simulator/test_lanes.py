@@ -15,17 +15,17 @@ from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.model.trigger import Trigger
 from fleet.scheduling.policies import policy
-from fleet.simulator.lanes import Lanes, Reader, SimulatedLane
+from fleet.simulator.lanes import LaneJob, Lanes, SimulatedLane
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 readers = st.dictionaries(
-    st.sampled_from("abcdef"), st.builds(Reader, st.floats(1, 50), st.floats(1, 1000), st.just(0.0)), min_size=1
+    st.sampled_from("abcdef"), st.builds(LaneJob, st.floats(1, 50), st.floats(1, 1000), st.just(0.0)), min_size=1
 )
 spread = st.dictionaries(
-    st.sampled_from("abcdef"), st.builds(Reader, st.floats(1, 50), st.floats(1, 1000), st.floats(0, 100)), min_size=1
+    st.sampled_from("abcdef"), st.builds(LaneJob, st.floats(1, 50), st.floats(1, 1000), st.floats(0, 100)), min_size=1
 )
 slacks = st.sampled_from([0.0, 1.0, 30.0, 1e6])
 
@@ -34,7 +34,7 @@ def ends(lane: SimulatedLane) -> dict[str, float]:
     return {job: reading.end for job, reading in lane.readings().items()}
 
 
-def read_by(lane: SimulatedLane, now: float, jobs: Mapping[str, Reader] | None = None) -> dict[str, float]:
+def read_by(lane: SimulatedLane, now: float, jobs: Mapping[str, LaneJob] | None = None) -> dict[str, float]:
     """Samples that each job has read until `now`: from `lane.since` on, or all of those that `jobs` had to read."""
     later = copy.deepcopy(lane)
     later.leave([], now)
@@ -43,27 +43,27 @@ def read_by(lane: SimulatedLane, now: float, jobs: Mapping[str, Reader] | None =
 
 
 def test_in_lockstep_everybody_is_as_slow_as_the_slowest() -> None:
-    lane = SimulatedLane({"slow": Reader(5, 100), "fast": Reader(50, 60)}, since=2)
+    lane = SimulatedLane({"slow": LaneJob(5, 100), "fast": LaneJob(50, 60)}, since=2)
     assert ends(lane) == {"slow": 22, "fast": 14}
     assert read_by(lane, 4) == {"slow": 10, "fast": 10}
 
 
 def test_the_buffer_lets_a_fast_job_run_ahead_and_no_further() -> None:
     # The fast one is 20 samples ahead after 20 / (10 - 5) = 4 s, at 40; then it goes at 5.
-    lane = SimulatedLane({"slow": Reader(5, 100), "fast": Reader(10, 60)}, slack=20)
+    lane = SimulatedLane({"slow": LaneJob(5, 100), "fast": LaneJob(10, 60)}, slack=20)
     assert read_by(lane, 4) == {"slow": 20, "fast": 40} and read_by(lane, 6) == {"slow": 30, "fast": 50}
     assert ends(lane) == {"slow": 20, "fast": 8}
 
 
 def test_who_is_left_goes_on_at_its_own_pace() -> None:
-    lane = SimulatedLane({"slow": Reader(5, 100), "fast": Reader(10, 60), "middle": Reader(8, 60)}, slack=20)
+    lane = SimulatedLane({"slow": LaneJob(5, 100), "fast": LaneJob(10, 60), "middle": LaneJob(8, 60)}, slack=20)
     assert lane.leave(["slow"], 6) == {"slow": 70}
     # At 6 s: fast 50, middle 48, and middle is behind now, but never by 20.
     assert ends(lane) == {"fast": 7, "middle": 7.5}
 
 
 def test_who_needs_later_samples_waits_for_the_others_to_come_to_them() -> None:
-    lane = SimulatedLane({"behind": Reader(10, 100), "ahead": Reader(20, 60, ahead=40)})
+    lane = SimulatedLane({"behind": LaneJob(10, 100), "ahead": LaneJob(20, 60, ahead=40)})
     assert read_by(lane, 3) == {"behind": 30, "ahead": 0} and read_by(lane, 6) == {"behind": 60, "ahead": 20}
     assert ends(lane) == {"behind": 10, "ahead": 10}
     assert lane.leave(["behind"], 3) == {"behind": 70} and ends(lane) == {"ahead": 6}
@@ -71,16 +71,16 @@ def test_who_needs_later_samples_waits_for_the_others_to_come_to_them() -> None:
 
 def test_a_job_alone_needs_no_lane() -> None:
     lanes = Lanes()
-    lanes.start({"a": Reader(10, 50)}, 0)
+    lanes.start({"a": LaneJob(10, 50)}, 0)
     assert lanes.leave(["a"], 1) == ({}, {})
-    lanes.start({"a": Reader(10, 50), "b": Reader(5, 50)}, 0)
+    lanes.start({"a": LaneJob(10, 50), "b": LaneJob(5, 50)}, 0)
     gone, staying = lanes.leave(["b"], 4)
     assert gone == {"b": 30} and staying["a"].end == 4 + 3
     assert lanes.leave(["a"], 5) == ({}, {}), "the last one has left the lane, too"
 
 
 @given(readers, slacks)
-def test_nobody_is_ahead_by_more_than_the_slack_or_faster_than_alone(jobs: dict[str, Reader], slack: float) -> None:
+def test_nobody_is_ahead_by_more_than_the_slack_or_faster_than_alone(jobs: dict[str, LaneJob], slack: float) -> None:
     lane = SimulatedLane(jobs, slack=slack)
     before = dict.fromkeys(jobs, 0.0)
     for now in np.linspace(0, 40, 23)[1:].tolist():
@@ -92,7 +92,7 @@ def test_nobody_is_ahead_by_more_than_the_slack_or_faster_than_alone(jobs: dict[
 
 
 @given(readers, slacks)
-def test_a_job_has_read_all_at_its_end(jobs: dict[str, Reader], slack: float) -> None:
+def test_a_job_has_read_all_at_its_end(jobs: dict[str, LaneJob], slack: float) -> None:
     lane = SimulatedLane(jobs, slack=slack)
     readings = lane.readings()
     assert readings.keys() == jobs.keys()
@@ -107,7 +107,7 @@ def test_a_job_has_read_all_at_its_end(jobs: dict[str, Reader], slack: float) ->
 @given(
     spread, st.sampled_from([3.0, 30.0]), st.lists(st.tuples(st.floats(0, 20), st.sampled_from("abcdef")), max_size=4)
 )
-def test_the_same_as_in_small_steps(jobs: dict[str, Reader], slack: float, leaving: list[tuple[float, str]]) -> None:
+def test_the_same_as_in_small_steps(jobs: dict[str, LaneJob], slack: float, leaving: list[tuple[float, str]]) -> None:
     lane, step = SimulatedLane(jobs, slack=slack), 0.01
     position, there = {job: reader.ahead for job, reader in jobs.items()}, dict(jobs)
     events = sorted((round(at / step), job) for at, job in leaving)

@@ -16,7 +16,7 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rate_tables import RateTable
 from fleet.simulator.rates.rates import Rates
 from fleet.simulator.simulation import NodeFailure, Simulation
@@ -28,7 +28,7 @@ RATES = RateTable({("m", 10): {1: 1.0, 2: 1.5, 4: 2.0}})
 
 def simulate(
     jobs: list[TraceJob], cluster: Cluster, rates: Rates | None = RATES, costs: Costs | None = None, **more: object
-) -> Outcome:
+) -> SimulationOutcome:
     trace = Trace.of(JobColumns.from_jobs(jobs))
     return Simulation(trace, MeasuredMachine(cluster, rates, costs), policy("fifo"), **more).run()  # type: ignore[arg-type]
 

@@ -14,8 +14,8 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.run_machine import RunMachine, SpecRates
-from fleet.simulator.outcome import Outcome
-from fleet.simulator.rounds import PlannedRound, Rounds
+from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.rounds import PlannedRound, RoundObserver
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
@@ -24,7 +24,7 @@ SAMPLES = 100.0
 
 
 class Played(NamedTuple):
-    outcome: Outcome
+    outcome: SimulationOutcome
     rounds: tuple[PlannedRound, ...]
 
 
@@ -40,7 +40,7 @@ def run(
         )
         for index, (job, (_, epochs)) in enumerate(jobs.items())
     )  # fmt: skip
-    machine, watch = RunMachine(Cluster(devices), SpecRates(curves), Costs()), Rounds()
+    machine, watch = RunMachine(Cluster(devices), SpecRates(curves), Costs()), RoundObserver()
     outcome = Simulation(Trace(columns), machine, policy(name), watch=watch).run()
     return Played(outcome, watch.until(dict(zip(outcome.names, outcome.end.tolist()))))
 

@@ -13,15 +13,17 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.data_path import DataPath, Feed
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
-from fleet.simulator.shared_preprocessors import Demand, SharedPreprocessors, fair_level
+from fleet.simulator.outcome import SimulationOutcome
+from fleet.simulator.shared_preprocessors import FedJob, SharedPreprocessors, fair_level
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 
 lanes = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.1, 3.0)), min_size=1, max_size=8)
 
 
-def simulated(feeds: dict[str, Feed], streams: dict[str, str], name: str = "local", epochs: float = 2) -> Outcome:
+def simulated(
+    feeds: dict[str, Feed], streams: dict[str, str], name: str = "local", epochs: float = 2
+) -> SimulationOutcome:
     """Jobs that train 10 samples in each epoch, and would train one a second alone; each has a device."""
     jobs = [
         TraceJob(job, 0, 1, duration=10 * epochs, stream=stream, epochs=epochs, limit=1)
@@ -43,7 +45,7 @@ def test_shares_are_fair_and_use_all_time_that_is_wanted(wanted: list[tuple[floa
 
 def test_those_that_read_together_take_as_much_as_the_slowest_of_them() -> None:
     feeds = {job: Feed("d", 10.0, 10.0) for job in "abc"}
-    demands = [Demand("a", 0, 4.0), Demand("b", 0, 20.0), Demand("c", 1, 9.0)]
+    demands = [FedJob("a", 0, 4.0), FedJob("b", 0, 20.0), FedJob("c", 1, 9.0)]
     most = SharedPreprocessors(feeds).most(demands)
     assert most == pytest.approx({"a": math.inf, "b": math.inf, "c": 6.0})  # c has what a and b, at 4 of 10, leave
 
@@ -51,19 +53,19 @@ def test_those_that_read_together_take_as_much_as_the_slowest_of_them() -> None:
 def test_a_fold_s_samples_are_fewer_than_those_that_go_by() -> None:
     """Of ten samples/s, two lanes get five each; in a's lane every second one is its own."""
     feeds = {"a": Feed("d", 10.0, 10.0, passing=2.0), "b": Feed("d", 10.0, 10.0)}
-    most = SharedPreprocessors(feeds).most([Demand("a", 0, 9.0), Demand("b", 1, 9.0)])
+    most = SharedPreprocessors(feeds).most([FedJob("a", 0, 9.0), FedJob("b", 1, 9.0)])
     assert most == pytest.approx({"a": 2.5, "b": 5.0})
 
 
 def test_costly_samples_slow_the_lanes_of_cheap_ones() -> None:
     """They take turns: 1 s for a sample of each, of which the cheap one takes a tenth."""
     feeds = {"cheap": Feed("d", 10.0, 10.0), "costly": Feed("e", 10 / 9, 10 / 9)}
-    most = SharedPreprocessors(feeds).most([Demand("cheap", 0, 9.0), Demand("costly", 1, 9.0)])
+    most = SharedPreprocessors(feeds).most([FedJob("cheap", 0, 9.0), FedJob("costly", 1, 9.0)])
     assert most == pytest.approx({"cheap": 1.0, "costly": 1.0})
 
 
 def test_who_reads_nothing_that_was_measured_is_never_late() -> None:
-    assert SharedPreprocessors({"a": Feed("d", 1.0, 1.0)}).most([Demand("b", 1, 1e9)]) == {"b": math.inf}
+    assert SharedPreprocessors({"a": Feed("d", 1.0, 1.0)}).most([FedJob("b", 1, 1e9)]) == {"b": math.inf}
 
 
 def test_a_stream_each_is_slow_until_an_epoch_was_read() -> None:

@@ -19,7 +19,7 @@ from fleet.simulator.machines.machine_for import machine_for
 from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.rates.rate_tables import read_rates
 from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
-from fleet.simulator.rates.step_model import Measured, StepModel, fitted
+from fleet.simulator.rates.step_model import MeasuredSteps, StepModel, fitted
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import TraceError, read_trace
 from tests.simulator.support.published import published
@@ -120,7 +120,7 @@ def test_the_step_model_finds_what_made_the_steps() -> None:
     grid = np.array([(n, d, b) for n, d in ((1, 1), (1, 2), (1, 4), (2, 8), (4, 16)) for b in (4, 16, 64)], dtype=float)
     nodes, devices, local = grid.T
     seconds = true.seconds(nodes, devices, local)
-    found = fitted(Measured(nodes, devices, local, true.compute(local), seconds))
+    found = fitted(MeasuredSteps(nodes, devices, local, true.compute(local), seconds))
     assert found.seconds(nodes, devices, local) == pytest.approx(seconds, rel=0.15)
 
 

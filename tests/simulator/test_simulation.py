@@ -15,7 +15,7 @@ from fleet.scheduling.policies import policy
 from fleet.simulator.books import BadPlan
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
 from tests.simulator.support.small_traces import Watched, clusters, traces
@@ -44,7 +44,9 @@ SIMULATED = (
 )
 
 
-def simulate(trace: Trace, cluster: Cluster, chosen: object, costs: Costs | None = None, **more: object) -> Outcome:
+def simulate(
+    trace: Trace, cluster: Cluster, chosen: object, costs: Costs | None = None, **more: object
+) -> SimulationOutcome:
     machine = MeasuredMachine(cluster, None, costs)
     return Simulation(trace, machine, chosen, **more).run()  # type: ignore[arg-type]
 

@@ -11,7 +11,7 @@ from benchmarks.simulated.published_profiles import FACTORS, FIVE_DEVICES, publi
 from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rates import UnknownRate
 from fleet.simulator.simulation import NodeFailure, Simulation
 from fleet.simulator.traces import JobColumns, Trace, TraceJob
@@ -24,7 +24,7 @@ HOUR = 3600.0
 
 def simulate(
     trace: Trace, size: int, costs: Costs | None = None, failures: tuple[NodeFailure, ...] = (), **more: object
-) -> Outcome:
+) -> SimulationOutcome:
     machine = ProfiledMachine(Cluster((2,) * (size // 2)), PROFILES, costs)
     return Simulation(trace, machine, policy("throughput", **more), failures).run()
 

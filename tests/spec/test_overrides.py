@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.spec import EnsembleSpec, Problem, SpecError, loads
-from fleet.spec.overrides import read
+from fleet.spec.overrides import read_override
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ VALUES = st.none() | st.booleans() | st.integers() | st.text(max_size=6) | st.li
 @settings(max_examples=150, deadline=None)
 @given(PARTS, VALUES)
 def test_what_is_written_is_read(parts: list[str], value: object) -> None:
-    override = read(".".join(parts) + "=" + yaml.safe_dump(value, default_flow_style=True))
+    override = read_override(".".join(parts) + "=" + yaml.safe_dump(value, default_flow_style=True))
     assert override.parts == tuple(parts) and override.value == value
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from fleet.spec import EnsembleSpec, Job, Problem, SpecError, check, spec_hash
-from fleet.spec.own_part import described, part_of
+from fleet.spec.own_part import part_in_words, part_of
 from preprocess import Bag, Fold, Part
 
 SOURCE = {"source": "examples.digits:Digits", "arguments": {"train": True}}
@@ -86,8 +86,8 @@ def test_seeds_of_order_draw_folds_and_those_of_weights_bags() -> None:
     seed = {"weights": 7, "order": 3}
     job = spec({"name": "a", "seed": seed, "folds": 4, "fold": 2, "bag": 0.5, "subset": 30}).jobs[0]
     assert part_of(job) == Part(30, Fold(2, 4, 3), Bag(0.5, 7))
-    assert described(job) == "the first 30, without fold 2 of 4, a bag of 0.5"
-    assert part_of(spec({"name": "a"}).jobs[0]) is None is described(spec({"name": "a"}).jobs[0])
+    assert part_in_words(job) == "the first 30, without fold 2 of 4, a bag of 0.5"
+    assert part_of(spec({"name": "a"}).jobs[0]) is None is part_in_words(spec({"name": "a"}).jobs[0])
 
 
 def test_all_that_is_wrong_with_the_form_is_told_at_once() -> None:

@@ -35,14 +35,14 @@ from trainers.state.tree import on_host
 from trainers.step.compiled import compile_model
 from trainers.step.compute import Compute, ForwardBackward
 from trainers.step.losses import StepLosses, with_losses_read
-from trainers.step.update import Turn, Update
+from trainers.step.update import TurnResult, Update
 from trainers.step.virtual_worker import VirtualWorker
 from trainers.task import task as tasks
 from trainers.task.own_state import OwnState
 from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
 
-_TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], Turn]
+_TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
 
 
 class Trainer(Progress):
@@ -278,7 +278,7 @@ class Trainer(Progress):
             return first.buffers
         return self._buffers or self._adder.share(first.buffers)
 
-    def _update(self, turn: _TakeTurn) -> list[Turn]:
+    def _update(self, turn: _TakeTurn) -> list[TurnResult]:
         """Run all own workers' turns, and update with the sum of all workers' gradients; none if they have none."""
         turns, layout = self._updated(turn)
         if layout is not None and turns[0].update is not None:
@@ -286,7 +286,7 @@ class Trainer(Progress):
             return turns
         return []
 
-    def _updated(self, turn: _TakeTurn) -> tuple[list[Turn], Layout | None]:
+    def _updated(self, turn: _TakeTurn) -> tuple[list[TurnResult], Layout | None]:
         """Return all own workers' turns, once the update has their sums, and the layout of those after it."""
         buffers, self._buffers = self._first_workers_buffers(), None
         with Reduction(self._adder, self._beside) as reduction:
@@ -315,7 +315,7 @@ class Trainer(Progress):
 
     def _turn(
         self, batches: Sequence[Any], buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker
-    ) -> Turn:
+    ) -> TurnResult:
         """Run a worker's batch; leave its scaled gradients in its buckets. The last worker's begin to be summed."""
         worker.begin(buffers)
         update, factor = self.updates[0], 1.0 / self.virtual_workers
@@ -323,13 +323,15 @@ class Trainer(Progress):
             batch = self._batch(worker, batches[place])
             with named_operators(self.model, self.name), self._shared.turn(worker.attributes):
                 loss = self.compute.gradients(self, worker, batch)
-        return Turn(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
+        return TurnResult(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 
-    def _by_parts(self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]) -> list[Turn]:
+    def _by_parts(
+        self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]
+    ) -> list[TurnResult]:
         """Run the phases of the task's own step; return, for each worker, the sum of its losses."""
         courses = [Course(self.name, worker.rank) for worker in self.workers]
 
-        def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> Turn:
+        def turn(buffers: Sequence[Tensor], reduction: Reduction, place: int, worker: VirtualWorker) -> TurnResult:
             course = courses[place]
             with worker.active(self.model):
                 if not course.has_begun:
@@ -341,9 +343,9 @@ class Trainer(Progress):
         while turns := self._update(turn):
             for course, taken in zip(courses, turns):
                 course.loss += float(taken.loss)
-        return [Turn(None, course.loss, course.samples) for course in courses]
+        return [TurnResult(None, course.loss, course.samples) for course in courses]
 
-    def _phase(self, course: Course, buffers: Sequence[Tensor], reduction: Reduction, place: int) -> Turn:
+    def _phase(self, course: Course, buffers: Sequence[Tensor], reduction: Reduction, place: int) -> TurnResult:
         """Run a worker's step up to its next loss, and that loss's gradients in the part that it is for."""
         assert self._parts is not None
         with self._parts.turn(buffers):
@@ -351,12 +353,12 @@ class Trainer(Progress):
                 phase = course.advance()
             number = self._parts.agreed(phase, course.rank, self.group if place == 0 else None)
             if phase is None:
-                return Turn()
+                return TurnResult()
             update, factor = self.updates[number], 1.0 / self.virtual_workers
             with update.turn(place, course.rank, factor, reduction, self.steps) as turn:
                 wanted = [parameter for parameter in update.parameters if parameter.requires_grad]
                 phase[1].backward(inputs=wanted)  # type: ignore[no-untyped-call]
-        return Turn(update, phase[1].detach(), course.samples, tuple(turn.used), turn.order)
+        return TurnResult(update, phase[1].detach(), course.samples, tuple(turn.used), turn.order)
 
     def _batch(self, worker: VirtualWorker, batch: Any) -> Batch:
         """Return a worker's batch on the device, under its random state."""

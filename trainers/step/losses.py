@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trainers.device.mark import mark
 from trainers.device.own_device import with_index
-from trainers.step.update import Turn
+from trainers.step.update import TurnResult
 from trainers.step.virtual_worker import VirtualWorker
 
 
@@ -20,7 +20,7 @@ class Diverged(ArithmeticError):
     """A job's loss is no longer a finite number."""
 
 
-def with_losses_read(job: str, turns: Sequence[Turn], first: int, place: str) -> list[Turn]:
+def with_losses_read(job: str, turns: Sequence[TurnResult], first: int, place: str) -> list[TurnResult]:
     """Return the turns of workers `first`, `first` + 1, ... with their losses as numbers. Diverged.
 
     place: the step, for the error.
@@ -36,7 +36,7 @@ class StepLosses(Sequence[float]):
     The workers have counted them once `settle` has returned.
     """
 
-    def __init__(self, job: str, turns: Sequence[Turn], workers: Sequence[VirtualWorker], place: str) -> None:
+    def __init__(self, job: str, turns: Sequence[TurnResult], workers: Sequence[VirtualWorker], place: str) -> None:
         self._job, self._workers, self._place = job, list(workers), place
         self._samples = [turn.samples for turn in turns]
         self._read: Callable[[], list[float]] | None = _copied([turn.loss for turn in turns])

@@ -21,7 +21,7 @@ from trainers.task.batch_schedule import learning_rates_times
 
 
 @dataclass(frozen=True)
-class Turn:
+class TurnResult:
     """What one worker's turn gave.
 
     update: what its gradients go to; None if it gave none, as its step is over. loss: mean over its samples.
@@ -129,7 +129,7 @@ class Update:
         if filling is not None:
             filling.finish()
 
-    def agree(self, group: Group, turns: Sequence[Turn], step: int) -> Layout:
+    def agree(self, group: Group, turns: Sequence[TurnResult], step: int) -> Layout:
         """Return the buckets of the updates after this one; all members learn them from the first."""
         if self.layout.used is not None:
             return self.layout

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from fleet.commands.simulated.side_by_side import Column
 from fleet.report.figures.layout import Figure, axis, escaped, layout, time_unit
 from fleet.report.figures.layout import FigureTrace as Line
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 
 Values = npt.NDArray[Any]
 POINTS = 300
@@ -109,7 +109,7 @@ def _deadlines(compared: Sequence[Column]) -> Figure | None:
     return {"data": bars, "layout": layout(90 + 34 * len(labels), x, y, barmode="stack", bargap=0.35)}
 
 
-def _deadline_parts(outcome: Outcome) -> dict[str, float] | None:
+def _deadline_parts(outcome: SimulationOutcome) -> dict[str, float] | None:
     having = np.isfinite(outcome.deadline)
     if not having.any():
         return None

@@ -10,10 +10,10 @@ from fleet.report.colours import network_colours
 from fleet.report.rendering import page_environment, plotly, script_json
 from fleet.simulator.comparing.cluster_shape import shape_of
 from fleet.simulator.comparing.comparison import Comparison
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 
 
-def render(comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str] = ()) -> str:
+def comparison_page(comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str] = ()) -> str:
     """The page as text; it needs no network to be read.
 
     Args:

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.commands.simulated.page import render
+from fleet.commands.simulated.page import comparison_page
 from fleet.run_directory.whole_files import write_parts, write_whole
 from fleet.simulator.comparing.comparison import Comparison
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.tables.job_table import job_lines
 from fleet.simulator.tables.time_table import device_lines, timeline_lines
 
 PAGE, FIGURES, JOBS, TIMELINE, DEVICES = "report.html", "simulation.json", "jobs.csv", "timeline.csv", "devices.csv"
 
 
-def plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def comparison_json(comparison: Comparison, outcomes: Sequence[SimulationOutcome]) -> dict[str, Any]:
     """One object for one simulation, {"runs": [...]} for several."""
     runs = [
         outcome.summary() | {"seed": case.seed, "parameters": dict(case.parameters)}
@@ -26,7 +26,7 @@ def plain(comparison: Comparison, outcomes: Sequence[Outcome]) -> dict[str, Any]
     return runs[0] if len(runs) == 1 else {"runs": runs}
 
 
-def write_jobs(path: Path, comparison: Comparison, outcomes: Sequence[Outcome]) -> None:
+def write_jobs(path: Path, comparison: Comparison, outcomes: Sequence[SimulationOutcome]) -> None:
     """Write one line a job and simulation, whole or not at all.
 
     Raises:
@@ -35,7 +35,9 @@ def write_jobs(path: Path, comparison: Comparison, outcomes: Sequence[Outcome]) 
     write_parts(path, job_lines(comparison.cases, outcomes))
 
 
-def write_folder(folder: Path, comparison: Comparison, outcomes: Sequence[Outcome], notes: Sequence[str]) -> None:
+def write_folder(
+    folder: Path, comparison: Comparison, outcomes: Sequence[SimulationOutcome], notes: Sequence[str]
+) -> None:
     """Write everything, each file whole or not at all; the page comes last.
 
     Raises:
@@ -43,8 +45,8 @@ def write_folder(folder: Path, comparison: Comparison, outcomes: Sequence[Outcom
     """
     folder.mkdir(parents=True, exist_ok=True)
     cases = comparison.cases
-    write_whole(folder / FIGURES, json.dumps(plain(comparison, outcomes), indent=1) + "\n")
+    write_whole(folder / FIGURES, json.dumps(comparison_json(comparison, outcomes), indent=1) + "\n")
     write_jobs(folder / JOBS, comparison, outcomes)
     write_parts(folder / TIMELINE, timeline_lines(cases, outcomes))
     write_parts(folder / DEVICES, device_lines(cases, outcomes, comparison.cluster))
-    write_whole(folder / PAGE, render(comparison, outcomes, notes))
+    write_whole(folder / PAGE, comparison_page(comparison, outcomes, notes))

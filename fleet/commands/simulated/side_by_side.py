@@ -8,7 +8,7 @@ from statistics import median
 
 from fleet.report.wording import duration
 from fleet.simulator.comparing.cases import Case
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 
 
 def _count(value: float) -> str:
@@ -56,7 +56,7 @@ _METRICS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("p99_plan_seconds", "99th percentile of a plan's time", milliseconds),
     ("seconds", "simulated in", duration),
 )
-"""Key of `Outcome.summary`, what people call it, how it is written."""
+"""Key of `SimulationOutcome.summary`, what people call it, how it is written."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Column:
 
     label: str
     cases: tuple[Case, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SimulationOutcome, ...]
 
 
-def columns(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> tuple[Column, ...]:
+def columns(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> tuple[Column, ...]:
     """One for each label, in the order in which they first stand."""
     found: dict[str, list[int]] = {}
     for place, case in enumerate(cases):

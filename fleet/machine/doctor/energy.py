@@ -13,7 +13,7 @@ from fleet.machine.energy.hwmon import sensors
 from fleet.machine.energy.powercap import zones
 
 
-def energy(powercap: Path, hwmon: Path, devices: Path = FILES) -> Iterator[Check]:
+def check_energy(powercap: Path, hwmon: Path, devices: Path = FILES) -> Iterator[Check]:
     """Look for counters.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 
 from fleet.machine.devices import MASKS, has_gpus
 from fleet.machine.doctor.check import Check, Verdict
-from fleet.machine.doctor.energy import energy
+from fleet.machine.doctor.energy import check_energy
 
 _RANKS = """
 from mpi4py import MPI
@@ -43,7 +43,7 @@ def examine(powercap: Path, hwmon: Path) -> Iterator[Check]:
     Args:
         powercap, hwmon: the folders where the kernel shows its counters of energy.
     """
-    checks = {**CHECKS, "energy": partial(energy, powercap, hwmon)}
+    checks = {**CHECKS, "energy": partial(check_energy, powercap, hwmon)}
     for name, look in checks.items():
         try:
             yield from look()

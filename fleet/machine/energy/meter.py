@@ -14,7 +14,7 @@ from fleet.machine.energy.powercap import rapl_steps
 
 
 @dataclass(frozen=True)
-class Reading:
+class EnergyReading:
     """What a host's counters say.
 
     Attributes:
@@ -45,7 +45,7 @@ class Meter:
         """What is read: rapl, hwmon, nvml."""
         return tuple(sorted({counter.source for counter in self._counters}))
 
-    def read(self) -> Reading:
+    def read(self) -> EnergyReading:
         """What was used since the last call."""
         found, left, gone = [], [], []
         for counter in self._counters:
@@ -57,7 +57,7 @@ class Meter:
         self._counters = left
         now = self._clock()
         seconds, self._since = now - self._since, now
-        return Reading(seconds, tuple(found), tuple(gone))
+        return EnergyReading(seconds, tuple(found), tuple(gone))
 
 
 def find_counters(

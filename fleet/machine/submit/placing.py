@@ -8,11 +8,13 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from fleet.machine.submit.script import Script
+from fleet.machine.submit.script import BatchScript
 from fleet.machine.submit.site import SiteError
 
 
-def place(script: Script, any_name: bool, fill: Callable[[Script], str], keep: bool = True) -> tuple[Script, str]:
+def placed_script(
+    script: BatchScript, any_name: bool, fill: Callable[[BatchScript], str], keep: bool = True
+) -> tuple[BatchScript, str]:
     """The script with the path that it gets, and its text; no file is overwritten.
 
     Args:
@@ -40,7 +42,7 @@ def place(script: Script, any_name: bool, fill: Callable[[Script], str], keep: b
     )
 
 
-def _takes(script: Script, text: str, keep: bool) -> bool:
+def _takes(script: BatchScript, text: str, keep: bool) -> bool:
     """Whether the script has its path: nobody has, or a file that says the same."""
     path = script.path
     if keep:

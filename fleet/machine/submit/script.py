@@ -16,7 +16,7 @@ from fleet.machine.submit.site import Site, SiteError
 
 
 @dataclass(frozen=True)
-class Script:
+class BatchScript:
     """What a batch script says.
 
     Attributes:
@@ -61,7 +61,7 @@ _JOB = {
 _ACCOUNT = re.compile(r"\w[\w.,:@+/=-]*")
 
 
-def render(script: Script, template: Path | None = None) -> str:
+def script_text(script: BatchScript, template: Path | None = None) -> str:
     """The script's text.
 
     Args:
@@ -91,7 +91,7 @@ def render(script: Script, template: Path | None = None) -> str:
         raise SiteError(f"--template {template or name}: {error}") from None
 
 
-def _check_words(script: Script) -> None:
+def _check_words(script: BatchScript) -> None:
     """Refuse what would end its line in a script, or be more than one word to the scheduler."""
     for option, word in (("--account", script.account), ("--queue", script.queue)):
         if word and _ACCOUNT.fullmatch(word) is None:
@@ -103,7 +103,7 @@ def _check_words(script: Script) -> None:
             raise SiteError(f"{what} {str(value)!r}: a batch script cannot hold control characters; give another name")
 
 
-def _values(script: Script) -> dict[str, object]:
+def _values(script: BatchScript) -> dict[str, object]:
     shape, site = script.shape, script.site
     own = f'."$part-of-{script.parts}"' if script.parts else ""  # of the tasks of an array
     return {

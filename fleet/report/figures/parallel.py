@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleet.report.figures.layout import Figure, FigureTrace, escaped, layout
-from fleet.report.told_values import shown
+from fleet.report.told_values import shown_value
 from fleet.report.wording import metric, metric_title
 from fleet.search.sampling.space import Parameter, parameters
 from fleet.search.searched import Searched, TrialRow
@@ -56,12 +56,14 @@ def _axis(parameter: Parameter, rows: Sequence[TrialRow]) -> _Axis:
     if parameter.kind == "index" or not numbers:
         kinds = _kinds(values.values())
         at = {text: (place + 0.5) / len(kinds) for place, text in enumerate(kinds)}
-        places = {trial: at[shown(value)] for trial, value in values.items()}
+        places = {trial: at[shown_value(value)] for trial, value in values.items()}
         return _Axis(title, places, [(at[text], text) for text in _thinned(kinds)], "none")
     low, high = min(parameter.low, *values.values()), max(parameter.high, *values.values())
     logarithmic = parameter.kind == "log" and low > 0
     places = {trial: _part(value, low, high, logarithmic) for trial, value in values.items()}
-    ticks = [(_part(at, low, high, logarithmic), shown(at)) for at in _marks(low, high, parameter.kind, logarithmic)]
+    ticks = [
+        (_part(at, low, high, logarithmic), shown_value(at)) for at in _marks(low, high, parameter.kind, logarithmic)
+    ]
     return _Axis(title, places, ticks, "none")
 
 
@@ -100,7 +102,7 @@ def _line(row: TrialRow, axes: Sequence[_Axis], order: Mapping[int, float], name
     rank = order.get(row.told.trial)
     failed, least = row.status == "failed", 0.5 if len(order) <= 60 else 0.12
     colour = _FAILED if failed else "@idle" if rank is None else _colour(rank)
-    told = ", ".join(f"{escaped(key)} {escaped(shown(value))}" for key, value in row.values.items())
+    told = ", ".join(f"{escaped(key)} {escaped(shown_value(value))}" for key, value in row.values.items())
     value = "no value" if row.value is None else f"{escaped(metric_title(name).lower())} {metric(name, row.value)}"
     text = f"<b>{escaped(row.told.job)}</b>, {row.status} after {row.epochs} epochs<br>{value}<br>{_wrapped(told)}"
     return {
@@ -176,7 +178,7 @@ def _part(value: float, low: float, high: float, logarithmic: bool) -> float:
 
 def _kinds(values: Any) -> list[str]:
     """Values that have no order but that of numbers, as texts."""
-    found = {shown(value): value for value in values}
+    found = {shown_value(value): value for value in values}
     if all(type(value) in (int, float) for value in found.values()):
         return sorted(found, key=lambda text: found[text])
     return sorted(found)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from fleet.report.status.standing import Standing
+from fleet.report.status.standing import RunStanding
 
 
-def as_json(standing: Standing) -> dict[str, Any]:
+def as_json(standing: RunStanding) -> dict[str, Any]:
     """The keys of `fleet status --json`."""
     content = asdict(standing)
     others = {job.pop("job"): job for job in content.pop("others")}

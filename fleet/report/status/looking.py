@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fleet.report.status.estimates import JobFacts, pace_of, run_seconds_left, seconds_left, work_left
-from fleet.report.status.scan import Scan, ScannedJob
+from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.report.status.searching import search_standing
 from fleet.report.status.snapshot import read_snapshot
-from fleet.report.status.standing import OtherJob, RunningJob, Standing, Writer
+from fleet.report.status.standing import OtherJob, RunningJob, RunStanding, Writer
 from fleet.report.status.writer import writer_of
 from fleet.run_directory.journal_lines import event_of
 
@@ -32,9 +32,9 @@ class Look:
 
     directory: Path
     clock: Callable[[], float] = time.time
-    _scan: Scan = field(default_factory=Scan)
+    _scan: JournalScan = field(default_factory=JournalScan)
 
-    def standing(self, whole: bool = False) -> Standing | None:
+    def standing(self, whole: bool = False) -> RunStanding | None:
         """How the run stands; None: the directory holds none.
 
         Args:
@@ -56,7 +56,7 @@ class Look:
 class _Reckoning:
     """What a scan adds up to at a moment; `begun`: since when its writer lives; `unix`: now."""
 
-    scan: Scan
+    scan: JournalScan
     directory: Path
     writer: Writer
     begun: float
@@ -72,7 +72,7 @@ class _Reckoning:
             rank.get("device"): str(rank.get("host", "")) for rank in (self.scan.cluster or {}).get("ranks") or ()
         }
 
-    def standing(self, whole: bool) -> Standing:
+    def standing(self, whole: bool) -> RunStanding:
         scan, jobs = self.scan, self.scan.jobs.values()
         statuses = Counter(map(self._status, jobs))
         running = tuple(self._running(JobFacts.of(job)) for job in jobs if self._status(job) == "running")
@@ -83,7 +83,7 @@ class _Reckoning:
         session, allocation = scan.session or {}, scan.allocation or {}
         held = sum(scan.seconds_of(job, self.now) for job in jobs)
         busy = len({device for job in running for device in job.devices})
-        return Standing(
+        return RunStanding(
             directory=str(self.directory), name=str(session.get("name", "")), state=self.state,
             policy=str(session.get("policy", "")), sessions=scan.sessions,
             counts={status: statuses[status] for status in COUNTED}, waits=Counter(map(self._wait, facts)),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.run_directory.energy_totals import EnergyTotals
-from fleet.run_directory.journal_lines import devices_of, event_of, job_of, name_of, new_lines, second_of
+from fleet.run_directory.journal_lines import devices_of, event_of, job_name, job_of, new_lines, second_of
 
 Event = Mapping[str, Any]
 _HEAD_BYTES = 80  # in which a line tells its kind
@@ -51,7 +51,7 @@ class ScannedJob:
 
 
 @dataclass
-class Scan:
+class JournalScan:
     """A journal so far; lines are taken in as they come.
 
     Attributes:
@@ -97,7 +97,7 @@ class Scan:
         """
         for lines, begin in new_lines(journal, self.offset):
             if begin < self.offset:  # another file by now
-                vars(self).update(vars(Scan()))
+                vars(self).update(vars(JournalScan()))
             self.take(lines)
             self.offset = begin + len(lines)
 
@@ -156,7 +156,7 @@ class Scan:
     def _job(self, name: bytes) -> ScannedJob:
         known = self.jobs.get(name)
         if known is None:
-            known = self.jobs[name] = ScannedJob(name_of(name))
+            known = self.jobs[name] = ScannedJob(job_name(name))
         return known
 
     def _clock(self, event: Event) -> None:

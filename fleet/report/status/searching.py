@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fleet.report.status.scan import Scan
+from fleet.report.status.scan import JournalScan
 from fleet.report.status.standing import SearchStanding
 from fleet.run_directory.journal_lines import event_of
 
 Event = Mapping[str, Any]
 
 
-def search_standing(scan: Scan) -> SearchStanding | None:
+def search_standing(scan: JournalScan) -> SearchStanding | None:
     """None: the run has no search, or it has not begun."""
     if scan.bounds is None:
         return None
@@ -34,7 +34,7 @@ def search_standing(scan: Scan) -> SearchStanding | None:
     )  # fmt: skip
 
 
-def _front(scan: Scan, results: Sequence[Event]) -> tuple[str, ...]:
+def _front(scan: JournalScan, results: Sequence[Event]) -> tuple[str, ...]:
     """Jobs on the Pareto front, by their trials' numbers; none where the search has one metric."""
     further = (scan.bounds or {}).get("further")
     if not further:

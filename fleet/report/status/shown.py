@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fleet.report import wording
 from fleet.report.messages import metrics_text
-from fleet.report.status.standing import OtherJob, RunningJob, SearchStanding, Standing
+from fleet.report.status.standing import OtherJob, RunningJob, RunStanding, SearchStanding
 from fleet.report.terminal import plain_table
 from fleet.report.told_values import told_values
 
@@ -31,7 +31,7 @@ QUIET_SECONDS = 600.0
 """Without an event for so long, a person may want to look at the run's log."""
 
 
-def shown(standing: Standing, most_rows: int | None = None) -> RenderableType:
+def status_view(standing: RunStanding, most_rows: int | None = None) -> RenderableType:
     """The summary and the table; most_rows: no more rows than these, and what is left out is counted."""
     parts: list[RenderableType] = [Text("\n".join(_lines(standing)))]
     parts[0].stylize(_STYLES.get(standing.state, "bold"), 0, len(_title(standing)))  # type: ignore[union-attr]
@@ -45,11 +45,11 @@ def shown(standing: Standing, most_rows: int | None = None) -> RenderableType:
     return Group(*parts)
 
 
-def _title(standing: Standing) -> str:
+def _title(standing: RunStanding) -> str:
     return wording.printable(f"{standing.name or standing.directory} {STATES[standing.state]}")
 
 
-def _lines(standing: Standing) -> Iterator[str]:
+def _lines(standing: RunStanding) -> Iterator[str]:
     yield _title(standing)
     session = f", session {standing.sessions}" if standing.sessions > 1 else ""
     policy = f", policy {wording.printable(standing.policy)}" if standing.policy else ""
@@ -106,13 +106,13 @@ def _best(search: SearchStanding) -> str:
     return f"{name}, {search.metric} {value} after {after}: {told_values(search.values)}"
 
 
-def _devices(standing: Standing) -> str:
+def _devices(standing: RunStanding) -> str:
     hours = f"{standing.device_seconds / 3600:,.2f} device-hours spent"
     share = f", {100 * standing.device_seconds / standing.reserved:.0f} % of all" if standing.reserved > 0 else ""
     return f"{standing.busy} of {standing.devices} busy; {hours}{share}"
 
 
-def _end(standing: Standing) -> str:
+def _end(standing: RunStanding) -> str:
     assert standing.left is not None
     told = f"in {wording.duration(standing.left)} or sooner, if devices stay busy and nothing fails"
     if standing.searches:
@@ -121,7 +121,7 @@ def _end(standing: Standing) -> str:
     return told + (unrated if standing.unrated else "")
 
 
-def _written(standing: Standing) -> str:
+def _written(standing: RunStanding) -> str:
     last = "nothing yet" if standing.age is None else f"{standing.last_event} {wording.duration(standing.age)} ago"
     writer = standing.writer
     who = f" by {wording.printable(writer.name)}" if writer.name and writer.lives is not False else ""

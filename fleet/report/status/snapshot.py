@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from fleet.report.status.scan import Scan, ScannedJob
+from fleet.report.status.scan import JournalScan, ScannedJob
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.whole_files import write_parts
 
@@ -38,25 +38,25 @@ class Snapshots:
 
     def __init__(self, journal: Path, least: int = LEAST_BYTES) -> None:
         self._journal, self._least = journal, least
-        self._scan: Scan | None = None
+        self._scan: JournalScan | None = None
 
     def renew(self) -> None:
         """Leave one of what the journal holds now, if it is long. OSError: it cannot be written."""
         if self._journal.stat().st_size < self._least:
             return
         if self._scan is None:
-            self._scan = read_snapshot(self._journal) or Scan()
+            self._scan = read_snapshot(self._journal) or JournalScan()
         self._scan.read(self._journal)
         write_snapshot(self._journal, self._scan)
 
 
-def write_snapshot(journal: Path, scan: Scan) -> None:
+def write_snapshot(journal: Path, scan: JournalScan) -> None:
     """Replace the snapshot beside a journal. OSError: it cannot be written."""
     content = json.dumps({**_told(scan), "format": _FORMAT, "tail": _tail(journal, scan.offset)}, separators=(",", ":"))
     write_parts(journal.with_name(NAME), (f"{zlib.crc32(content.encode()):08x}\n", content))
 
 
-def read_snapshot(journal: Path) -> Scan | None:
+def read_snapshot(journal: Path) -> JournalScan | None:
     """Return what the snapshot beside a journal says of it; None: there is none, or it is of no use."""
     try:
         seal, _, content = journal.with_name(NAME).read_bytes().partition(b"\n")
@@ -79,7 +79,7 @@ def _tail(journal: Path, offset: int) -> str:
     return f"{zlib.crc32(found):08x}" if len(found) == size else ""
 
 
-def _told(scan: Scan) -> dict[str, Any]:
+def _told(scan: JournalScan) -> dict[str, Any]:
     """A scan as JSON; bytes are text of as many characters."""
     energy = asdict(scan.energy)
     return {
@@ -96,9 +96,9 @@ def _job_told(key: bytes, job: ScannedJob) -> list[Any]:
     return [_text(key), *(_text(value) if isinstance(value, bytes) else value for value in values)]
 
 
-def _scan(told: Mapping[str, Any]) -> Scan:
+def _scan(told: Mapping[str, Any]) -> JournalScan:
     energy = told["energy"]
-    return Scan(
+    return JournalScan(
         **{name: told[name] for name in _PLAIN},
         plan=_bytes(told["plan"]),
         energy=EnergyTotals(energy["jobs"], energy["idle"], frozenset(energy["sources"])),

@@ -92,7 +92,7 @@ class SearchStanding:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunStanding:
     """How a run stands.
 
     Attributes:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import fleet
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member
-from fleet.run.harvest.network import Network
+from fleet.run.harvest.network import TrainedNetwork
 from fleet.run.harvest.stored import content_digest
 from fleet.run_directory.strict_json import strict_json
 from fleet.run_directory.whole_files import make_folder, sync_folder, write_whole
@@ -54,7 +54,7 @@ class Weights:
         return cls(tensors, tied)
 
 
-def card_of(network: Network, member: Member, spec: EnsembleSpec, tied: Mapping[str, str]) -> dict[str, Any]:
+def card_of(network: TrainedNetwork, member: Member, spec: EnsembleSpec, tied: Mapping[str, str]) -> dict[str, Any]:
     """Return what a person should know of a network: where it is from, how good it was, and what its inputs are."""
     saved, job = network.checkpoint, member.job
     data = spec.data.get(job.data or "")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.members import Member, Members, read_members
-from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.network import TrainedNetwork, read_network
 from fleet.run.harvest.results import Results, read_results
 from fleet.spec import Job
 
@@ -38,7 +38,7 @@ class Ensemble(nn.Module):
         directory: of the run from which `load` read them; None: they come from elsewhere.
     """
 
-    def __init__(self, members: Sequence[Network], jobs: Sequence[Job]) -> None:
+    def __init__(self, members: Sequence[TrainedNetwork], jobs: Sequence[Job]) -> None:
         super().__init__()
         self.directory: Path | None = None
         self.names = tuple(member.name for member in members)

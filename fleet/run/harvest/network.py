@@ -23,7 +23,7 @@ _FIRST = 0
 
 
 @dataclass(frozen=True)
-class Network:
+class TrainedNetwork:
     """A trained network.
 
     Attributes:
@@ -43,7 +43,7 @@ class Network:
     path: Path
 
 
-def read_network(member: Member, spec: EnsembleSpec, which: str = "best") -> Network:
+def read_network(member: Member, spec: EnsembleSpec, which: str = "best") -> TrainedNetwork:
     """Build a network and give it the weights of its best checkpoint that is kept, or of the last one.
 
     What its code draws as it is built it draws with the job's seed; the caller's generators stay as they are.
@@ -61,8 +61,8 @@ def read_network(member: Member, spec: EnsembleSpec, which: str = "best") -> Net
     with importable([spec.folder, Path.cwd()]):
         task = built_task(member, spec)
         model = _built(task)
-    fill(model, saved, f"job {member.name} of {path}")
-    return Network(member.name, model, task.prepare, task, saved, path)
+    load_weights(model, saved, f"job {member.name} of {path}")
+    return TrainedNetwork(member.name, model, task.prepare, task, saved, path)
 
 
 def built_task(member: Member, spec: EnsembleSpec) -> SpecTask:
@@ -81,7 +81,7 @@ def _built(task: SpecTask) -> nn.Module:
 
 
 @torch.no_grad()
-def fill(model: nn.Module, saved: Checkpoint, what: str) -> None:
+def load_weights(model: nn.Module, saved: Checkpoint, what: str) -> None:
     """Give a model a checkpoint's parameters, and buffers and attributes as evaluation uses them; into eval mode.
 
     Raises:

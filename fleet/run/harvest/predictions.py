@@ -99,7 +99,7 @@ def predict(
     Raises:
         HarvestError: there is no sample; a network cannot take them, or its outputs are no class probabilities.
     """
-    return joined(predict_batch(ensemble, *batch, device, each) for batch in batches)
+    return joined_answers(predict_batch(ensemble, *batch, device, each) for batch in batches)
 
 
 @torch.no_grad()
@@ -123,7 +123,7 @@ def predict_batch(
     return Predictions(ensemble.names, torch.stack(found), known, len(inputs))
 
 
-def joined(parts: Iterable[Predictions]) -> Predictions:
+def joined_answers(parts: Iterable[Predictions]) -> Predictions:
     """The answers of the same networks to one batch after the other. HarvestError if there is none."""
     found = list(parts)
     if not found:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fleet.run.harvest.errors import HarvestError
-from fleet.run.harvest.network import Network
+from fleet.run.harvest.network import TrainedNetwork
 from fleet.spec import Job
 
 NAME = "soup"
@@ -29,13 +29,13 @@ class Soup:
             pass over training samples would measure may differ.
     """
 
-    network: Network
+    network: TrainedNetwork
     members: tuple[str, ...]
     averaged_buffers: tuple[str, ...]
 
 
 @torch.no_grad()
-def soup_of(networks: Sequence[Network]) -> Soup:
+def soup_of(networks: Sequence[TrainedNetwork]) -> Soup:
     """Return the soup of networks of one architecture, see `check_one_architecture`.
 
     Parameters and buffers of floats are means, added in float64 in the order of the networks; other buffers, such as
@@ -53,7 +53,7 @@ def soup_of(networks: Sequence[Network]) -> Soup:
     return Soup(replace(networks[0], name=NAME, model=model), names, tuple(averaged))
 
 
-def check_one_architecture(networks: Sequence[Network], jobs: Sequence[Job]) -> None:
+def check_one_architecture(networks: Sequence[TrainedNetwork], jobs: Sequence[Job]) -> None:
     """Raise HarvestError unless there are two networks or more, and weights of all mean the same.
 
     That is so if their jobs name the same model with the same arguments, the same data and the same loss, and their

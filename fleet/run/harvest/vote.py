@@ -20,7 +20,7 @@ _LEAST = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Vote:
     """Networks that vote together.
 
     Attributes:
@@ -36,7 +36,7 @@ class Verdict:
     chosen_on: Tensor | None = None
 
     @classmethod
-    def of_all(cls, predictions: Predictions, divided: bool = False) -> Verdict:
+    def of_all(cls, predictions: Predictions, divided: bool = False) -> Vote:
         """All networks, with the same weight.
 
         Args:
@@ -50,7 +50,7 @@ class Verdict:
         return cls(predictions, torch.full((count,), 1 / count, dtype=torch.float64), second, first)
 
     @classmethod
-    def greedy(cls, predictions: Predictions, picks: int) -> Verdict:
+    def greedy(cls, predictions: Predictions, picks: int) -> Vote:
         """Pick so many, with replacement: each pick makes the mean likeliest on one half of the samples.
 
         Caruana et al., ICML'04, section 2. Figures are from the other half.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.job_record import JobRecord
 from fleet.run.measuring.plan import Measurement
-from fleet.run.measuring.profiler import Profiler, Result
+from fleet.run.measuring.profiler import MeasurementResult, Profiler
 
 PROBES = 4
 """Batches that are tried between one that fits on a device and one that does not."""
@@ -62,7 +62,7 @@ class BatchEnds:
     def _measurement(self, job: JobRecord, size: int) -> Measurement:
         return Measurement(job.name, 1, size, job.by_kind.home if job.by_kind else "")
 
-    def _book(self, job: JobRecord, result: Result) -> None:
+    def _book(self, job: JobRecord, result: MeasurementResult) -> None:
         size = result.measurement.batch_size
         if result.failure is not None:
             self._meet_limit(job, size, result.failure.error)

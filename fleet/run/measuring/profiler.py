@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fleet.coordination.errors import RunError, SilentGroupError
+from fleet.coordination.errors import CannotGoOnError, SilentGroupError
 from fleet.coordination.mailbox import Mailbox
 from fleet.coordination.protocol import (
     TO_PREPROCESSOR,
@@ -30,7 +30,7 @@ from preprocess import MadeRates
 
 
 @dataclass(frozen=True)
-class Result:
+class MeasurementResult:
     """One measurement's outcome: a rate, the batch that fits, or the failure of the job."""
 
     measurement: Measurement
@@ -114,7 +114,7 @@ class Profiler:
         """Whether a stop was asked for."""
         return self._waiting.stop.raised
 
-    def measure(self, wanted: Iterable[Measurement]) -> Iterator[Result]:
+    def measure(self, wanted: Iterable[Measurement]) -> Iterator[MeasurementResult]:
         """Carry out all of `wanted`, as many at a time as fit, and yield each result as it comes.
 
         No further measurement is begun once a stop was asked for, nor one of a job that failed with its own batch.
@@ -154,7 +154,7 @@ class Profiler:
         while ranks:
             message = self._receive()
             if not isinstance(message, SampleRate):
-                raise RunError(
+                raise CannotGoOnError(
                     f"no word for {silence:g} s from the preprocessors of rank {', '.join(map(str, ranks))}, "
                     "whose speed is measured: a source of data may be stuck there; if one sample really takes so "
                     f"long, raise resources.timeout (now {silence:g} s)"
@@ -208,7 +208,7 @@ class Profiler:
             self._mailbox.send(rank, TO_TRAINER, message)
         self._running[wanted.job] = _Running(wanted, devices, time.monotonic())
 
-    def _next(self) -> Result | None:
+    def _next(self) -> MeasurementResult | None:
         """Take one message; a measurement has ended when all members have left."""
         message = self._receive()
         if message is None:
@@ -238,13 +238,13 @@ class Profiler:
             else:
                 return message
 
-    def _result(self, job: str) -> Result:
+    def _result(self, job: str) -> MeasurementResult:
         over = self._running.pop(job)
         self._longest = max(self._longest, time.monotonic() - over.began)
         failures = [word for word in over.left if word.why == "failed"]
         word = over.word
         if word is None or failures:
-            return Result(over.wanted, over.devices, 0.0, 0, 0.0, (failures or over.left)[0])
+            return MeasurementResult(over.wanted, over.devices, 0.0, 0, 0.0, (failures or over.left)[0])
         if isinstance(word, Fits):
-            return Result(over.wanted, over.devices, 0.0, word.tries, word.seconds, fits=word)
-        return Result(over.wanted, over.devices, word.rate, word.batches, word.seconds, forming=word.forming)
+            return MeasurementResult(over.wanted, over.devices, 0.0, word.tries, word.seconds, fits=word)
+        return MeasurementResult(over.wanted, over.devices, word.rate, word.batches, word.seconds, forming=word.forming)

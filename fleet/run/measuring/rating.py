@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.run.measuring.plan import Measurement, demand, first_pass, preprocessors_needed, second_pass
-from fleet.run.measuring.profiler import Profiler, Result
+from fleet.run.measuring.profiler import MeasurementResult, Profiler
 from fleet.run_directory.profile import RateProfile
 from fleet.scheduling.model.rates import RateCurve
 from preprocess import MadeRates
@@ -41,7 +41,7 @@ class Rating:
     guess: Callable[[str], Mapping[str, RateCurve]] | None = None
     first: Collection[str] = ()
     measured: dict[str, dict[str, dict[int, float]]] = field(default_factory=dict)  # kind -> job -> count -> samples/s
-    failures: dict[str, Result] = field(default_factory=dict)
+    failures: dict[str, MeasurementResult] = field(default_factory=dict)
     guessed: frozenset[str] = frozenset()
     throughput: dict[int, float] = field(default_factory=dict)
 
@@ -112,7 +112,7 @@ class Rating:
     def _missing(self, wanted: Iterable[Measurement]) -> list[Measurement]:
         return [each for each in wanted if each.count not in self.measured[each.kind][each.job]]
 
-    def _take(self, results: Iterable[Result]) -> None:
+    def _take(self, results: Iterable[MeasurementResult]) -> None:
         for result in results:
             job, count, kind = result.measurement.job, result.measurement.count, result.measurement.kind
             if result.failure is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fleet.coordination.bookkeeper import change
+from fleet.coordination.bookkeeper import take_line
 from fleet.coordination.errors import storage
 from fleet.coordination.ledger import Ledger
 from fleet.machine.standard_error import tell
@@ -66,5 +66,5 @@ def reopen(ledger: Ledger, directory: Path, lines: Iterable[JournalLine]) -> dic
     new = {job: epochs for job, epochs in known.items() if told.get(job) != epochs}
     for job in new:
         if ledger.jobs[job].status == "done" or ledger.jobs[job].is_paused:
-            change(ledger, {"event": "extended", "job": job, "epochs": known[job], "t": 0.0})
+            take_line(ledger, {"event": "extended", "job": job, "epochs": known[job], "t": 0.0})
     return new

@@ -29,7 +29,7 @@ def check_mpi_threads(mpi: Any) -> None:
         )
 
 
-def check_places(
+def place_warnings(
     world: MPI.Intracomm, cluster: ClusterMap, options: RunOptions, resources: Resources
 ) -> tuple[str, ...]:
     """What could be better about where the ranks were put; little is said of ranks that plain `fleet` started.

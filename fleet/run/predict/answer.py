@@ -11,14 +11,14 @@ from torch import Tensor
 from fleet.run.harvest.figures import Figures
 from fleet.run.harvest.predictions import Predictions
 from fleet.run.harvest.temperature import fitted_temperature, scaled
-from fleet.run.harvest.vote import Verdict
-from fleet.run.predict.asked import Asked
+from fleet.run.harvest.vote import Vote
+from fleet.run.predict.asked import AskedPrediction
 from fleet.run.predict.panel import Panel, open_panel
-from fleet.run.predict.souped import Answers, answers_of
+from fleet.run.predict.souped import Answers, answers_with_soup
 from fleet.run.predict.team import SoloTeam, Team
 
 
-def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str, Any]:
+def told_of(directory: Path, asked: AskedPrediction, team: Team | None = None) -> dict[str, Any]:
     """Let networks of a run directory predict, write what is to be written, and return the figures as plain values.
 
     Args:
@@ -33,7 +33,7 @@ def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str
     team = team or SoloTeam()
     panel = open_panel(directory, asked, team)
     with panel.predicting():
-        answers = answers_of(panel, asked.combined.soup, team)
+        answers = answers_with_soup(panel, asked.combined.soup, team)
     if answers is None:
         return {}
     verdict = _verdict(answers.members, asked)
@@ -52,12 +52,12 @@ def told_of(directory: Path, asked: Asked, team: Team | None = None) -> dict[str
     }
 
 
-def _verdict(predictions: Predictions, asked: Asked) -> Verdict:
+def _verdict(predictions: Predictions, asked: AskedPrediction) -> Vote:
     picks = asked.picks
-    return Verdict.of_all(predictions, asked.divides) if picks is None else Verdict.greedy(predictions, picks)
+    return Vote.of_all(predictions, asked.divides) if picks is None else Vote.greedy(predictions, picks)
 
 
-def _write(path: Path, panel: Panel, answers: Answers, verdict: Verdict, asked: Asked) -> None:
+def _write(path: Path, panel: Panel, answers: Answers, verdict: Vote, asked: AskedPrediction) -> None:
     together = verdict.together(asked.combined.vote).float()
     arrays = {"weights": verdict.weights, "ensemble": together}
     if answers.souped is not None:
@@ -65,7 +65,7 @@ def _write(path: Path, panel: Panel, answers: Answers, verdict: Verdict, asked: 
     verdict.predictions.write(path, arrays, panel.samples.names)
 
 
-def _soup(answers: Answers, verdict: Verdict, asked: Asked) -> dict[str, Any]:
+def _soup(answers: Answers, verdict: Vote, asked: AskedPrediction) -> dict[str, Any]:
     """The soup's figures, and what it is made of."""
     if answers.soup is None or answers.souped is None:
         return {}
@@ -76,7 +76,7 @@ def _soup(answers: Answers, verdict: Verdict, asked: Asked) -> dict[str, Any]:
     return {"soup": {"kind": asked.combined.soup, **made, **figures}}
 
 
-def _scaled(answers: Answers, verdict: Verdict) -> dict[str, Any]:
+def _scaled(answers: Answers, verdict: Vote) -> dict[str, Any]:
     """Temperatures that are fitted on one half of the samples, and the figures that they give on the other."""
     assert verdict.told is not None and verdict.chosen_on is not None
     fitted_on, told = (verdict.predictions.of_samples(half) for half in (verdict.chosen_on, verdict.told))
@@ -86,7 +86,7 @@ def _scaled(answers: Answers, verdict: Verdict) -> dict[str, Any]:
         return {"temperature": temperature, **Figures.of(scaled(seen, temperature), told.targets).to_json()}
 
     pairs = zip(verdict.predictions.names, fitted_on.probabilities, told.probabilities)
-    both = (Verdict(half, verdict.weights).together() for half in (fitted_on, told))
+    both = (Vote(half, verdict.weights).together() for half in (fitted_on, told))
     found: dict[str, Any] = {"members": {name: figures(*own) for name, *own in pairs}, "ensemble": figures(*both)}
     if answers.souped is not None:
         halves = (answers.souped.of_samples(half).probabilities[0] for half in (verdict.chosen_on, verdict.told))

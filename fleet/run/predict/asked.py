@@ -27,7 +27,7 @@ class Combination:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedPrediction:
     """Which networks of a run predict which samples, and what is told.
 
     Attributes:

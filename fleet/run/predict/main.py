@@ -12,14 +12,14 @@ from fleet.machine.launch.leftovers import made_by_mpi, write_note
 from fleet.run.bad_input import BadInput
 from fleet.run.ending import exit_code
 from fleet.run.predict.answer import told_of
-from fleet.run.predict.asked import Asked
+from fleet.run.predict.asked import AskedPrediction
 from fleet.run.predict.rank_team import PATIENCE, RankTeam
 from fleet.run.predict.team import MENDABLE
 from fleet.run.ranks.time_limit import time_limit
 
 
-def run_rank(
-    directory: Path, asked: Asked, show: Callable[[dict[str, Any]], object], patience: float = PATIENCE
+def predict_on_rank(
+    directory: Path, asked: AskedPrediction, show: Callable[[dict[str, Any]], object], patience: float = PATIENCE
 ) -> int:
     """Take part; returns the exit code. An error that no person can mend ends all ranks, with its traceback.
 

@@ -11,11 +11,11 @@ import torch
 
 from fleet.run.harvest.load import Ensemble, on_device
 from fleet.run.harvest.members import Members, read_members
-from fleet.run.harvest.network import Network, read_network
+from fleet.run.harvest.network import TrainedNetwork, read_network
 from fleet.run.harvest.predictions import check_classes
 from fleet.run.harvest.soup import check_one_architecture
 from fleet.run.held_out import HeldOut
-from fleet.run.predict.asked import Asked
+from fleet.run.predict.asked import AskedPrediction
 from fleet.run.predict.own_file import samples_of
 from fleet.run.predict.team import Team
 from fleet.spec import EnsembleSpec, Job, importable
@@ -31,17 +31,17 @@ class Panel:
     """
 
     spec: EnsembleSpec
-    networks: Sequence[Network]
+    networks: Sequence[TrainedNetwork]
     jobs: Sequence[Job]
     samples: HeldOut
     device: str
 
-    def ensemble(self, *more: Network) -> Ensemble:
+    def ensemble(self, *more: TrainedNetwork) -> Ensemble:
         """The networks, and some more that are like the first, as one module on the device."""
         jobs = [*self.jobs, *(self.jobs[0] for _ in more)]
         return on_device(Ensemble([*self.networks, *more], jobs), self.device)
 
-    def alone(self, network: Network) -> Ensemble:
+    def alone(self, network: TrainedNetwork) -> Ensemble:
         """A network that is like the first, on the device."""
         return on_device(Ensemble([network], self.jobs[:1]), self.device)
 
@@ -60,7 +60,7 @@ class Panel:
             torch.set_num_threads(before)
 
 
-def open_panel(directory: Path, asked: Asked, team: Team) -> Panel:
+def open_panel(directory: Path, asked: AskedPrediction, team: Team) -> Panel:
     """Read the networks that rank 0 chooses, and open the samples; on every rank.
 
     Raises:
@@ -84,7 +84,7 @@ def open_panel(directory: Path, asked: Asked, team: Team) -> Panel:
     return panel
 
 
-def _checkpoints(found: Members, asked: Asked) -> dict[str, str]:
+def _checkpoints(found: Members, asked: AskedPrediction) -> dict[str, str]:
     """The networks that predict, of greedily chosen ones all, and where their weights are."""
     chosen = found.chosen("all" if asked.picks is not None else asked.members)
     check_classes(member.job for member in chosen)

@@ -21,7 +21,7 @@ from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
 from fleet.run.harvest.load import Ensemble
-from fleet.run.harvest.predictions import BATCH, Predictions, joined, predict_batch
+from fleet.run.harvest.predictions import BATCH, Predictions, joined_answers, predict_batch
 from fleet.run.held_out import HeldOut
 from fleet.run.opening.agreement import agree
 from fleet.run.predict.team import MENDABLE, T
@@ -89,7 +89,7 @@ class RankTeam:
                 except _FOUND as error:
                     text = str(error)
             found += self._joined_round(own, text)
-        return joined(found) if self._world.rank == 0 else None
+        return joined_answers(found) if self._world.rank == 0 else None
 
     def _joined_round(self, own: Predictions | None, text: str) -> list[Predictions]:
         """Return the ranks' answers to a batch each, on rank 0; nothing on others."""

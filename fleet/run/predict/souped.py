@@ -29,7 +29,7 @@ class Answers:
     souped: Predictions | None = None
 
 
-def answers_of(panel: Panel, kind: str | None, team: Team) -> Answers | None:
+def answers_with_soup(panel: Panel, kind: str | None, team: Team) -> Answers | None:
     """Let the networks predict, and their soup of a kind; None on other ranks than 0.
 
     A uniform soup predicts beside the networks, in one pass. A greedy one needs a pass over half of the samples for

@@ -9,7 +9,7 @@ from fleet.coordination.protocol import Left
 _MOST_TEXT, _MOST_TRACEBACK = 2_000, 20_000  # characters
 
 
-def failed(job: str, error: BaseException, fatal: bool = False) -> Left:
+def last_word(job: str, error: BaseException, fatal: bool = False) -> Left:
     """The last word of a member whose job failed, with the traceback."""
     text = "".join(traceback.format_exception(error))
     return Left(job, 0, "failed", error=_said(error), traceback=text[-_MOST_TRACEBACK:], fatal=fatal)

@@ -97,7 +97,7 @@ class EpochEnd:
 Item = StepBatches | HeldOutBatch | EpochEnd
 
 
-class Feed:
+class BatchFeed:
     """A trainer's batches, epoch after epoch.
 
     On a CPU a virtual worker's batch is read when its turn comes, so that a trainer holds no more than one of its own.

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet.coordination.protocol import (
+    AtStep,
     CheckpointWritten,
     EpochEnded,
     Formed,
     Left,
     Message,
-    Progress,
     StepsTimed,
     StopGroup,
 )
-from fleet.run.ranks.feed import EpochEnd, Feed, HeldOutBatch, StepBatches
+from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, StepBatches
 from fleet.run.ranks.first_steps import FirstSteps
 from trainers import Batch, Stop, Trainer, converged
 from trainers.job.stop_agreement import StopAgreement
@@ -50,7 +50,7 @@ class Saving:
 
 
 @dataclass(frozen=True)
-class Course:
+class TrainingTerms:
     """What the training of a job goes by.
 
     Attributes:
@@ -97,7 +97,7 @@ class Line:
 class _Stopwatch:
     """What this member did since the last report: seconds waited for data, for peers, and computed."""
 
-    def __init__(self, trainer: Trainer, feed: Feed) -> None:
+    def __init__(self, trainer: Trainer, feed: BatchFeed) -> None:
         self._trainer, self._feed = trainer, feed
         self._inside = 0.0
         self._last = self._now()
@@ -128,7 +128,7 @@ class JobRun:
     """
 
     def __init__(
-        self, job: str, trainer: Trainer, feed: Feed, course: Course, line: Line,
+        self, job: str, trainer: Trainer, feed: BatchFeed, course: TrainingTerms, line: Line,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
         self._job, self._trainer, self._feed, self._course, self._line = job, trainer, feed, course, line
@@ -251,7 +251,7 @@ class JobRun:
         if self._group.is_master and now - self._last_progress >= self._line.seconds_between_words:
             self._last_progress = now
             place = (self._trainer.epoch, self._trainer.step_in_epoch, self._plan.steps_per_epoch)
-            self._line.tell(Progress(self._job, *place, self._rate()))
+            self._line.tell(AtStep(self._job, *place, self._rate()))
 
     def _rate(self) -> float:
         """Samples/s of the epoch's steps so far; 0 before the first."""

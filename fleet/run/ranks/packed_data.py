@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fleet.run.ranks.packed_samples import Packing
+from fleet.run.ranks.packed_samples import SamplePacker
 from preprocess import SourceError
 from preprocess.sources.map_style import open_items
 from trainers.state.tree import encode, outline
@@ -49,7 +49,7 @@ class PackedData:
             raise SourceError(sample_bytes, rule, "write the bytes of the largest, or leave sample_bytes out")
         self.largest = outline(largest)
         what = "the data's sample_bytes" if sample_bytes else "the largest sample that was found as the data was opened"
-        self._packing = Packing(max(len(largest), sample_bytes or 0), what, "raise the data's sample_bytes")
+        self._packing = SamplePacker(max(len(largest), sample_bytes or 0), what, "raise the data's sample_bytes")
         mean = sum(look.nbytes for look in looks) / sum(look.samples for look in looks)
         self.ragged = self._packing.ragged(mean)
 

@@ -18,7 +18,7 @@ class SampleTooLarge(ValueError):
     """A sample is larger than was said."""
 
 
-def packing_of(task: Any) -> Packing | None:
+def packing_of(task: Any) -> SamplePacker | None:
     """Return how the samples of a task are packed; None where it does not collate them itself.
 
     ValueError if it does not say how large they may be.
@@ -30,12 +30,12 @@ def packing_of(task: Any) -> Packing | None:
             "the task has collate(samples) and no largest_sample(), and the ring must have room for any sample; add "
             "`def largest_sample(self)`, which gives a sample as large as any, such as zeros"
         )
-    return Packing(
+    return SamplePacker(
         len(encode(task.largest_sample())), "the task's largest_sample()", "let that give a sample as large as any"
     )
 
 
-class Packing:
+class SamplePacker:
     """Packs samples; most_bytes: of one.
 
     Args:

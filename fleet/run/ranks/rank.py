@@ -13,7 +13,7 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
-from fleet.run.ranks.ring_keeper import Keeper
+from fleet.run.ranks.ring_keeper import RingKeeper
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
 from fleet.run.ranks.time_limit import together
@@ -106,7 +106,7 @@ class Rank:
         if self.seat == 0:
             node = self.cluster.nodes.index(self.cluster.places[self.number].node)
             receiver = SlotReceiver(ring, node, self.nodes(order), self.ties.slots, self.runtime.timeout)
-            keeper = Keeper(self.mailbox(TO_KEEPER), receiver, self._energy_reader())
+            keeper = RingKeeper(self.mailbox(TO_KEEPER), receiver, self._energy_reader())
             self.threads.append(GuardedThread(keeper.run, "keeper", partial(abort_because, self.world)))
         return ring
 

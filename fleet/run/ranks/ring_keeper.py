@@ -21,7 +21,7 @@ _NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
 
 
 @dataclass
-class Keeper:
+class RingKeeper:
     """Runs in a thread of the node's lowest rank, whatever that rank does beside it.
 
     Args:

@@ -8,7 +8,7 @@ from trainers import Group, Trainer
 from trainers.task.task import batch_size_of
 
 
-def share_of(runtime: Runtime, name: str, group: Group, trainer: Trainer) -> Share:
+def member_share(runtime: Runtime, name: str, group: Group, trainer: Trainer) -> Share:
     """This member's share of the job that its group trains."""
     job = runtime.job(name)
     blocks = group.blocks(job.virtual_workers)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from statistics import fmean
 from typing import Any
 
-from fleet.run.ranks.packed_samples import Packing, packing_of
+from fleet.run.ranks.packed_samples import SamplePacker, packing_of
 from preprocess.sources.map_style import check_map_style
 
 _TRIED = 16  # samples that tell how long they are in the mean
@@ -43,7 +43,7 @@ class TaskData:
         return sample if self._packing is None else (self._packing.pack(sample, index), 0)
 
 
-def _mean_bytes(data: TaskData, packing: Packing) -> float:
+def _mean_bytes(data: TaskData, packing: SamplePacker) -> float:
     """The mean of some samples spread over all; those that cannot be made say so when they are due."""
     sizes = []
     for number in range(min(_TRIED, len(data))):

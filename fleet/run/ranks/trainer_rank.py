@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from fleet.coordination.errors import RunError, StorageError
+from fleet.coordination.errors import CannotGoOnError, StorageError
 from fleet.coordination.lost_ranks import survives_losses
 from fleet.coordination.protocol import (
     TO_COORDINATOR,
@@ -37,13 +37,13 @@ from fleet.coordination.protocol import (
 from fleet.machine.standard_error import tell
 from fleet.profiling.largest_batch import can_go_on, largest_fitting, try_batch
 from fleet.profiling.measure import keep_busy, measure
-from fleet.run.ranks.failure import failed
-from fleet.run.ranks.feed import Feed, FeedTimeout
-from fleet.run.ranks.job_run import Course, JobRun, Line, Saving, formed, save
+from fleet.run.ranks.failure import last_word
+from fleet.run.ranks.feed import BatchFeed, FeedTimeout
+from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms, formed, save
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.rehearsal import RehearsedCompute
 from fleet.run.ranks.runtime import Runtime, batch_set
-from fleet.run.ranks.shares import share_of
+from fleet.run.ranks.shares import member_share
 from fleet.run_directory.work_note import WorkNote
 from fleet.spec import Job
 from preprocess import LaneReader, LaneSpec, Ring, RingTimeout, WriterLost
@@ -60,11 +60,11 @@ _IDLE_SECONDS = 1.0
 _GRACE_SECONDS = 5.0  # beyond the time-out: others may know more of why rank 0 is silent
 
 
-class Orphaned(RunError):
+class Orphaned(CannotGoOnError):
     """The process that started this rank is gone."""
 
 
-class Unheard(RunError):
+class Unheard(CannotGoOnError):
     """Rank 0, which sends a pulse, is heard of no more."""
 
 
@@ -156,7 +156,7 @@ class TrainerRank:
         try:
             with no_exit(), self._note.of(job):
                 word = work()
-        except RunError:
+        except CannotGoOnError:
             raise
         except PeerFailed as error:
             word = Left(job, 0, "peer", error=str(error))
@@ -164,13 +164,13 @@ class TrainerRank:
             goes_on = survives_losses()
             word = Left(job, 0, "lost" if goes_on else "failed", error=self._no_samples(error), fatal=not goes_on)
         except CheckpointError as error:
-            word = replace(failed(job, error, _is_disk(error)), error=str(error))
+            word = replace(last_word(job, error, _is_disk(error)), error=str(error))
         except HorovodHangs as error:
             word = Left(job, 0, "failed", error=str(error), fatal=True)
         except (RingTimeout, FeedTimeout) as error:
             word = Left(job, 0, "failed", error=self._no_samples(error), fatal=True)
         except BaseException as error:
-            word = failed(job, error)
+            word = last_word(job, error)
             self._leave_if_broken(word)
         self._free_memory()
         self._tell(replace(word, rank=self._rank.number))
@@ -220,24 +220,26 @@ class TrainerRank:
             if written is not None:
                 self._tell(written)
         except BaseException as error:
-            word = failed(order.job, error, fatal=isinstance(error, CheckpointError) and _is_disk(error))
+            word = last_word(order.job, error, fatal=isinstance(error, CheckpointError) and _is_disk(error))
             self._leave_if_broken(word)
             self._tell(replace(word, rank=self._rank.number))
             self._fatal = word.error if word.fatal else ""
 
     def _train(self, order: StartGroup) -> Left:
         begin = time.perf_counter()
-        feed: Feed | None = None
+        feed: BatchFeed | None = None
         reader = self._attach(order.lane)
         try:
             with ExitStack() as stack:
                 trainer, rejected = self._begin(order, stack)
                 group = trainer.group
                 compute = self._rehearsed(order, group)
-                share = share_of(self._runtime, order.job, group, trainer)
+                share = member_share(self._runtime, order.job, group, trainer)
                 reading = self._runtime.reading(order.job, order.lane.layout, trainer.task)
                 begin_at = (trainer.epoch, trainer.step_in_epoch)
-                feed = Feed(reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout)
+                feed = BatchFeed(
+                    reader, order.lane.itinerary, share, begin_at, self._device, reading, self._runtime.timeout
+                )
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
@@ -278,12 +280,12 @@ class TrainerRank:
         settings, folder = self._runtime.spec.checkpoints, self._rank.directory.checkpoints(job)
         return Saving(folder, settings.every, settings.keep, self._runtime.best_metric)
 
-    def _course(self, job: str, until: int | None) -> Course:
+    def _course(self, job: str, until: int | None) -> TrainingTerms:
         """What the job's training goes by."""
         runtime = self._runtime
         samples, rehearsal = runtime.samples_of(job), runtime.rehearsal
         scale = 1.0 if rehearsal is None else rehearsal.time_scale
-        return Course(
+        return TrainingTerms(
             runtime.stop(job), self._saving(job), samples, rehearsal is None, runtime.spec.profile.timed, scale, until
         )
 
@@ -356,10 +358,10 @@ class TrainerRank:
                 trainer = self._trainer(order.job, group, runtime)
                 with trainer.adding():
                     keep_busy(trainer, runtime.data_of(order.job).layout, self._has_order)
-        except RunError:
+        except CannotGoOnError:
             raise
         except BaseException as error:
-            self._leave_if_broken(failed(order.job, error))
+            self._leave_if_broken(last_word(order.job, error))
         self._free_memory()
 
     def _has_order(self) -> bool:

@@ -17,7 +17,7 @@ from trainers.task.batch_schedule import BatchChange, BatchSchedule
 
 
 @dataclass(frozen=True)
-class RecordedJob:
+class ReplayedJob:
     """What a replay of a job needs to know.
 
     Attributes:
@@ -35,7 +35,7 @@ class RecordedJob:
     changes: tuple[BatchChange, ...] = ()
 
     @classmethod
-    def read(cls, directory: Path, name: str) -> RecordedJob:
+    def read(cls, directory: Path, name: str) -> ReplayedJob:
         """Find the job.
 
         Raises:
@@ -99,7 +99,7 @@ def _batches(directory: Path, job: Job) -> tuple[int, tuple[BatchChange, ...]]:
     return size, tuple(changes)
 
 
-def newest_checkpoint(recorded: RecordedJob) -> tuple[Path, int]:
+def newest_checkpoint(recorded: ReplayedJob) -> tuple[Path, int]:
     """The run's newest whole checkpoint of the job, and the steps that the job had done then.
 
     Raises:

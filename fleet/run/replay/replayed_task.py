@@ -13,7 +13,7 @@ from torch.utils.data import Dataset as MapStyle
 from torch.utils.data import Subset
 
 from fleet.run.ranks.runtime import dataset_specs
-from fleet.run.replay.recorded_job import RecordedJob
+from fleet.run.replay.recorded_job import ReplayedJob
 from fleet.spec import SpecTask, importable
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_of
@@ -35,11 +35,11 @@ class ReplayedTask(SpecTask):
         job: its name.
 
     Raises:
-        BadInput, SpecError: see `RecordedJob.read`.
+        BadInput, SpecError: see `ReplayedJob.read`.
     """
 
     def __init__(self, directory: str, job: str) -> None:
-        self._recorded = recorded = RecordedJob.read(Path(directory), job)
+        self._recorded = recorded = ReplayedJob.read(Path(directory), job)
         self._modules = ExitStack()
         self._modules.enter_context(importable(recorded.folders))
         data = recorded.spec.data[recorded.job.data] if recorded.job.data is not None else None
@@ -48,7 +48,7 @@ class ReplayedTask(SpecTask):
         batches = None if recorded.job.batch is None else recorded.batches(self._samples())
         super().__init__(recorded.job, data, batches)
 
-    def dataset(self, train: bool) -> ReplayedSamples | OwnSamples | Subset[Any] | None:
+    def dataset(self, train: bool) -> ReplayedSamples | JobSamples | Subset[Any] | None:
         """The samples as preprocessors make them; held-out ones: None where the run has none."""
         opened, part, packed = self._dataset(), self._part, hasattr(self, "collate")
         whole = ReplayedSamples(opened, TRAIN if train else HELD_OUT, self.order_seed, packed)
@@ -57,7 +57,7 @@ class ReplayedTask(SpecTask):
             if part is None and blocks is None:
                 return whole
             own = (part or Part()).train(opened.length)
-            return OwnSamples(whole, MemberOrder(own, opened.length, self.order_seed, blocks))
+            return JobSamples(whole, MemberOrder(own, opened.length, self.order_seed, blocks))
         if has_folds(self._recorded.spec, data_key(self._recorded.job)):
             fold = (part or Part()).held_out(opened.length)
             return Subset(whole, fold.tolist()) if fold.size else None
@@ -118,7 +118,7 @@ class ReplayedSamples(MapStyle[Any]):
         return inputs[0], target
 
 
-class OwnSamples:
+class JobSamples:
     """The part of a run's samples that is one job's own, or all, in its order of each epoch, which is the run's.
 
     Args:

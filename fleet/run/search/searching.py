@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fleet.coordination.bookkeeper import Bookkeeper, change
+from fleet.coordination.bookkeeper import Bookkeeper, take_line
 from fleet.coordination.event_lines import dropped_by
 from fleet.coordination.job_record import JobRecord
 from fleet.report import wording
@@ -79,7 +79,7 @@ class Searching:
     def begin(self) -> None:
         """Take trials that failed as failed, and let the search go by the bounds of the spec; write down new ones."""
         for line in self._recorded.failed.values():
-            change(self._books.ledger, line)
+            take_line(self._books.ledger, line)
         self._ahead.begin()
         if self._steering.begin():
             self._pruned.clear()  # what its hours ended goes on

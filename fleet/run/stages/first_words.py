@@ -23,7 +23,7 @@ from fleet.run_directory.journal import DAMAGED, Journal, read_journal
 from fleet.scheduling.policies import Policy
 from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key
-from fleet.spec.own_part import described
+from fleet.spec.own_part import part_in_words
 
 
 def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
@@ -71,7 +71,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
         parameter_bytes=size.parameter_bytes,
         virtual_workers=job.virtual_workers, batch_size=job.batch_size,
         seed=job.weights_seed, order_seed=job.order_seed, data=data_key(job),
-        samples=runtime.samples_of(job.name), part=described(job), max_epochs=job.stop.epochs,
+        samples=runtime.samples_of(job.name), part=part_in_words(job), max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
     )  # fmt: skip

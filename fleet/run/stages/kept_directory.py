@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from fleet.coordination.errors import RunError
+from fleet.coordination.errors import CannotGoOnError
 from fleet.machine.launch.exit_codes import LOST
 from fleet.run.ranks.guarded_thread import GuardedThread
 from fleet.run.wire import Wire
@@ -16,7 +16,7 @@ from fleet.run_directory.lock import BEAT_SECONDS
 _END_SECONDS = 10.0
 
 
-class OvertakenError(RunError):
+class OvertakenError(CannotGoOnError):
     """Another run has come between; the same command goes on after it."""
 
     code = LOST

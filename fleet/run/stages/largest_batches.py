@@ -10,7 +10,7 @@ from fleet.profiling.sizing import size_of
 from fleet.run.batch_bounds import BatchBound, BatchBounds
 from fleet.run.input_checks import rooms_of
 from fleet.run.measuring.plan import Measurement
-from fleet.run.measuring.profiler import Result
+from fleet.run.measuring.profiler import MeasurementResult
 from fleet.run.ranks.runtime import batch_set
 from fleet.run.same_spec import write_chosen
 from fleet.run.stages.first_words import describe_job
@@ -69,7 +69,7 @@ def _find(opened: Opened, jobs: Iterable[Job]) -> None:
     kinds = list(opened.ready.known)
     wanted = [Measurement(name, 1, kind=kind, most=bound.size) for name, bound in bounds.items() for kind in kinds]
     profiler = profiler_of(opened, min(FIND_SECONDS, opened.rank.runtime.timeout / 4))
-    found: dict[str, list[Result]] = {name: [] for name in bounds}
+    found: dict[str, list[MeasurementResult]] = {name: [] for name in bounds}
     with silent_ones_fail(opened.books.keeper, opened.rank):
         for result in profiler.measure(wanted):
             found[result.measurement.job].append(result)
@@ -82,7 +82,7 @@ def _find(opened: Opened, jobs: Iterable[Job]) -> None:
             _settle(opened, job, results, bounds[job.name])
 
 
-def _settle(opened: Opened, job: Job, results: Iterable[Result], bound: BatchBound) -> None:
+def _settle(opened: Opened, job: Job, results: Iterable[MeasurementResult], bound: BatchBound) -> None:
     """The job's batch is the smallest that any kind of device has room for."""
     by_kind = {result.measurement.kind: result.fits for result in results if result.fits is not None}
     least = min(by_kind.values(), key=lambda fits: fits.batch_size)

@@ -44,7 +44,7 @@ class Rated:
     guessed: Collection[str] = ()
 
 
-def rate(opened: Opened) -> Rated:
+def rate_jobs(opened: Opened) -> Rated:
     """Give every unfinished job a rate curve, unless a stop is asked for."""
     begin = perf_counter()
     rank, keeper, known = opened.rank, opened.books.keeper, opened.ready.known

@@ -17,7 +17,7 @@ from fleet.run.stages.kept_directory import kept
 from fleet.run.stages.largest_batches import choose_batches
 from fleet.run.stages.opened import Opened, open_run
 from fleet.run.stages.output import output_to
-from fleet.run.stages.rated import rate
+from fleet.run.stages.rated import rate_jobs
 from fleet.run.stages.ready import make_ready
 from fleet.run.stages.running import start
 from fleet.run.stages.voted import voted
@@ -49,7 +49,7 @@ class Session:
                 opened.books.skipped.check()
                 opened.walltime.announce()
                 if choose_batches(opened):
-                    rated = rate(opened)
+                    rated = rate_jobs(opened)
                     if self.options.profile is None:
                         start(rated).train()
             except Exception:

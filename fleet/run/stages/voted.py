@@ -68,7 +68,7 @@ def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -
     from fleet.run.harvest.load import load_members
     from fleet.run.harvest.members import read_members
     from fleet.run.harvest.predictions import BATCH, predict
-    from fleet.run.harvest.vote import Verdict
+    from fleet.run.harvest.vote import Vote
 
     found = read_members(opened.output.directory.path)
     chosen = [found.of(name) for name in names]
@@ -79,7 +79,7 @@ def _figures(opened: Opened, names: list[str], check: Callable[[float], None]) -
     check(0.0)
     ensemble = load_members(found, chosen, each=lambda: check(0.0))
     batches = _watched(samples, BATCH, check)
-    verdict = Verdict.of_all(predict(ensemble, batches, each=lambda: check(0.0)))
+    verdict = Vote.of_all(predict(ensemble, batches, each=lambda: check(0.0)))
     check(0.0)
     return verdict.ensemble()
 

@@ -21,7 +21,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Paces:
+class ClaimPaces:
     """Samples/s of a job: on what it holds, on what it could have instead, and on all that it had before."""
 
     held: float
@@ -102,7 +102,7 @@ class Claims:
         return holder is None or (job is not None and job.guaranteed)
 
 
-def is_worth_waiting(paces: Paces, seconds: float, restart: float, leaves: bool) -> bool:
+def is_worth_waiting(paces: ClaimPaces, seconds: float, restart: float, leaves: bool) -> bool:
     """Whether a job trains more if it waits for its devices than if it goes to others meanwhile.
 
     The devices come back after T seconds, and forming a group takes c. Until then the job trains p_held T samples

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fleet.scheduling.easyscale.claims import Claim
-from fleet.scheduling.easyscale.executors import each_of, kept
+from fleet.scheduling.easyscale.executors import each_of, kept_speed
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, Measured, PlanDatabase
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
@@ -40,7 +40,7 @@ def executors_on(rules: Rules, kind: str) -> int:
     return rules.executors or 1
 
 
-class Promise(NamedTuple):
+class KeptOfJob(NamedTuple):
     """What the driver keeps of a job from plan to plan: devices -> samples/s that were seen there, and its claim."""
 
     seen: Mapping[KindCounts, float]
@@ -94,14 +94,14 @@ class Companions:
         found = {name: self._kept(name).claim for name in self._state.promises}
         return {name: claim for name, claim in found.items() if claim is not None}
 
-    def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, Promise]:
+    def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, KeptOfJob]:
         """What the driver is to keep from now on, of the jobs of which that is new.
 
         Args:
             claims: job -> its claim, where that is new.
         """
         names = dict.fromkeys((*self.seen_anew, *claims))
-        return {name: Promise(self.seen(name), claims.get(name, self._kept(name).claim)) for name in names}
+        return {name: KeptOfJob(self.seen(name), claims.get(name, self._kept(name).claim)) for name in names}
 
     def fall_back(self, job: JobState, held: KindCounts) -> KindCounts:
         """The devices on which the job was faster than on all that it holds; all if there are none.
@@ -136,8 +136,8 @@ class Companions:
         best = None if job.guaranteed or not job.executor_rates else self.of(job).best(self.counts(devices))
         return 1 if best is None else max(best.executors)
 
-    def _kept(self, name: str) -> Promise:
-        found: Promise = self._state.promises.get(name) or Promise({})
+    def _kept(self, name: str) -> KeptOfJob:
+        found: KeptOfJob = self._state.promises.get(name) or KeptOfJob({})
         return found
 
     def _look(self, job: JobState, held: KindCounts) -> None:
@@ -221,4 +221,4 @@ class _Together:
         found, best = self.seen.get(nums), self.database.best(nums)
         if found is not None or best is None:
             return found
-        return best.perf * kept(self.curve, self.workers, sum(nums))
+        return best.perf * kept_speed(self.curve, self.workers, sum(nums))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from fleet.scheduling.easyscale.claims import Claims, Paces, is_worth_returning, is_worth_waiting
+from fleet.scheduling.easyscale.claims import ClaimPaces, Claims, is_worth_returning, is_worth_waiting
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
 from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
@@ -162,7 +162,7 @@ class ElasticRound:
         if name not in self.claims.of:
             return False
         perf, held = self.companions.of(self._state.by_name[name]).perf, self._held.get(name, [])
-        paces = Paces(perf(self._counts(name)), perf(other), perf(self.companions.counts(self._whole(name))))
+        paces = ClaimPaces(perf(self._counts(name)), perf(other), perf(self.companions.counts(self._whole(name))))
         leaves = name in self._shrunk or not held
         return is_worth_waiting(paces, self._seconds(name), self._state.by_name[name].restart, leaves)
 

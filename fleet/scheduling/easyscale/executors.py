@@ -29,7 +29,7 @@ def each_of(rates: Sequence[float], workers: int) -> tuple[float, ...]:
     return tuple(rate * -(-workers // count) / workers for count, rate in enumerate(rates, 1))
 
 
-def kept(curve: RateCurve, workers: int, devices: int) -> float:
+def kept_speed(curve: RateCurve, workers: int, devices: int) -> float:
     """The part of their speed that so many devices keep when they sum gradients, by the rates measured on them."""
     return min(1.0, curve(devices) / (workers / -(-workers // devices) * curve(1)))
 
@@ -43,4 +43,4 @@ def pace_in(layout: Layout, rates: Sequence[float], curve: RateCurve, workers: i
     """
     speeds = each_of(rates, workers)
     slowest = min(speeds[min(count, len(speeds)) - 1] for count in layout)
-    return workers / -(-workers // sum(layout)) * slowest * kept(curve, workers, len(layout))
+    return workers / -(-workers // sum(layout)) * slowest * kept_speed(curve, workers, len(layout))

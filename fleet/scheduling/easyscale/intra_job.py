@@ -53,7 +53,7 @@ class Capability:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class WorkerConfiguration:
     """<nums, executors, threads, waste, perf>: where a job's virtual workers run, and what comes of it.
 
     Attributes:
@@ -78,7 +78,7 @@ class Configuration:
 
 def evaluate(
     nums: KindCounts, executors: KindCounts, threads: KindCounts, capabilities: Sequence[Capability], workers: int
-) -> Configuration | None:
+) -> WorkerConfiguration | None:
     """Equations 1a to 1e, with MC_i = m C_i I_i for C_i and MA_i = m A_i for A_i.
 
         CU_capacity = sum N_i MA_i >= maxP                                                   (1a)
@@ -105,10 +105,10 @@ def evaluate(
     overload = max(ma[i] / mc[i] for i in used)
     waste = sum(nums[i] * (mc[i] - ma[i] / overload) for i in used) + (capacity - workers) / overload
     whole = sum(nums[i] * mc[i] for i in used)
-    return Configuration(nums, executors, threads, waste / whole, whole - waste)
+    return WorkerConfiguration(nums, executors, threads, waste / whole, whole - waste)
 
 
-def configure(nums: KindCounts, capabilities: Sequence[Capability], workers: int) -> Configuration | None:
+def configure(nums: KindCounts, capabilities: Sequence[Capability], workers: int) -> WorkerConfiguration | None:
     """The fastest configuration of these devices; with fewer executors on ties. None: there is no device.
 
     Whatever time t a step may take, A_i = floor(t C_i) is the most that no device needs longer for. So the smallest t
@@ -164,7 +164,7 @@ class PlanDatabase:
     there: KindCounts
     max_waste: float = 0.3
     _measured: Measured | None = field(default=None, init=False, repr=False)
-    _best: dict[KindCounts, Configuration | None] = field(default_factory=dict, init=False, repr=False)
+    _best: dict[KindCounts, WorkerConfiguration | None] = field(default_factory=dict, init=False, repr=False)
     _perf: dict[KindCounts, float] = field(default_factory=dict, init=False, repr=False)
     _proposed: dict[KindCounts, list[Proposal]] = field(default_factory=dict, init=False, repr=False)
 
@@ -181,7 +181,7 @@ class PlanDatabase:
         if any(self.perf(nums) != perf for nums, perf in before.items()):
             self._proposed.clear()
 
-    def best(self, nums: KindCounts) -> Configuration | None:
+    def best(self, nums: KindCounts) -> WorkerConfiguration | None:
         """The fastest configuration of these devices."""
         if nums not in self._best:
             self._best[nums] = configure(nums, self.capabilities, self.workers)

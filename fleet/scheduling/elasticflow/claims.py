@@ -14,12 +14,12 @@ NO_DEVICES: Counts = np.zeros(0, np.int64)
 NEVER = 1 << 62
 """A slot that never comes."""
 
-Step = tuple[float, float, str, int, int, "Claim"]
-"""One level more for a job: minus what it returns, deadline, name, level, further devices, and its claim."""
+Step = tuple[float, float, str, int, int, "PromisedJob"]
+"""One level more for a job: minus what it returns, deadline, name, level, further devices, and what it is promised."""
 
 
 @dataclass(eq=False)
-class Claim:
+class PromisedJob:
     """One job's promise, and its devices of now.
 
     Attributes:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fleet.scheduling.elasticflow.claims import Claim, Step
+from fleet.scheduling.elasticflow.claims import PromisedJob, Step
 from fleet.scheduling.elasticflow.shares import (
     HORIZON,
     NOTHING,
@@ -16,7 +16,7 @@ from fleet.scheduling.elasticflow.shares import (
     MinimumShare,
     Timetable,
     Window,
-    fill,
+    fill_levels,
     fill_with_restarts,
     missed_by_moves,
     slot_at,
@@ -56,7 +56,7 @@ class Promises:
 
     def __init__(self, cluster: Cluster, slot: float) -> None:
         self.tree = BuddyTree(cluster)
-        self.claims: dict[str, Claim] = {}
+        self.claims: dict[str, PromisedJob] = {}
         self._steps: list[Step] = []  # in order
         self._new_steps: list[Step] = []  # not in order yet
         self.given: dict[str, MinimumShare | None] = {}
@@ -104,14 +104,14 @@ class Promises:
                 insort(self._steps, step)
         return self._steps
 
-    def claim_of(self, job: JobState) -> Claim:
+    def claim_of(self, job: JobState) -> PromisedJob:
         """A claim that is promised nothing."""
         key = id(job.rate), job.limit
         if len(self._levels) > 4 * len(self.claims) + 64:
             self._levels.clear()  # those of rates that were refined since
         if key not in self._levels:
             self._levels[key] = Levels.of(job.rate, job.limit, self._size), job.rate
-        return Claim(job.name, self._levels[key][0], job.deadline, job.restart)
+        return PromisedJob(job.name, self._levels[key][0], job.deadline, job.restart)
 
     def remove(self, name: str) -> None:
         """A job has left, or is not admitted after all."""
@@ -143,7 +143,7 @@ class Promises:
         could = all(self._could(claim, job, state.time) for claim, job in zip(claims, jobs))
         return could and self.refresh(state, capacity, claims)
 
-    def refresh(self, state: State, capacity: int, new: Sequence[Claim]) -> bool:
+    def refresh(self, state: State, capacity: int, new: Sequence[PromisedJob]) -> bool:
         """Fill all promises anew with the work that is left, and new ones: each in turn, in the order of deadlines.
 
         Where that would be more than REFILLS in one plan, it is for those that follow the new ones in line and then for
@@ -207,7 +207,7 @@ class Promises:
             self._table.add(share.first, claim.levels.devices[share.array])
             self._set(claim, share)
 
-    def spare(self, claim: Claim, job: JobState, now: float, after: int) -> float:
+    def spare(self, claim: PromisedJob, job: JobState, now: float, after: int) -> float:
         """Samples by which a promise exceeds what a job needs if it now moves to the level of that number.
 
         Its promise is kept whatever comes if this is not negative: the move takes `restart` seconds, and so does each
@@ -217,11 +217,11 @@ class Promises:
             return math.inf
         return self._more(claim, job, now, self._last(claim, now), now + claim.restart, after)
 
-    def _holds(self, claim: Claim, job: JobState, now: float) -> bool:
+    def _holds(self, claim: PromisedJob, job: JobState, now: float) -> bool:
         """Whether a promise is still enough for what is left to do, at the rates that are known now."""
         return self._more(claim, job, now, claim.deadline, job.ready, claim.levels.number(job.held)) >= 0
 
-    def _more(self, claim: Claim, job: JobState, now: float, until: float, ready: float, held: int) -> float:
+    def _more(self, claim: PromisedJob, job: JobState, now: float, until: float, ready: float, held: int) -> float:
         """Samples by which a promise exceeds what a job needs that has the level of number `held` from `ready` on."""
         begin = slot_at(now, self._slot)
         numbers = claim.share.array[begin - claim.share.first :]
@@ -236,12 +236,12 @@ class Promises:
             needed += missed_by_moves(claim.levels, numbers, claim.restart, held)
         return window.work(numbers, claim.levels.rates) - needed
 
-    def _earliest_end(self, claim: Claim, state: State, capacity: int) -> float:
+    def _earliest_end(self, claim: PromisedJob, state: State, capacity: int) -> float:
         """When a job is done that has all devices which nobody is promised; seconds since the run began."""
         _, end = self._free_until_done(claim, state.by_name[claim.name], state.time, capacity)
         return max(end, claim.deadline)
 
-    def _most(self, claim: Claim, job: JobState, now: float, capacity: int) -> MinimumShare:
+    def _most(self, claim: PromisedJob, job: JobState, now: float, capacity: int) -> MinimumShare:
         """All that nobody else is promised until the job is done; nothing if its end is not known."""
         first = slot_at(now, self._slot)
         free, end = self._free_until_done(claim, job, now, capacity)
@@ -251,7 +251,7 @@ class Promises:
         lasting = np.append(free[:slots], np.full(max(0, slots - len(free)), capacity))
         return MinimumShare(first, claim.levels.fitting[lasting].tobytes(), claim.levels.counts)
 
-    def _free_until_done(self, claim: Claim, job: JobState, now: float, capacity: int) -> tuple[Counts, float]:
+    def _free_until_done(self, claim: PromisedJob, job: JobState, now: float, capacity: int) -> tuple[Counts, float]:
         """Devices that nobody is promised, by slot from now on, and when a job is done that has all of them.
 
         The last number holds for all later slots; seconds since the run began.
@@ -270,12 +270,12 @@ class Promises:
         done = float(work[slot - 1]) if slot else 0.0
         return free, float(bounds[slot]) + (left - done) / float(rates[slot]) if rates[slot] else math.inf
 
-    def _could(self, claim: Claim, job: JobState, now: float) -> bool:
+    def _could(self, claim: PromisedJob, job: JobState, now: float) -> bool:
         """Whether a job could meet its deadline if it were alone."""
         window, work = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now)
         return window is not None and claim.levels.alone(work, window.seconds) is not None
 
-    def _last(self, claim: Claim, now: float) -> float:
+    def _last(self, claim: PromisedJob, now: float) -> float:
         """When a job must be done at the latest."""
         return claim.deadline - _MARGIN * (1 + (claim.deadline - now) / 1000)
 
@@ -306,7 +306,7 @@ class Promises:
         if self.claims[job.name].top:
             self.doubtful.append(job.name)
 
-    def _again(self, new: Sequence[Claim], now: float) -> tuple[list[Claim], Timetable]:
+    def _again(self, new: Sequence[PromisedJob], now: float) -> tuple[list[PromisedJob], Timetable]:
         """The promises to be filled anew for new ones, and the table without them."""
         line, most = self._line, self._refills
         if len(line) <= most:
@@ -322,7 +322,7 @@ class Promises:
         return claims, table
 
     def _filled(
-        self, line: Iterable[Claim], state: State, capacity: int, table: Timetable, partly: bool
+        self, line: Iterable[PromisedJob], state: State, capacity: int, table: Timetable, partly: bool
     ) -> tuple[Timetable, list[MinimumShare | None]]:
         """Progressive filling of one after the other; unless `partly` it ends at the first that cannot be met."""
         shares: list[MinimumShare | None] = []
@@ -335,7 +335,9 @@ class Promises:
                 break
         return table, shares
 
-    def _share(self, claim: Claim, job: JobState, now: float, capacity: int, table: Timetable) -> MinimumShare | None:
+    def _share(
+        self, claim: PromisedJob, job: JobState, now: float, capacity: int, table: Timetable
+    ) -> MinimumShare | None:
         """The least that a job must have beside the promises in the table; None: it would be late."""
         window, work, levels = Window.of(now, self._last(claim, now), self._slot), job.remaining_at(now), claim.levels
         if window is None or work == math.inf:
@@ -345,16 +347,16 @@ class Promises:
             work += levels.rates[-1] * max(0.0, job.ready - now)
             numbers = fill_with_restarts(levels, work, window, free, claim.restart, levels.number(job.held))
         else:
-            numbers = fill(levels, work, window, free)
+            numbers = fill_levels(levels, work, window, free)
         return None if numbers is None else MinimumShare(window.first, numbers.tobytes(), levels.counts)
 
-    def _give(self, claim: Claim, share: MinimumShare | None) -> None:
+    def _give(self, claim: PromisedJob, share: MinimumShare | None) -> None:
         """Promise a job this from now on; the table knows already."""
         self.claims[claim.name] = claim
         self._set(claim, share or NOTHING)
         self.given[claim.name] = share
 
-    def _set(self, claim: Claim, share: MinimumShare) -> None:
+    def _set(self, claim: PromisedJob, share: MinimumShare) -> None:
         """Note what a job is promised; the table knows already."""
         place, before = (claim.deadline, claim.name), claim.top
         claim.promise(share)
@@ -364,7 +366,7 @@ class Promises:
             del self._line[bisect_left(self._line, place)]
         self._set_steps(claim, claim.top or 1)
 
-    def _set_steps(self, claim: Claim, k: int) -> None:
+    def _set_steps(self, claim: PromisedJob, k: int) -> None:
         """The steps that a job may climb whose highest promised level is k; 0: none."""
         if claim.climbs == k:
             return
@@ -380,5 +382,5 @@ class Promises:
         self._new_steps += claim.steps
 
 
-def _by_deadline(claims: Iterable[Claim]) -> list[Claim]:
+def _by_deadline(claims: Iterable[PromisedJob]) -> list[PromisedJob]:
     return sorted(claims, key=lambda claim: (claim.deadline, claim.name))

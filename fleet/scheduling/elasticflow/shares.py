@@ -214,7 +214,7 @@ class MinimumShare(NamedTuple):
 NOTHING = MinimumShare(0, b"")
 
 
-def fill(levels: Levels, work: float, window: Window, free: Counts) -> LevelNumbers | None:
+def fill_levels(levels: Levels, work: float, window: Window, free: Counts) -> LevelNumbers | None:
     """Progressive filling (Algorithm 1): the levels that train `work` samples in the window with the least devices.
 
     The paper raises j until x(t) = min(j, free(t)) is enough. Here the slots before some point have the level below
@@ -256,7 +256,7 @@ def fill_with_restarts(
         held: number of the level that it has now.
     """
     needed = work
-    while (numbers := fill(levels, needed, window, free)) is not None:
+    while (numbers := fill_levels(levels, needed, window, free)) is not None:
         whole = work + missed_by_moves(levels, numbers, restart, held)
         missing = whole - window.work(numbers, levels.rates)
         if missing <= 0:

@@ -15,7 +15,7 @@ from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.state import JobState
 
 
-class Choices:
+class CandidateRates:
     """Counts and rates of every candidate, ascending in the count.
 
     Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 
-from fleet.scheduling.flotillas.choices import Choices
+from fleet.scheduling.flotillas.choices import CandidateRates
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.state import JobState
 
@@ -17,7 +17,7 @@ def fill(
     members: Mapping[int, int],
     others: Iterable[int],
     candidates: Sequence[JobState],
-    choices: Choices,
+    choices: CandidateRates,
     units: Floats,
     left: int,
 ) -> dict[int, int]:
@@ -62,7 +62,12 @@ class _Raised:
     """
 
     def __init__(
-        self, members: Mapping[int, int], candidates: Sequence[JobState], choices: Choices, units: Floats, left: int
+        self,
+        members: Mapping[int, int],
+        candidates: Sequence[JobState],
+        choices: CandidateRates,
+        units: Floats,
+        left: int,
     ) -> None:
         self._choices, self._units, self._free = choices, units, left
         self._work = _UsefulWork(candidates, choices)
@@ -149,7 +154,7 @@ class _Raised:
 class _UsefulWork:
     """What the members get done, in devices: sum over streams of p * sum_i 1 / r_i(1)."""
 
-    def __init__(self, candidates: Sequence[JobState], choices: Choices) -> None:
+    def __init__(self, candidates: Sequence[JobState], choices: CandidateRates) -> None:
         self._candidates, self._choices = candidates, choices
         self._streams: dict[str, tuple[float, float]] = {}  # pace, sum of 1 / r(1)
         self._total = 0.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fleet.scheduling.flotillas.choices import Choices
+from fleet.scheduling.flotillas.choices import CandidateRates
 from fleet.scheduling.flotillas.filling import fill
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.state import JobState
@@ -50,7 +50,7 @@ def form_flotilla(
     """
     if not candidates or devices < 1:
         return {}
-    choices = Choices(candidates, devices, literal)
+    choices = CandidateRates(candidates, devices, literal)
     paces = _Paces.of(candidates, choices, others, literal)
     allowed = [closeness(delta, pace) for pace in paces.samples.tolist()]
     counts, slow = _members(choices, devices, paces, allowed)
@@ -75,7 +75,9 @@ class _Paces:
     fastest: tuple[int, ...]
 
     @classmethod
-    def of(cls, candidates: Sequence[JobState], choices: Choices, others: Sequence[JobState], literal: bool) -> _Paces:
+    def of(
+        cls, candidates: Sequence[JobState], choices: CandidateRates, others: Sequence[JobState], literal: bool
+    ) -> _Paces:
         """One for each data set; for all jobs together if they have one, or the algorithm is as printed."""
         data = ["" if literal else job.data for job in candidates]
         paces: dict[str, float] = {}
@@ -116,7 +118,7 @@ def closeness(delta: float | str, fastest: float) -> float:
 
 
 def _members(
-    choices: Choices, devices: int, paces: _Paces, allowed: Sequence[float]
+    choices: CandidateRates, devices: int, paces: _Paces, allowed: Sequence[float]
 ) -> tuple[dict[int, int], list[int]]:
     """Lines 1-11: candidate (its index) -> count of devices, in the order of joining; and who cannot keep the pace.
 
@@ -141,7 +143,7 @@ def _members(
     return members, slow
 
 
-def _closest(choices: Choices, paces: _Paces, left: int) -> list[tuple[float, float, int, int]]:
+def _closest(choices: CandidateRates, paces: _Paces, left: int) -> list[tuple[float, float, int, int]]:
     """A heap of (gap, minus the rate, candidate, count); D_fast of each data set comes first, if it is a candidate."""
     gaps, counts, rates = choices.closest(paces.samples, left)
     gaps /= paces.units
@@ -152,7 +154,7 @@ def _closest(choices: Choices, paces: _Paces, left: int) -> list[tuple[float, fl
     return entries
 
 
-def _top_up(members: dict[int, int], choices: Choices, units: Floats, left: int) -> None:
+def _top_up(members: dict[int, int], choices: CandidateRates, units: Floats, left: int) -> None:
     """Lines 12-16: the next choice of the slowest member, again and again, as far as the devices go."""
     rows = {job: choices.of(job) for job in members} if left else {}
     steps = {job: int(np.searchsorted(counts, members[job])) for job, (counts, _) in rows.items()}

@@ -71,7 +71,7 @@ class AtHome:
     inner: Any = None
 
 
-def together(machines: Sequence[MachineOfKind], states: Sequence[State], plans: Sequence[Plan], memo: Any) -> Plan:
+def as_one_plan(machines: Sequence[MachineOfKind], states: Sequence[State], plans: Sequence[Plan], memo: Any) -> Plan:
     """One plan for all machines; memo: what the next plan wants to see."""
     allocation: dict[str, tuple[int, ...]] = {}
     stopped: list[str] = []

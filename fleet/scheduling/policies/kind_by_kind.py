@@ -10,7 +10,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.homes import Homes
-from fleet.scheduling.placing.machine_of_kind import machines_of, together
+from fleet.scheduling.placing.machine_of_kind import as_one_plan, machines_of
 from fleet.scheduling.policies import Policy
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.policies.wrapped_policy import WrappedPolicy
@@ -52,7 +52,7 @@ class KindByKind(WrappedPolicy):
         changed = (*state.changed, *moved)
         states = [one.state(state, homes, changed, kept) for one, kept in zip(self._machines, memo.inner)]
         plans = [self._policy.plan(each) if each.by_name else Plan() for each in states]
-        plan = together(self._machines, states, plans, _Memo(homes, tuple(each.memo for each in plans)))
+        plan = as_one_plan(self._machines, states, plans, _Memo(homes, tuple(each.memo for each in plans)))
         return _with_movers_stopped(plan, state, homes), homes
 
 

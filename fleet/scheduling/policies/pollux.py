@@ -16,7 +16,7 @@ from fleet.scheduling.model.state import State
 from fleet.scheduling.placing.staying import placed_or_staying
 from fleet.scheduling.policies.checks import check_period, check_seconds
 from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.goodput import Goodput
+from fleet.scheduling.variable_batch.goodput import GoodputModel
 
 _LEAST = 1e-3  # speedup of a job without devices, so that its inverse is finite
 
@@ -76,7 +76,7 @@ class Pollux(UsualPolicy):
     def _losses(self, job: JobState, state: State, fair: int, most: int, each: int) -> Floats:
         """How much each count from 0 on adds to the sum that should be small."""
         rates = _rates(job, min(job.limit, max(most, 1)), each)
-        tried = job.scaling.tried if isinstance(job.scaling, Goodput) else job.limit
+        tried = job.scaling.tried if isinstance(job.scaling, GoodputModel) else job.limit
         reach = min(len(rates), max(1, 2 * tried), max(most, 1))
         speedups = rates[:reach] / rates[min(fair, len(rates)) - 1]
         age = state.time - job.arrival
@@ -93,7 +93,7 @@ class Pollux(UsualPolicy):
 def _rates(job: JobState, limit: int, each: int) -> Floats:
     """Goodput on 1 .. limit devices that fill nodes one after another, with the best batch size for each."""
     scaling = job.scaling
-    if not isinstance(scaling, Goodput) or job.batches is None:
+    if not isinstance(scaling, GoodputModel) or job.batches is None:
         return job.rate.rates(limit)
     return np.array([scaling.tuned(count, -(-count // each)).rate for count in range(1, limit + 1)])
 
@@ -119,7 +119,7 @@ def _best_counts(choices: list[_Choice], devices: int) -> dict[str, int]:
 def _batch(state: State, name: str, devices: tuple[int, ...]) -> int | None:
     """The batch size that a job should have there, if it is another than it has."""
     job = state.by_name[name]
-    if not isinstance(job.scaling, Goodput) or job.batches is None:
+    if not isinstance(job.scaling, GoodputModel) or job.batches is None:
         return None
     nodes = len({state.cluster.node_of(device) for device in devices})
     batch = job.scaling.tuned(len(devices), nodes).batch

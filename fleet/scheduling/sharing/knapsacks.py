@@ -30,7 +30,7 @@ def knapsacks(gains: Floats, counts: Counts, devices: int) -> tuple[Floats, Floa
     return values, parts
 
 
-def needed(row: tuple[Counts, Floats], paces: Floats) -> Counts:
+def fewest_devices(row: tuple[Counts, Floats], paces: Floats) -> Counts:
     """The fewest devices on which a job keeps each pace; `row`: its useful counts and the rates at them."""
     counts, rates = row
     place = np.searchsorted(rates, paces * (1 - _ROUNDING))

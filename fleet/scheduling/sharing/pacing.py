@@ -9,7 +9,7 @@ import numpy as np
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
 from fleet.scheduling.model.job_state import JobState
-from fleet.scheduling.sharing.knapsacks import NEVER, knapsacks, needed
+from fleet.scheduling.sharing.knapsacks import NEVER, fewest_devices, knapsacks
 from fleet.scheduling.sharing.water_filling import WaterLevel
 
 _PACES = 60  # that are tried for the lanes of a sharing class
@@ -101,7 +101,7 @@ class Market:
         for stream, members in streams.items():
             which = np.flatnonzero(of_stream == stream) if len(owners) else np.zeros(0, np.int64)
             for place in members:
-                counts[which, place] = needed(self._rows[candidates[place]], pace[which])
+                counts[which, place] = fewest_devices(self._rows[candidates[place]], pace[which])
         gains = pace[:, None] * self.worth[list(candidates)][None, :]
         allowed = {stream: 1 if stream.startswith("\0") else slots.get(stream, 0) for stream in streams}
         return _Offers(pace, owners, counts, np.where(counts < NEVER, gains, 0.0), allowed)

@@ -13,7 +13,7 @@ class Tuned(NamedTuple):
 
 
 @runtime_checkable
-class Goodput(Protocol):
+class GoodputModel(Protocol):
     """What a policy may ask of a job whose gradient noise is known; `JobState.scaling` of such a job.
 
     Goodput is throughput x statistical efficiency (3.1, Eq. 6): the samples/s of the job's first batch size that would

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fleet.search.record import Record
-from fleet.search.sampling.seeds import seed_of
+from fleet.search.sampling.seeds import seed_at_path
 from fleet.search.sampling.space import answers_of, parameters, values_of
 from fleet.spec.distributions import Distribution, fraction
 
@@ -56,7 +56,7 @@ class CmaEs:
             sigma=sigma0,
             bounds=np.tile([0.0, 1.0], (len(self._numbers), 1)),
             population_size=popsize,
-            seed=seed_of(seed, 0, "cmaes"),
+            seed=seed_at_path(seed, 0, "cmaes"),
         )
         self._make()
 
@@ -67,7 +67,7 @@ class CmaEs:
         size = strategy.population_size
         for begin in range(0, len(known) - size + 1, size):
             strategy.tell([self._solution(record) for record in known[begin : begin + size]])
-        strategy.reseed_rng(seed_of(self._seed, trial, "cmaes"))
+        strategy.reseed_rng(seed_at_path(self._seed, trial, "cmaes"))
         point = dict(zip(self._numbers, map(float, strategy.ask())))
 
         def answer(parameter: Any) -> Any:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from fleet.search.record import Record
-from fleet.search.sampling.seeds import seed_of
+from fleet.search.sampling.seeds import seed_at_path
 from fleet.search.sampling.space import Parameter, answers_of, values_of
 from fleet.spec.distributions import Distribution
 
@@ -49,7 +49,7 @@ class OptunaModel:
         import optuna
 
         with quiet():
-            sampler = self._make(seed_of(self._seed, trial, "optuna"))
+            sampler = self._make(seed_at_path(self._seed, trial, "optuna"))
             study = optuna.create_study(sampler=sampler, directions=self._directions)
             marks = self._marks(records)
             study.add_trials([self._kept(record, marks.get(record.trial, {})) for record in records])

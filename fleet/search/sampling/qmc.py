@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fleet.search.record import Record
-from fleet.search.sampling.seeds import seed_of
+from fleet.search.sampling.seeds import seed_at_path
 from fleet.search.sampling.space import parameters, values_of
 from fleet.spec.distributions import Distribution
 
@@ -27,7 +27,7 @@ class Qmc:
     def __init__(self, over: Mapping[str, Distribution], seed: int) -> None:
         from scipy.stats.qmc import Sobol  # of the extra `search`
 
-        self._over, self._seed, self._sobol = dict(over), seed_of(seed, 0, "qmc"), Sobol
+        self._over, self._seed, self._sobol = dict(over), seed_at_path(seed, 0, "qmc"), Sobol
         self._dimension = {parameter.name: number for number, (parameter, _) in enumerate(parameters(over))}
 
     def suggest(self, trial: int, records: Sequence[Record]) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from fleet.simulator.comparing.workload import Workload
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import Machine
 from fleet.simulator.machines.machine_for import machine_for
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.simulation import NodeFailure, Premises, Simulation
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.trace import Trace
@@ -89,7 +89,7 @@ def _check_minimum(trace: Trace, cases: Sequence[Case]) -> None:
         raise ValueError(f"{what} minimum_devices, but {'; '.join(broken.values())}; {mend}")
 
 
-def simulate(comparison: Comparison, case: Case, ticked: Callable[[], object] | None = None) -> Outcome:
+def play_case(comparison: Comparison, case: Case, ticked: Callable[[], object] | None = None) -> SimulationOutcome:
     """Play one case.
 
     Raises:
@@ -109,7 +109,7 @@ def compare(
     processes: int = 1,
     progress: Callable[[int], object] = lambda jobs: None,
     check: Callable[[], None] = lambda: None,
-) -> list[Outcome]:
+) -> list[SimulationOutcome]:
     """Play all cases, up to `processes` at once; the outcomes stand in the order of the cases.
 
     Args:
@@ -126,7 +126,7 @@ def compare(
             progress(1)
             check()
 
-        return [simulate(comparison, case, ticked) for case in comparison.cases]
+        return [play_case(comparison, case, ticked) for case in comparison.cases]
     with _workers(min(processes, len(comparison.cases))) as pool:
         futures = [pool.submit(_played, comparison, case) for case in comparison.cases]
         for outcome in _finished(futures, comparison.cases, check):
@@ -147,17 +147,17 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _played(comparison: Comparison, case: Case) -> Outcome:
-    """As `simulate`; its errors can go from process to process."""
+def _played(comparison: Comparison, case: Case) -> SimulationOutcome:
+    """As `play_case`; its errors can go from process to process."""
     try:
-        return simulate(comparison, case)
+        return play_case(comparison, case)
     except TraceError as error:
         raise ValueError(str(error)) from None
 
 
 def _finished(
-    futures: Sequence[Future[Outcome]], cases: Sequence[Case], check: Callable[[], None]
-) -> Iterator[Outcome]:
+    futures: Sequence[Future[SimulationOutcome]], cases: Sequence[Case], check: Callable[[], None]
+) -> Iterator[SimulationOutcome]:
     """The outcomes as they come."""
     waiting = set(futures)
     while waiting:
@@ -170,7 +170,7 @@ def _finished(
                 raise SimulationFailed(_broken(futures, cases)) from error
 
 
-def _broken(futures: Sequence[Future[Outcome]], cases: Sequence[Case]) -> str:
+def _broken(futures: Sequence[Future[SimulationOutcome]], cases: Sequence[Case]) -> str:
     """All futures of a pool of which a process died have its end as their own."""
     lost = [case for future, case in zip(futures, cases) if not future.done() or future.exception() is not None]
     names = ", ".join(f"{case.label} (seed {case.seed})" for case in lost[:10])

@@ -88,7 +88,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class PolluxScaling:
-    """A job's goodput in the epoch in which it is: a `fleet.scheduling.variable_batch.goodput.Goodput`.
+    """A job's goodput in the epoch in which it is: a `fleet.scheduling.variable_batch.goodput.GoodputModel`.
 
     Args:
         agent: the agent of its application.

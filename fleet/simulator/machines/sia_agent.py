@@ -11,7 +11,7 @@ import numpy as np
 from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
 from fleet.simulator.rates.sia_rates import KindProfile, SiaApplication
-from fleet.simulator.rates.step_model import Measured, StepModel, fitted
+from fleet.simulator.rates.step_model import MeasuredSteps, StepModel, fitted
 
 CANDIDATES = 50
 """Batch sizes that are looked at, in a geometric series."""
@@ -24,7 +24,7 @@ Noise = tuple[float, float]
 """Squared length of the mean gradient, and variance of a gradient."""
 
 
-class Split(NamedTuple):
+class BatchSplit(NamedTuple):
     """A batch as it is trained: samples of a device in one pass, and passes before the last."""
 
     local: int
@@ -65,12 +65,12 @@ class SiaAgent:
         self.chosen = cache(self._chosen)
         self._steps = cache(self._profiled_steps)
 
-    def start(self, kind: str, placement: Placement) -> Split:
+    def start(self, kind: str, placement: Placement) -> BatchSplit:
         """The batch of a job that knows nothing of a kind yet: its first one, or the smallest that all devices need."""
         profile, devices = self.application.kinds[kind], sum(placement)
         return self.chosen(kind, placement, max(self.first, profile.min_local * devices))
 
-    def _chosen(self, kind: str, placement: Placement, batch: int) -> Split:
+    def _chosen(self, kind: str, placement: Placement, batch: int) -> BatchSplit:
         """A batch size that was asked for, in as few passes as its samples fit in."""
         profile, devices = self.application.kinds[kind], sum(placement)
         local = math.ceil(batch / devices - _EDGE)
@@ -79,11 +79,11 @@ class SiaAgent:
             passes = max(1, passes)
         return self._fitting(profile, devices, math.ceil(local / (passes + 1) - _EDGE), passes)
 
-    def _fitting(self, profile: KindProfile, devices: int, local: int, passes: int) -> Split:
+    def _fitting(self, profile: KindProfile, devices: int, local: int, passes: int) -> BatchSplit:
         most = profile.largest_of_count.get(devices, local)
-        return Split(min(local, most, self.largest // (devices * (passes + 1))), passes)
+        return BatchSplit(min(local, most, self.largest // (devices * (passes + 1))), passes)
 
-    def _goodput(self, kind: str, placement: Placement, split: Split, epoch: int) -> float:
+    def _goodput(self, kind: str, placement: Placement, split: BatchSplit, epoch: int) -> float:
         """What a job truly does, in samples/s of the first batch size: its gain of a step by the seconds of one."""
         step = self.application.kinds[kind].step(placement, split.local)
         seconds = step.seconds + split.passes * (step.seconds - step.sync)
@@ -97,9 +97,9 @@ class SiaAgent:
         for nodes, devices, local in keys:
             step = profile.step(_even(nodes, devices), local)
             rows.append((nodes, devices, local, step.seconds - step.sync, step.seconds))
-        return fitted(Measured(*np.array(rows, dtype=np.float64).T))
+        return fitted(MeasuredSteps(*np.array(rows, dtype=np.float64).T))
 
-    def _tuned(self, kind: str, keys: tuple[Key, ...] | None, noise: Noise, placement: Placement) -> Split:
+    def _tuned(self, kind: str, keys: tuple[Key, ...] | None, noise: Noise, placement: Placement) -> BatchSplit:
         """The batch with the highest goodput on a placement, as far as the job knows."""
         profile, devices = self.application.kinds[kind], sum(placement)
         best = self._best(

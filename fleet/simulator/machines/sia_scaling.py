@@ -10,7 +10,7 @@ from typing import Any
 from fleet.scheduling.model.arrays import Floats
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.variable_batch.kind_goodput import Shapes
-from fleet.simulator.machines.sia_agent import Key, Noise, Placement, SiaAgent, Split
+from fleet.simulator.machines.sia_agent import BatchSplit, Key, Noise, Placement, SiaAgent
 
 _STEPS_OF_E = 20
 """Steps of the logarithm of the gradient noise to which a profiled job's tables are made."""
@@ -69,8 +69,8 @@ class SiaScaling:
     noise: Noise | None = None
     kind: str = ""
     placement: Placement = ()
-    split: Split | None = None
-    coming: Split | None = None
+    split: BatchSplit | None = None
+    coming: BatchSplit | None = None
     measured: bool = False
     pace: float = 0.0
 

@@ -11,7 +11,7 @@ import numpy as np
 from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.rates.rates import unknown
 from fleet.simulator.traces.job import TraceJob
-from fleet.simulator.traces.table import Table, read_table
+from fleet.simulator.traces.table import TraceTable, read_table
 
 FILE = "minibatch_seconds_by_gpu.csv"
 FREE, SAME_KIND, MIXED_KINDS = "ddp_nondeterminism", "ddp_determinism", "ddp_hetero"
@@ -127,7 +127,7 @@ def read_kind_rates(path: str | Path) -> KindRates:
     )
 
 
-def _check_once(table: Table, models: list[str], kinds: list[str]) -> None:
+def _check_once(table: TraceTable, models: list[str], kinds: list[str]) -> None:
     first: dict[tuple[str, str], int] = {}
     for row, key in enumerate(zip(models, kinds)):
         if first.setdefault(key, row) != row:

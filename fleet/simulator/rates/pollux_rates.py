@@ -15,7 +15,7 @@ from fleet.scheduling.model.arrays import Floats
 from fleet.simulator.rates.rates import UnknownRate, unknown
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import Table, read_table
+from fleet.simulator.traces.table import TraceTable, read_table
 
 PLACEMENTS, SCALABILITY, VALIDATION = "placements.csv", "scalability.csv", "validation-*.csv"
 PER_NODE = 4
@@ -264,7 +264,7 @@ def _read_application(folder: Path) -> Application:
     if not files:
         rule = f"there is no {VALIDATION} in it: progress and gradient noise by batch size"
         raise TraceError.of(folder, rule, "add one for each batch size")
-    validation = {batch_of(file): read_epochs(file) for file in files}
+    validation = {batch_in_name(file): read_epochs(file) for file in files}
     by_place = {tuple(map(int, str(place))): times for (place,), times in placements.items()}
     by_spread: dict[tuple[int, int], StepTimes] = {(key[0], key[1]): times for key, times in scalability.items()}
     return Application(by_place, by_spread, validation, MAX_LOCAL.get(folder.name))
@@ -295,7 +295,7 @@ def _step_times(steps: Mapping[float, StepTime]) -> StepTimes:
 
 
 def read_epochs(file: Path) -> Epochs:
-    table: Table = read_table(file)
+    table: TraceTable = read_table(file)
     names = ("progress", "iteration", "metric", "grad_sqr", "grad_var")
     table.require(names, "Pollux' validation")
     columns: dict[str, Any] = {name: table.numbers(name, least=-math.inf if name == "metric" else 0) for name in names}
@@ -303,7 +303,7 @@ def read_epochs(file: Path) -> Epochs:
     return Epochs(**columns)
 
 
-def batch_of(file: Path) -> int:
+def batch_in_name(file: Path) -> int:
     text = file.stem.removeprefix("validation-")
     if not text.isdecimal() or int(text) < 1:
         rule = f"{text!r} is no batch size"

@@ -18,7 +18,7 @@ from fleet.simulator.rates.sia_rates import PLACEMENTS as SIA_PLACEMENTS
 from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import Table, read_table
+from fleet.simulator.traces.table import TraceTable, read_table
 
 BATCH = "global_batch_size"
 MOST_DEVICES = 1_000_000
@@ -155,7 +155,7 @@ def read_rates(path: str | Path) -> RateTable | KindRates | PolluxRates | SiaRat
     return read_rate_table(path)
 
 
-def _read_model(table: Table) -> dict[int, dict[int, float]]:
+def _read_model(table: TraceTable) -> dict[int, dict[int, float]]:
     """Batch size -> devices -> steps/s; mistakes are left in `table.problems`."""
     whole = [name for name in table.columns if name.isdecimal() and len(name) <= len(str(MOST_DEVICES))]
     counts = {int(name): name for name in whole if 0 < int(name) <= MOST_DEVICES}
@@ -183,7 +183,7 @@ def _read_model(table: Table) -> dict[int, dict[int, float]]:
     return rows
 
 
-def _clear_unmeasured(table: Table, ordered: Sequence[str]) -> None:
+def _clear_unmeasured(table: TraceTable, ordered: Sequence[str]) -> None:
     """Empty the cells at the end of each row that say nan; one before a number is a mistake, and stays."""
     for row in range(len(table)):
         for name in reversed(ordered):

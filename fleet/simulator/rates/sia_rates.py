@@ -19,7 +19,7 @@ from fleet.simulator.rates.pollux_rates import (
     Epochs,
     StepTime,
     StepTimes,
-    batch_of,
+    batch_in_name,
     read_epochs,
     read_steps,
 )
@@ -254,7 +254,7 @@ def _read_application(folder: Path, constants: Mapping[str, Any]) -> SiaApplicat
     if not files:
         rule = f"there is no {VALIDATION} in it: progress and gradient noise by batch size"
         raise TraceError.of(folder, rule, "add one for each batch size")
-    validation = dict(sorted((batch_of(file), read_epochs(file)) for file in files))
+    validation = dict(sorted((batch_in_name(file), read_epochs(file)) for file in files))
     before, after = PLACEMENTS.split("{}")
     kinds = {}
     for file in sorted(folder.glob(PLACEMENTS.format("*"))):

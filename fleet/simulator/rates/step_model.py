@@ -13,7 +13,7 @@ _LEAST = 1e-8  # of a time, so that its logarithm is finite
 _OVERLAP = 10.0  # gamma from which the larger of two times is all that counts
 
 
-class Measured(NamedTuple):
+class MeasuredSteps(NamedTuple):
     """Steps that were measured; each of shape (measurements,).
 
     Attributes:
@@ -62,7 +62,7 @@ class StepModel(NamedTuple):
         return found
 
 
-def fitted(measured: Measured) -> StepModel:
+def fitted(measured: MeasuredSteps) -> StepModel:
     """The model with the least root mean squared logarithmic errors, as Pollux' agents fit it.
 
     What no measurement can tell keeps the value that makes more devices look best, so that they are tried.
@@ -82,7 +82,7 @@ def fitted(measured: Measured) -> StepModel:
     )
 
 
-def _limits(measured: Measured) -> tuple[Floats, Floats, Floats]:
+def _limits(measured: MeasuredSteps) -> tuple[Floats, Floats, Floats]:
     """Where the search begins, and between which bounds it stays."""
     start = np.array([1e-1, 1e-2] * 3 + [1.0 + 1e-3])
     low, high = np.array([_LEAST] * 6 + [1.0]), np.array([np.inf] * 6 + [_OVERLAP])
@@ -99,7 +99,7 @@ def _limits(measured: Measured) -> tuple[Floats, Floats, Floats]:
     return start, low, high
 
 
-def _loss(x: Floats, measured: Measured) -> tuple[float, Floats]:
+def _loss(x: Floats, measured: MeasuredSteps) -> tuple[float, Floats]:
     """The sum of both errors and of what keeps gamma and the betas small, and its gradient."""
     model = StepModel(*x)
     compute, sync = model.compute(measured.local), model.sync(measured.nodes, measured.devices)

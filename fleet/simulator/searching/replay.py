@@ -13,7 +13,7 @@ from fleet.spec.search import Stopping
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedSearch:
     """What a replayed search is asked for.
 
     Attributes:
@@ -50,13 +50,13 @@ class _Suggested:
         return self._trials[trial].values
 
 
-def as_recorded(record: RecordedSearch) -> Asked:
+def as_recorded(record: RecordedSearch) -> AskedSearch:
     """What was asked for, with all that people changed meanwhile."""
     first, *later = record.told.bounds
-    return Asked(record.section.stopping, first.width or 1, first.trials, first.epochs, tuple(later))
+    return AskedSearch(record.section.stopping, first.width or 1, first.trials, first.epochs, tuple(later))
 
 
-def replayed(record: RecordedSearch, asked: Asked) -> Search:
+def replayed(record: RecordedSearch, asked: AskedSearch) -> Search:
     """The search as it begins; it has no more trials than were recorded, unless it is played as it was and is over.
 
     Raises:

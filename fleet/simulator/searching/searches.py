@@ -22,7 +22,7 @@ from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.searching.recorded_search import RecordedSearch
-from fleet.simulator.searching.replay import Asked, as_recorded, replayed
+from fleet.simulator.searching.replay import AskedSearch, as_recorded, replayed
 from fleet.simulator.searching.rules import label_of
 from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
 from fleet.simulator.simulation import Premises, Simulation
@@ -35,7 +35,7 @@ from fleet.spec.search import Stopping
 class SearchCase:
     """One replay: what is asked for, under which policy, on which devices."""
 
-    asked: Asked
+    asked: AskedSearch
     policy: Case
     cluster: Cluster
 
@@ -94,7 +94,7 @@ def clusters_of(run: Path, devices: Sequence[int], shape: str | None) -> list[Cl
     return [cluster_of_run(run), *wanted]
 
 
-def cases_of(
+def search_cases_of(
     record: RecordedSearch, stopping: Sequence[Stopping], widths: Sequence[int], policies: Sequence[Case],
     clusters: Sequence[Cluster], trials: int | None = None, epochs: int | None = None,
 ) -> tuple[SearchCase, ...]:  # fmt: skip
@@ -108,7 +108,7 @@ def cases_of(
     others = (stopping or [same.stopping], widths or [bounds.width or 1], policies[1:] or policies[:1])
     for rule, width, chosen, cluster in product(*others, clusters[1:] or clusters[:1]):
         is_changed = bool(stopping or widths or trials or epochs)
-        asked = Asked(rule, width, trials or bounds.trials, epochs or bounds.epochs) if is_changed else same
+        asked = AskedSearch(rule, width, trials or bounds.trials, epochs or bounds.epochs) if is_changed else same
         case = SearchCase(asked, chosen, cluster)
         if case not in found:
             found.append(case)
@@ -147,7 +147,7 @@ def _held_up(books: SimulatedBooks) -> str:
     return ", ".join([*books.unfinished, *dropped][:3]) or "nothing"
 
 
-def plain(record: RecordedSearch, one: Replayed) -> dict[str, Any]:
+def replay_json(record: RecordedSearch, one: Replayed) -> dict[str, Any]:
     """What `--json` says of a case."""
     best, missing = one.best, one.missing
     trial = None if best is None else best.segment.trial

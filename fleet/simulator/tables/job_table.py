@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fleet.simulator.comparing.cases import Case
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 
 COLUMNS = (
     "policy", "seed", "job", "arrival", "begin", "end", "jct", "deadline", "in_time", "admitted", "dropped", "restarts",
@@ -20,7 +20,7 @@ LINE_END = "\r\n"  # RFC 4180
 ROWS_AT_ONCE = 20_000
 
 
-def job_lines(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
+def job_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> Iterator[str]:
     """The text, some thousand lines at a time. Seconds since the first arrival; empty where it never came to that."""
     yield ",".join(COLUMNS) + LINE_END
     for case, outcome in zip(cases, outcomes, strict=True):
@@ -31,7 +31,7 @@ def job_lines(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[st
             yield part.getvalue()
 
 
-def _rows(case: Case, outcome: Outcome, part: slice) -> Iterator[tuple[Any, ...]]:
+def _rows(case: Case, outcome: SimulationOutcome, part: slice) -> Iterator[tuple[Any, ...]]:
     having = np.isfinite(outcome.deadline[part])
     in_time = ["" if not has else _yes(met) for has, met in zip(having, outcome.in_time[part])]
     names = outcome.names[part]

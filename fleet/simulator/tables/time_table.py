@@ -10,14 +10,14 @@ from typing import Any
 
 from fleet.scheduling.model.cluster import Cluster
 from fleet.simulator.comparing.cases import Case
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.tables.job_table import LINE_END, ROWS_AT_ONCE
 
 TIMELINE = ("policy", "seed", "time", "devices", "waiting", "speedup")
 DEVICES = ("policy", "seed", "device", "node", "kind", "held", "idle")
 
 
-def timeline_lines(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
+def timeline_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome]) -> Iterator[str]:
     """One line a plan: from that second on so many devices are held, so many jobs wait, and so fast are all of them."""
     rows = (
         (case.label, case.seed, *seen)
@@ -27,7 +27,7 @@ def timeline_lines(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterat
     return _text(TIMELINE, rows)
 
 
-def device_lines(cases: Sequence[Case], outcomes: Sequence[Outcome], cluster: Cluster) -> Iterator[str]:
+def device_lines(cases: Sequence[Case], outcomes: Sequence[SimulationOutcome], cluster: Cluster) -> Iterator[str]:
     """One line a device: seconds that jobs held it, and seconds until the makespan without one."""
     places = [(device, node) for node in range(cluster.nodes) for device in cluster.devices_of(node)]
     rows = (
@@ -38,7 +38,7 @@ def device_lines(cases: Sequence[Case], outcomes: Sequence[Outcome], cluster: Cl
     return _text(DEVICES, rows)
 
 
-def _seen(outcome: Outcome) -> tuple[Any, ...]:
+def _seen(outcome: SimulationOutcome) -> tuple[Any, ...]:
     timeline = outcome.timeline
     return timeline.times, timeline.used, timeline.waiting, timeline.speedup
 

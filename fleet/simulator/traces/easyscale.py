@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.table import Table
+from fleet.simulator.traces.table import TraceTable
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "easyscale"
@@ -19,7 +19,7 @@ EPOCH_SAMPLES = {
 """Samples of an epoch in the artifact's simulator: a hundredth of each data set."""
 
 
-def read_easyscale(table: Table, format: str = FORMAT) -> Trace:
+def read_easyscale(table: TraceTable, format: str = FORMAT) -> Trace:
     """Read columns named as COLUMNS; `batch_size` is one virtual worker's, `max_parallelism` their number N.
 
     The artifact's file has a last column without a name. Where a row was not copied and edited it is a tenth of the
@@ -59,12 +59,12 @@ def read_easyscale(table: Table, format: str = FORMAT) -> Trace:
     return _trace(table, names, jobs, format)
 
 
-def read_easyscale_as_simulated(table: Table) -> Trace:
+def read_easyscale_as_simulated(table: TraceTable) -> Trace:
     """The jobs that the artifact's simulator runs: the last of the rows with one name, where the first stood."""
     return read_easyscale(table, AS_SIMULATED)
 
 
-def _trace(table: Table, names: list[str], jobs: JobColumns, format: str) -> Trace:
+def _trace(table: TraceTable, names: list[str], jobs: JobColumns, format: str) -> Trace:
     repeated = len(names) - len(set(names))
     if not repeated:
         return Trace.of(jobs, table.file, format)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.table import Table
+from fleet.simulator.traces.table import TraceTable
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "elasticflow"
@@ -15,7 +15,7 @@ COLUMNS = (
 SHORT_COLUMNS = ("job_id", "submit_time", "iteration", "model_name", "ddl", "batch_size", "num_gpu", "duration")
 
 
-def read_elasticflow(table: Table) -> Trace:
+def read_elasticflow(table: TraceTable) -> Trace:
     """Read columns named as COLUMNS or as SHORT_COLUMNS; times are seconds, `batch_size` is the whole job's.
 
     A job without a deadline is best effort.

@@ -13,7 +13,7 @@ import numpy as np
 from fleet.run_directory.whole_files import write_parts
 from fleet.scheduling.model.arrays import Flags
 from fleet.simulator.traces.columns import FLAGS, MEASURES, TEXTS, WHOLE, JobColumns
-from fleet.simulator.traces.table import Table
+from fleet.simulator.traces.table import TraceTable
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "fleet"
@@ -23,7 +23,7 @@ _ROWS_AT_ONCE = 50_000
 _LINE_END = "\r\n"  # RFC 4180; the csv module quotes a lone CR in a name only where lines end so
 
 
-def read_native(table: Table) -> Trace:
+def read_native(table: TraceTable) -> Trace:
     """Read the columns name, arrival and devices, and whatever else `TraceJob` has; other columns are passed over.
 
     `samples` is work x batch_size where it is not given, and `work` likewise.
@@ -92,7 +92,7 @@ def _cells(values: Any) -> Sequence[Any]:
     return ["" if value != value else int(value) if value.is_integer() else value for value in values.tolist()]
 
 
-def _flags(table: Table, column: str, empty: str) -> Flags:
+def _flags(table: TraceTable, column: str, empty: str) -> Flags:
     """A column of yes and no; empty: what an empty cell stands for."""
     said = [cell.strip().lower() or empty for cell in table.texts(column, empty)]
     known = np.array([text in ("yes", "no") for text in said], dtype=np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.problem import TraceError, TraceProblem
-from fleet.simulator.traces.table import Table, as_date
+from fleet.simulator.traces.table import TraceTable, as_date
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "philly"
@@ -24,7 +24,7 @@ STATUS = ("status",)
 LOG_COLUMNS = ("jobid", "submitted_time", "attempts")
 
 
-def read_philly(table: Table) -> Trace:
+def read_philly(table: TraceTable) -> Trace:
     """Read a plain file of arrival (seconds or dates), devices and duration (seconds).
 
     The columns are the first that is there of TIMES, of DEVICES, and `duration`; where they are there, NAMES, TENANTS,
@@ -76,7 +76,7 @@ def read_philly_log(path: Path) -> Trace:
     return Trace.of(jobs, str(path), LOG_FORMAT, notes)
 
 
-def _first(table: Table, names: Iterable[str]) -> str | None:
+def _first(table: TraceTable, names: Iterable[str]) -> str | None:
     return next((name for name in names if table.has(name)), None)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fleet.simulator.traces.columns import JobColumns
-from fleet.simulator.traces.table import Table
+from fleet.simulator.traces.table import TraceTable
 from fleet.simulator.traces.trace import Trace
 
 FORMAT = "pollux"
 COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 
 
-def read_pollux(table: Table) -> Trace:
+def read_pollux(table: TraceTable) -> Trace:
     """Read columns named as COLUMNS; `batch_size` is the whole job's.
 
     The amount of work is not in the file: a job ends when its application's last epoch does

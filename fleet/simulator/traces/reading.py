@@ -7,10 +7,10 @@ from pathlib import Path
 
 from fleet.simulator.traces import easyscale, elasticflow, native, philly, pollux, run_journal
 from fleet.simulator.traces.problem import TraceError, TraceProblem, advice_on
-from fleet.simulator.traces.table import Table, read_table
+from fleet.simulator.traces.table import TraceTable, read_table
 from fleet.simulator.traces.trace import Trace
 
-TraceReader = Callable[[Table], Trace]
+TraceReader = Callable[[TraceTable], Trace]
 
 TABLES: Mapping[str, TraceReader] = {
     elasticflow.FORMAT: elasticflow.read_elasticflow,
@@ -77,7 +77,7 @@ def _by_name(path: Path) -> str | None:
     return philly.LOG_FORMAT if path.suffix == ".json" else None
 
 
-def _by_columns(table: Table) -> str:
+def _by_columns(table: TraceTable) -> str:
     """The format that knows the most of the columns, and of whose own at least half are there.
 
     Of those that know equally many, one that misses nothing.
@@ -93,5 +93,5 @@ def _by_columns(table: Table) -> str:
     raise TraceError([TraceProblem(table.file, rule, f"name the columns as one of these does - {known}", 1)])
 
 
-def _known(table: Table, columns: Sequence[str]) -> int:
+def _known(table: TraceTable, columns: Sequence[str]) -> int:
     return sum(column in table.columns for column in columns)

@@ -34,7 +34,7 @@ class CsvReader(Protocol):
 
 
 @dataclass
-class Table:
+class TraceTable:
     """The cells of a file, and the mistakes found in them so far.
 
     Attributes:
@@ -168,7 +168,7 @@ class Table:
             self.blame(row, column, rule, "correct it, or leave the job out")
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> TraceTable:
     """Read a comma-separated file whose first line names the columns. Blank lines are passed over.
 
     Raises:
@@ -191,12 +191,12 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def _read(file: str, reader: CsvReader) -> Table:
+def _read(file: str, reader: CsvReader) -> TraceTable:
     """The columns, some thousand rows at a time: a million rows at once are too many lists."""
     lines = _filled(reader)
     _, header = next(lines, (1, []))
     names = [name.strip() for name in header]
-    table = Table(file, {name: [] for name in names}, [])
+    table = TraceTable(file, {name: [] for name in names}, [])
     table.problems += [_repeated(file, name) for name in table.columns if names.count(name) > 1]
     if len(names) == 1 and "\0" not in names[0]:
         rule = "the first line names the columns, and holds no comma"
@@ -218,7 +218,7 @@ def _filled(reader: CsvReader) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-def _padded(table: Table, line: int, row: list[str], width: int) -> list[str]:
+def _padded(table: TraceTable, line: int, row: list[str], width: int) -> list[str]:
     if len(row) > width:
         rule = f"this line has {len(row)} cells, but the header names {width} columns"
         table.problems.append(TraceProblem(table.file, rule, "quote cells that hold a comma", line))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from fleet.spec.from_script.calls import Calls, Unwritten, plain
-from fleet.spec.from_script.losses import Change, LossCall
+from fleet.spec.from_script.losses import FormChange, LossCall
 from fleet.spec.from_script.report import TASK, Report
 from fleet.spec.from_script.watch import Step
 
@@ -44,7 +44,11 @@ def read_loss(report: Report, calls: Calls, step: Step, network: nn.Module) -> N
 
 
 def _named(
-    report: Report, calls: Calls, step: Step, call: LossCall, forms: tuple[tuple[Change, ...], tuple[Change, ...]]
+    report: Report,
+    calls: Calls,
+    step: Step,
+    call: LossCall,
+    forms: tuple[tuple[FormChange, ...], tuple[FormChange, ...]],
 ) -> Any:
     """The loss as a spec names it; where outputs or targets change their form first, a function of the parts."""
     given = _given(call)
@@ -104,7 +108,7 @@ def _given(call: LossCall) -> dict[str, Any]:
     return {name: value for name, value in call.arguments.items() if value is not None and value != defaults.get(name)}
 
 
-def _changed(name: str, changes: tuple[Change, ...], step: Step) -> str:
+def _changed(name: str, changes: tuple[FormChange, ...], step: Step) -> str:
     """Text of the changes of form of outputs or targets."""
     samples = len(step.batch[0]) if isinstance(step.batch, (tuple, list)) and hasattr(step.batch[0], "__len__") else 0
     for change in changes:

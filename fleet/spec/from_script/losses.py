@@ -17,7 +17,7 @@ _SCALES = ("mul", "div", "__mul__", "__rmul__", "__truediv__")
 
 
 @dataclass(frozen=True)
-class Change:
+class FormChange:
     """A method that only changes a tensor's form: its name and arguments."""
 
     method: str
@@ -46,7 +46,7 @@ class Losses(TorchFunctionMode):
     """
 
     calls: dict[int, LossCall] = field(default_factory=dict)
-    changed: dict[int, tuple[Any, Change]] = field(default_factory=dict)
+    changed: dict[int, tuple[Any, FormChange]] = field(default_factory=dict)
     backward: Any = None
     passes: int = 0
     _kept: list[Any] = field(default_factory=list)
@@ -85,9 +85,9 @@ class Losses(TorchFunctionMode):
             loss = self.changed[id(loss)][0]
         return loss
 
-    def source(self, tensor: Any) -> tuple[Any, tuple[Change, ...]]:
+    def source(self, tensor: Any) -> tuple[Any, tuple[FormChange, ...]]:
         """The tensor that another is a form of, and the changes on the way."""
-        changes: list[Change] = []
+        changes: list[FormChange] = []
         while id(tensor) in self.changed:
             before, change = self.changed[id(tensor)]
             if change.method in _SCALES:
@@ -106,5 +106,5 @@ class Losses(TorchFunctionMode):
     def _follow(self, given: Any, name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
         scales = name in _SCALES and len(args) == 2 and isinstance(args[1], (int, float))
         if name in _FORMS or scales:
-            self.changed[id(given)] = args[0], Change(name, tuple(args[1:]), keywords)
+            self.changed[id(given)] = args[0], FormChange(name, tuple(args[1:]), keywords)
             self._kept += [given, args[0]]

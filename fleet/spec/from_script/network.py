@@ -23,7 +23,7 @@ def network_of(step: Step) -> nn.Module | None:
     return max(whole, key=lambda module: sum(1 for _ in module.modules()), default=None)
 
 
-def read_network(report: Report, calls: Calls, watch: Watch, step: Step, network: nn.Module) -> None:
+def note_network(report: Report, calls: Calls, watch: Watch, step: Step, network: nn.Module) -> None:
     """Write the network down, and tell what of it a spec does not keep."""
     for each in calls.candidates(network):
         if _makes(each, calls, network):

@@ -11,7 +11,7 @@ from fleet.spec.from_script.definitions import Definitions
 from fleet.spec.from_script.found import Found
 from fleet.spec.from_script.loss import read_loss
 from fleet.spec.from_script.naming import named_like
-from fleet.spec.from_script.network import network_of, read_network
+from fleet.spec.from_script.network import network_of, note_network
 from fleet.spec.from_script.parts_file import parts_text
 from fleet.spec.from_script.report import Report
 from fleet.spec.from_script.samples import read_samples
@@ -71,7 +71,7 @@ def _read(report: Report, calls: Calls, watch: Watch, step: Step) -> None:
     if network is None:
         report.fail("no module has all of the optimizer's parameters", "give it model.parameters() of one network")
         return
-    read_network(report, calls, watch, step, network)
+    note_network(report, calls, watch, step, network)
     read_samples(report, calls, watch, step)
     read_optimizer(report, calls, watch, step)
     read_schedule(report, calls, watch, step)

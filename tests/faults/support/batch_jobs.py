@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from fleet.machine.submit import NodeShape, Script, Site, WallTime, render
+from fleet.machine.submit import BatchScript, NodeShape, Site, WallTime, script_text
 from tests.submit.support.programs import lay_out
 
 JOB_IDS = {"slurm": "SLURM_JOB_ID", "lsf": "LSB_JOBID", "pbs": "PBS_JOBID", "flux": "FLUX_JOB_ID"}
@@ -88,8 +88,8 @@ class BatchSite:
         site, shape = Site.model_validate(known[self.scheduler]), NodeShape(1, 0, 1, 1, 1)
         out = self.folder / "out"
         command = ["fleet", "run", str(self.folder / "x.yaml"), "--out", str(out)]
-        made = Script(site, shape, WallTime(3600), "x", command, self.folder, out, self.script, setup=(":",))
-        self.script.write_text(render(made))
+        made = BatchScript(site, shape, WallTime(3600), "x", command, self.folder, out, self.script, setup=(":",))
+        self.script.write_text(script_text(made))
 
     @contextmanager
     def started(self, word: str, job: str = "", **more: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:

@@ -15,7 +15,7 @@ from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.policies import policy
 from fleet.simulator.machines.arrivals import Costs
 from fleet.simulator.machines.machine import MeasuredMachine
-from fleet.simulator.outcome import Outcome
+from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.rates import RunRates
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces import Trace
@@ -87,7 +87,7 @@ def write_spec(folder: Path, jobs: list[Arriving], policy: Mapping[str, Any] | N
 
 def simulated(
     jobs: list[Arriving], name: str, costs: Costs, margin: float = 0.0, parameters: Mapping[str, float] | None = None
-) -> Outcome:
+) -> SimulationOutcome:
     """The same jobs, at the rates of the spec, in the simulator."""
     curves = {job.name: RateCurve(dict(job.rates), DEVICES, workers=job.workers) for job in jobs}
     columns = JobColumns.from_jobs([_trace_job(job) for job in jobs])

@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from fleet.run.predict.asked import Asked
-from fleet.run.predict.main import run_rank
+from fleet.run.predict.asked import AskedPrediction
+from fleet.run.predict.main import predict_on_rank
 
 if __name__ == "__main__":
     directory, members, data, seconds = sys.argv[1:]
-    sys.exit(run_rank(Path(directory), Asked(members, data), print, float(seconds)))
+    sys.exit(predict_on_rank(Path(directory), AskedPrediction(members, data), print, float(seconds)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleet.scheduling.easyscale.intra_job import Configuration
+from fleet.scheduling.easyscale.intra_job import WorkerConfiguration
 
 
-def workers_of(configuration: Configuration, devices: Sequence[tuple[int, int]], workers: int) -> dict[int, range]:
+def workers_of(
+    configuration: WorkerConfiguration, devices: Sequence[tuple[int, int]], workers: int
+) -> dict[int, range]:
     """Device -> its virtual workers: each worker on exactly one, no device with more than its executors' threads.
 
     Args:

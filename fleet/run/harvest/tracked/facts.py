@@ -77,6 +77,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
 
 
-def milliseconds(event: Mapping[str, Any] | None) -> int | None:
+def unix_milliseconds(event: Mapping[str, Any] | None) -> int | None:
     """When a line of the journal was written, milliseconds since 1970."""
     return None if event is None or "unix" not in event else round(1000 * event["unix"])

@@ -15,7 +15,7 @@ from fleet.run.harvest.tracked.reading import OVER
 _LOOKS_APART = 4.0  # times what a look takes lie between two, at least: a long journal takes long to read
 
 
-class Store(Protocol):
+class TrackerStore(Protocol):
     """What is told of a run."""
 
     def tell(self, run: TrackedEnsemble) -> Told: ...
@@ -38,7 +38,7 @@ class Following:
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
 
-    def follow(self, read: Callable[[], TrackedEnsemble], store: Store) -> tuple[TrackedEnsemble, Told]:
+    def follow(self, read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble, Told]:
         """Tell `store` what `read` gives until the run is over; return its last state, and how much was new.
 
         Raises:
@@ -61,7 +61,7 @@ class Following:
             self.sleep(max(self.every, _LOOKS_APART * (self.clock() - begin)))
 
 
-def _look(read: Callable[[], TrackedEnsemble], store: Store) -> tuple[TrackedEnsemble | None, Told, str]:
+def _look(read: Callable[[], TrackedEnsemble], store: TrackerStore) -> tuple[TrackedEnsemble | None, Told, str]:
     """What was read and is told now, how much of it was new, and what may pass or be the end."""
     try:
         run = read()

@@ -11,10 +11,10 @@ from typing import Any
 
 from fleet.coordination.kept_best import KeptBest, kept_bests
 from fleet.report.status.looking import Look
-from fleet.report.status.standing import OtherJob, RunningJob, Standing
+from fleet.report.status.standing import OtherJob, RunningJob, RunStanding
 from fleet.run.harvest.errors import HarvestError
 from fleet.run.harvest.tracked.exports import exported_models
-from fleet.run.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, milliseconds
+from fleet.run.harvest.tracked.facts import Point, Status, TrackedEnsemble, TrackedRun, flat, unix_milliseconds
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
 from fleet.run_directory.ensemble_file import EnsembleFile
@@ -110,7 +110,7 @@ def _jobs(directory: Path, known: EnsembleFile) -> Iterator[Mapping[str, Any]]:
 
 
 def _with_standing(
-    jobs: Iterable[Mapping[str, Any]], standing: Standing
+    jobs: Iterable[Mapping[str, Any]], standing: RunStanding
 ) -> Iterator[tuple[Mapping[str, Any], RunningJob | OtherJob | None]]:
     told: tuple[RunningJob | OtherJob, ...] = (*standing.running, *standing.others)
     stands = {job.job: job for job in told}
@@ -136,8 +136,8 @@ def _network(
         name=name,
         job=name,
         status=_OF_JOB.get(words, waiting),
-        begin=milliseconds(book.started.get(name)),
-        end=milliseconds(end),
+        begin=unix_milliseconds(book.started.get(name)),
+        end=unix_milliseconds(end),
         parameters=dict(flat(spec)),
         points=tuple(_points(book.epochs.get(name, {}))),
         tags={key: value for key, value in told.items() if value},
@@ -149,7 +149,7 @@ def _points(epochs: Mapping[int, JournalLine]) -> Iterator[Point]:
     for number, line in sorted(epochs.items()):
         own = {"epoch": number, "rate": line.get("rate"), "learning_rate": line.get("learning_rate")}
         values = {**own, "devices": len(line["devices"]), **line["metrics"]}
-        step, when = int(line.get("step") or number), milliseconds(line) or 0
+        step, when = int(line.get("step") or number), unix_milliseconds(line) or 0
         yield from (Point(name, float(value), step, when) for name, value in values.items() if value is not None)
 
 
@@ -170,7 +170,7 @@ def _paths(files: RunDirectory, name: str, kept: Mapping[str, KeptBest], models:
     return told
 
 
-def _ensemble(known: EnsembleFile, book: _Book, standing: Standing, directory: Path) -> TrackedRun:
+def _ensemble(known: EnsembleFile, book: _Book, standing: RunStanding, directory: Path) -> TrackedRun:
     session = book.sessions[-1] if book.sessions else {}
     spec = {key: known.spec.get(key) for key in ("seed", "policy", "determinism", "checkpoints", "resources")}
     tags = {
@@ -186,8 +186,8 @@ def _ensemble(known: EnsembleFile, book: _Book, standing: Standing, directory: P
         name=str(known.spec["name"]),
         job="",
         status=_OF_RUN.get(standing.state, "RUNNING"),
-        begin=milliseconds(book.first),
-        end=milliseconds(book.last) if over else None,
+        begin=unix_milliseconds(book.first),
+        end=unix_milliseconds(book.last) if over else None,
         parameters=dict(flat(spec)),
         points=tuple(_points_of_all(book)),
         tags={key: value for key, value in tags.items() if value},
@@ -200,9 +200,9 @@ def _points_of_all(book: _Book) -> Iterator[Point]:
     for line in book.done:
         if line["job"] not in done:
             done.add(line["job"])
-            yield Point("networks_done", float(len(done)), len(done), milliseconds(line) or 0)
+            yield Point("networks_done", float(len(done)), len(done), unix_milliseconds(line) or 0)
     for number, line in book.session_ends:
         values = {f"ensemble.{name}": value for name, value in (line.get("ensemble") or {}).items()}
         values["wall_seconds"] = line.get("wall_seconds")
-        when = milliseconds(line) or 0
+        when = unix_milliseconds(line) or 0
         yield from (Point(name, float(value), number, when) for name, value in values.items() if value is not None)
