@@ -33,7 +33,7 @@ def figures_table(told: dict[str, Any]) -> Table:
 
 
 def scaled_table(told: dict[str, Any]) -> Table:
-    """The same rows with temperatures, and the figures that these change."""
+    """Make a table of the same rows with temperatures, and the figures that these change."""
     made, scaled = _empty(*SCALED), told["scaled"]
     for name, figures in scaled["members"].items():
         made.add_row(Text(wording.printable(name)), *_cells(figures, SCALED))

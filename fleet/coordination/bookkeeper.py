@@ -57,7 +57,7 @@ class Bookkeeper:
         take_line(self.ledger, {"event": event, "t": self.journal.seconds(), **keys})
 
     def announce(self, event: str, **keys: Any) -> None:
-        """The same for what passes too often to be kept: it is told to those who watch alone."""
+        """Tell what passes too often to be kept to those who watch, and to nobody else."""
         self.journal.announce(event, **keys)
         self.note(event, **keys)
 

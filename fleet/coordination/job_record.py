@@ -109,7 +109,7 @@ class JobRecord:
 
     @property
     def curves(self) -> Mapping[str, RateCurve]:
-        """Its rates by kind of device, under "" where all are alike; none where nobody knows."""
+        """The job's rates by kind of device, under "" where all are alike; none where nobody knows."""
         if self.by_kind is not None:
             return self.by_kind.curves
         return {} if self.curve is None else {"": self.curve}
@@ -126,7 +126,7 @@ class JobRecord:
 
     @property
     def scaling(self) -> BatchScaling | None:
-        """Its rates by batch, as long as that can be chosen."""
+        """The job's rates by batch, as long as a policy can choose that."""
         if self.batches is None or self.curve is None or self.batch is None:
             return None
         return BatchScaling(self.curve, self.batch, self.batches, self.alone)

@@ -221,11 +221,11 @@ class Ledger(RunAccount):
             self.jobs[job.name] = job.with_own_batch() if begins else job.with_its_batch()
 
     def rated_with(self, job: str, batch: int, rate: float) -> None:
-        """So many samples/s a job trains on one device in steps of `batch` samples, other than its own."""
+        """A job trains so many samples/s on one device in steps of `batch` samples, other than its own."""
         self._change(job, alone={**self.jobs[job].alone, batch: rate})
 
     def rated_together(self, job: str, executors: int, rate: float) -> None:
-        """So many samples/s a job trains on an accelerator with so many of its trainers, and nobody else's."""
+        """A job trains so many samples/s on an accelerator with so many of its trainers, and nobody else's."""
         self.jobs[job] = self.jobs[job].rated_together(executors, rate)
 
     def range_cut(self, job: str, least: int, most: int) -> None:
@@ -270,7 +270,7 @@ class Ledger(RunAccount):
         self._change(job, promise=Promise("late", deadline, end))
 
     def pardoned(self, job: str, now: float) -> None:
-        """Its service until now no longer counts against it."""
+        """The service that a job has had until now no longer counts against it."""
         self._change(job, state=transitions.pardoned(self.jobs[job].state, now))
 
     # what happens to a job while it trains
@@ -330,7 +330,7 @@ class Ledger(RunAccount):
         self.jobs[job] = self.jobs[job].slowed(rate, self.kinds_of(devices), self.layout(job, devices))
 
     def was_deaf(self, job: str, seconds: float) -> None:
-        """So long, in its last epoch, a job heard of no wish."""
+        """A job heard of no wish for so long in its last epoch."""
         self._stop_time.deaf[job] = seconds
 
     def saved(self, job: str, path: str, seconds: float) -> None:

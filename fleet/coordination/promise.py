@@ -21,5 +21,5 @@ class Promise:
     end: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in run.json."""
+        """Return the promise as run.json holds it."""
         return {"status": self.status, "deadline": self.deadline, "end": self.end}

@@ -17,7 +17,7 @@ class Round:
     end: float | None = None
 
     def to_json(self, now: float) -> dict[str, Any]:
-        """As it stands in run.json; one that has not ended ends now."""
+        """Return the round as run.json holds it; one that has not ended ends now."""
         allocation = {job: list(devices) for job, devices in self.allocation.items()}
         return {"allocation": allocation, "start": self.start, "end": now if self.end is None else self.end}
 

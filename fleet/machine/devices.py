@@ -40,7 +40,7 @@ def _mask_in_mask(environment: Mapping[str, str]) -> str:
 
 
 def local_trainers(device: str, members: int = 1) -> int:
-    """So many trainers for each accelerator; without any, one for each core but the one that makes samples."""
+    """Count trainers: so many for each accelerator; without any, one for each core but the one that makes samples."""
     if device != "cpu":
         import torch
 

@@ -33,7 +33,7 @@ class RunCosts:
         return sum(self.jobs.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in run.json."""
+        """Return the costs as run.json holds them."""
         return {"jobs": dict(self.jobs), "used": self.used, "held": self.held}
 
 

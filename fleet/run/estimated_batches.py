@@ -19,7 +19,7 @@ from trainers.device.device_room import share_of
 
 
 def with_estimated_batches(ready: PredictionInput, start: float | None) -> PredictionInput:
-    """The same with a number in place of each `batch_size: largest`: the bound of memory, data, rings and the wish.
+    """Put a number in place of each `batch_size: largest`: the bound of memory, data, rings and the wish.
 
     Args:
         start: when the run would begin, seconds since 1970; None: now.

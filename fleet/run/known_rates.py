@@ -111,7 +111,7 @@ class KnownRates:
         return found
 
     def rehearsed_by_batch(self, job: str) -> dict[int, float]:
-        """The same of a rehearsal's table, whether this is a rehearsal or not."""
+        """Samples/s by global batch that the table of a rehearsal tells, whether this is a rehearsal or not."""
         rehearse = self.runtime.spec.rehearse
         if rehearse is None:
             return {}

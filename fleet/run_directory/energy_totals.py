@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EnergyTotals:
-    """Joules.
+    """Joules that a run has used.
 
     Attributes:
         jobs: by job, while its groups held devices.
@@ -25,7 +25,7 @@ class EnergyTotals:
         return bool(self.sources)
 
     def plus(self, line: Mapping[str, Any]) -> EnergyTotals:
-        """These and what a line `energy` of the journal tells."""
+        """Add what a line `energy` of the journal tells."""
         jobs = dict(self.jobs)
         for job, joules in line["jobs"].items():
             jobs[job] = jobs.get(job, 0.0) + joules
@@ -37,5 +37,5 @@ class EnergyTotals:
         return sum(self.jobs.values())
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in run.json."""
+        """Return the totals as run.json holds them."""
         return {"jobs": dict(self.jobs), "used": self.used, "idle": self.idle, "sources": sorted(self.sources)}

@@ -23,7 +23,7 @@ class SampleCounts:
     made: Mapping[str, int] = field(default_factory=dict)
 
     def plus(self, read: Mapping[str, int], laid: Mapping[str, int], made: Mapping[str, int]) -> SampleCounts:
-        """These and further ones."""
+        """Add further samples."""
         return SampleCounts(_sum(self.read, read), _sum(self.laid, laid), _sum(self.made, made))
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, text: str) -> None:
-    """As `write_parts`, of one text."""
+    """Write one text, as `write_parts` does."""
     write_parts(path, (text,))
 
 

@@ -25,16 +25,16 @@ class TrialColumns:
 
     @classmethod
     def of(cls, asked: SearchSpec) -> TrialColumns:
-        """Those of a spec's search."""
+        """Take the columns of a spec's search."""
         return cls(asked.over, asked.metrics[0])
 
     @property
     def names(self) -> tuple[str, ...]:
-        """See `value_columns`."""
+        """The names of the columns; see `value_columns`."""
         return value_columns(self.over)
 
     def row(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """See `value_row`."""
+        """Return what a trial has in these columns; see `value_row`."""
         return value_row(self.over, values)
 
 

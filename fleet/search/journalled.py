@@ -68,7 +68,7 @@ class JournalledTrial:
 
     @property
     def status(self) -> str:
-        """As people say: under way, paused, stopped, done or failed."""
+        """How the trial stands, in a word for people: under way, paused, stopped, done or failed."""
         return "stopped" if self.pruned and self.kind == "pause" else _STATUS[self.kind]
 
     def curve(self, metric: str) -> dict[int, float]:

@@ -19,6 +19,6 @@ class OwnTrials:
         self._told.append((begun, record))
 
     def known(self, trial: int) -> list[Record]:
-        """Those that were known when a trial of the search began, in the order of their numbers."""
+        """The own trials that were known when a trial of the search began, in the order of their numbers."""
         newest = {record.trial: record for begun, record in self._told if begun <= trial}
         return [newest[number] for number in sorted(newest)]

@@ -28,7 +28,7 @@ class PlannedRound:
 
     @property
     def gap(self) -> float | None:
-        """As `Plan.gap`: both counted from the run's begin."""
+        """Return `Plan.gap`, with both ends counted from the run's begin."""
         return Plan(bound=self.bound, end=self.expected).gap
 
 

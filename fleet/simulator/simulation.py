@@ -116,7 +116,7 @@ class Simulation:
         return SimulationOutcome.of(self._policy.name, self._trace, self._books, self._timeline, perf_counter() - begin)
 
     def play(self) -> SimulatedBooks:
-        """As `run`; returns the books as they are at the end."""
+        """Play all jobs, as `run` does; return the books as they are at the end."""
         self._enter_failures()
         while (now := self._next_time()) < math.inf:
             self._happen(now)

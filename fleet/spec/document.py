@@ -243,7 +243,7 @@ def _scalar(kind: str, text: str) -> Any:
 
 
 def places_of(value: Any, path: Path, place: Origin) -> Iterator[tuple[Path, Origin]]:
-    """The same place for a value and all that it holds."""
+    """Give a value and all that it holds the same place."""
     yield path, place
     items: Any = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, child in items:

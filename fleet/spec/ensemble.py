@@ -108,7 +108,7 @@ class EnsembleSpec(Section):
         return self.model_dump(mode="json")
 
     def with_jobs(self, jobs: tuple[Job, ...]) -> EnsembleSpec:
-        """The same spec with these jobs in place of its own; their names are all different."""
+        """Return the spec with these jobs in place of its own; their names are all different."""
         return self.model_copy(update={"jobs": jobs})
 
     def job(self, name: str) -> Job:
@@ -135,7 +135,7 @@ class EnsembleSpec(Section):
         return beside if profile_files(beside) else pathlib.Path(path)
 
     def written_at(self, origins: Origins) -> EnsembleSpec:
-        """The same spec, with the places of its values."""
+        """Return the spec with the places of its values."""
         spec = self.model_copy()
         spec._origins = origins
         return spec

@@ -245,13 +245,13 @@ class Job(Section):
         return self._largest
 
     def with_workers(self, count: int) -> Job:
-        """The same job with so many virtual workers."""
+        """Return the job with so many virtual workers."""
         job = self.model_copy(update={"virtual_workers": count})
         job._auto = False
         return job
 
     def with_batch_size(self, size: int) -> Job:
-        """The same job with so many samples of each virtual worker."""
+        """Return the job with so many samples of each virtual worker."""
         job = self.model_copy(update={"batch_size": size})
         job._largest = None
         return job

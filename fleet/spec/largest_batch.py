@@ -43,7 +43,7 @@ class LargestBatch:
 
     @property
     def written(self) -> str | dict[str, int]:
-        """As it stands in a spec."""
+        """Return the wish as a spec writes it."""
         return LARGEST if self.most is None else {_MOST: self.most}
 
 

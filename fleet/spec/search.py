@@ -370,7 +370,7 @@ class SearchSpec(Section):
 
     @property
     def maximises(self) -> tuple[bool, ...]:
-        """Of each metric, whether more of it is better."""
+        """Whether more of a metric is better, for each metric."""
         from trainers.convergence.convergence import lower_is_better  # loads torch
 
         if self.mode is None:

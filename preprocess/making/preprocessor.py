@@ -129,7 +129,7 @@ class Preprocessor:
 
     @property
     def index(self) -> int:
-        """Its number."""
+        """The number of this preprocessor."""
         return self._index
 
     @property

@@ -189,7 +189,7 @@ class LaneReader:
 
     @property
     def is_ragged(self) -> bool:
-        """Its samples are bytes of any number, and are copied as they come."""
+        """Whether samples are bytes of any number, which are copied as they come."""
         return self._layout.is_ragged
 
     def _hold_ragged(self, data: Array) -> None:

@@ -37,7 +37,7 @@ class _Member:
 
 
 class Staff:
-    """As many preprocessors as the ring has writers.
+    """Keeps as many preprocessors at work as the ring has writers.
 
     Args:
         ring: they fill it.

@@ -56,7 +56,7 @@ class StoreStatistics:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Whose samples a store keeps, and for what.
+    """What a store keeps: whose samples, and for what.
 
     Attributes:
         writers: preprocessors of the run.

@@ -30,7 +30,7 @@ class _Axis:
 
 
 def parallel_figure(searched: Searched, shares: Mapping[str, float]) -> Figure | None:
-    """None if no trial has begun; of many parameters those that matter most.
+    """Draw trials through their values, of many parameters those that matter most; None if no trial has begun.
 
     Args:
         shares: parameter -> how much it matters, as far as that is known.

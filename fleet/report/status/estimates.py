@@ -37,7 +37,7 @@ class JobFacts:
 
     @property
     def most_epochs(self) -> int | None:
-        """Those of its spec; None: not known."""
+        """The most epochs that the job's spec allows; None: not known."""
         return _whole(self.spec.get("max_epochs")) or None
 
     @property

@@ -14,7 +14,7 @@ Event = Mapping[str, Any]
 
 
 def search_standing(scan: JournalScan) -> SearchStanding | None:
-    """None: the run has no search, or it has not begun."""
+    """Tell how a run's search stands; None if the run has none, or it has not begun."""
     if scan.bounds is None:
         return None
     trials = [job for job in scan.jobs.values() if job.begun]

@@ -87,11 +87,11 @@ class Run:
         return read_results(self.directory)
 
     def table(self) -> Any:
-        """The same as a pandas DataFrame, a row for each network; see `Results.table`."""
+        """Return the results as a pandas DataFrame, a row for each network; see `Results.table`."""
         return self.results().table()
 
     def load(self, members: str | list[str] = "all", **options: Any) -> Ensemble:
-        """Its networks as one `nn.Module`; see `fleet.load`."""
+        """Load the run's networks as one `nn.Module`; see `fleet.load`."""
         from fleet.run.harvest.load import load
 
         return load(self.directory, members, **options)

@@ -81,7 +81,7 @@ class Member:
         return found
 
     def at(self, path: Path) -> Member:
-        """The same with this checkpoint alone."""
+        """Return the member with this checkpoint alone."""
         return replace(self, kept=None, newest=path)
 
 

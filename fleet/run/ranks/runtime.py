@@ -82,22 +82,22 @@ class Runtime:
     batches: Mapping[str, BatchSchedule] = field(default_factory=dict)
 
     def with_job(self, job: Job) -> Runtime:
-        """The same with one job more, whose data is among those that are open."""
+        """Return a runtime with one job more, whose data is among those that are open."""
         return replace(self, spec=self.spec.with_jobs((*self.spec.jobs, job)))
 
     def with_batch(self, name: str, batch_size: int) -> Runtime:
-        """The same with another batch size of each virtual worker of a job, which is then fixed."""
+        """Return a runtime in which a job's virtual workers have this batch size, which is then fixed."""
         return self._with_size(name, {"batch_size": batch_size, "batch_range": None, "batch": None})
 
     def with_change(self, name: str, change: BatchChange) -> Runtime:
-        """The same with another batch of a job from an epoch on, which is the one that it is about to train."""
+        """Return a runtime in which a job has another batch from the epoch on that it is about to train."""
         batches = self.batches_of(name)
         assert batches is not None, "the batch of other jobs does not change"
         known = {**self.batches, name: batches.changed(change)}
         return replace(self._with_size(name, {"batch_size": change.size}), batches=known)
 
     def for_measuring(self, name: str, batch_size: int = 0) -> Runtime:
-        """The same, in which a job has another batch size in all epochs; 0: its spec's, if its batch changes."""
+        """Return a runtime in which a job has this batch size in all epochs; 0: its spec's, if its batch changes."""
         job, known = self.job(name), self.batches_of(name)
         changes = job.batch is not None and job.batch.change == "epochs"
         return self.with_batch(name, batch_size or (known.own if known and changes else job.batch_size))

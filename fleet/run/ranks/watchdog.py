@@ -113,7 +113,7 @@ def _file(folder: Path, rank: int) -> Path:
 
 
 def forget_stacks(folder: Path) -> None:
-    """Those of an earlier session."""
+    """Delete the stacks that an earlier session has left."""
     for path in folder.glob("rank-*.txt"):
         path.unlink(missing_ok=True)
 

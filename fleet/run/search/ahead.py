@@ -75,7 +75,7 @@ class Ahead:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Those under way whose results have not been told."""
+        """The segments under way whose results have not been told."""
         begun = (segment for segments in self._beyond.values() for segment in segments)
         return tuple(each for each in begun if not self._search.has_result(each.trial, each.end))
 

@@ -36,13 +36,13 @@ class Bounds:
 
     @classmethod
     def of(cls, search: SearchSpec) -> Bounds:
-        """Those that the section asks for."""
+        """Take the bounds that the section asks for."""
         hours = None if search.budget is None else search.budget.hours
         return cls(search.width, trials_of(search), search.most_epochs, hours)
 
     @classmethod
     def of_line(cls, line: Mapping[str, Any]) -> Bounds:
-        """Those of a line `bounds` of the journal."""
+        """Read the bounds from a line `bounds` of the journal."""
         hours, over = line.get("hours"), bool(line.get("over", False))
         return cls(line["width"], line.get("trials"), line.get("epochs"), hours, over)
 

@@ -25,7 +25,7 @@ class Values(Protocol):
 
 
 class JournalValues:
-    """Those that the journal's epochs tell, or where the journal had no time to, the checkpoints.
+    """Knows the values that the journal's epochs tell, or where the journal had no time to, the checkpoints.
 
     Args:
         metrics: their names.

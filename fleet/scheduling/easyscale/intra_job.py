@@ -196,7 +196,7 @@ class PlanDatabase:
         return self._perf[nums]
 
     def trimmed(self, nums: KindCounts) -> KindCounts:
-        """The same without devices that add nothing, the slowest kind first."""
+        """Leave out devices that add nothing, the slowest kind first."""
         best = self.best(nums)
         if best is None:
             return nums

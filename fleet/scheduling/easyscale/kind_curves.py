@@ -83,7 +83,7 @@ class KindCurves:
         return min(self.most, self.workers / turns(deal(self.workers, speeds), speeds) * self._kept(len(kinds)))
 
     def observed(self, kinds: Kinds, rate: float) -> KindCurves:
-        """The same once so many samples/s were seen on these devices."""
+        """Return what is known once so many samples/s were seen on these devices."""
         if len(set(kinds)) == 1:
             return replace(self, curves={**self.curves, kinds[0]: self.curves[kinds[0]].observe(len(kinds), rate)})
         key = tuple(sorted(kinds))
@@ -91,7 +91,7 @@ class KindCurves:
         return replace(self, seen={**self.seen, key: before + OBSERVED_WEIGHT * (rate - before)})
 
     def worked(self, kinds: Kinds, shares: Sequence[int], seconds: Sequence[float]) -> KindCurves:
-        """The same once it was seen how long each of these devices computed for its share of the same steps.
+        """Return what is known once it was seen how long these devices computed for their shares of the same steps.
 
         Only the ratio of the kinds' speeds is taken from that, so that the fastest keeps its speed; it counts half.
         """
@@ -107,7 +107,7 @@ class KindCurves:
         return replace(self, speeds={**self.speeds, **blended})
 
     def scaled(self, factor: float) -> KindCurves:
-        """The same of a job that is so many times as fast on any devices."""
+        """Return the curves of a job that is so many times as fast on any devices."""
         return KindCurves(
             {kind: curve.scaled(factor) for kind, curve in self.curves.items()}, self.home, self.workers, self.samples,
             {kind: speed * factor for kind, speed in self.speeds.items()},
@@ -115,13 +115,13 @@ class KindCurves:
         )  # fmt: skip
 
     def capped(self, most: float) -> KindCurves:
-        """The same of a job that gets at most so many samples/s; itself if it wants no more."""
+        """Return the curves of a job that gets at most so many samples/s; these themselves if it wants no more."""
         curves = {kind: curve.capped(most, self.workers) for kind, curve in self.curves.items()}
         wants_more = any(curves[kind] is not curve for kind, curve in self.curves.items()) or len(curves) > 1
         return replace(self, curves=curves, most=min(most, self.most)) if wants_more else self
 
     def at_home_on(self, kind: str) -> KindCurves:
-        """The same with another home."""
+        """Return the curves with another home."""
         return replace(self, home=kind)
 
     def _speeds(self, kinds: Kinds) -> list[float]:

@@ -168,7 +168,7 @@ class Timetable:
             view += devices
 
     def copy(self) -> Timetable:
-        """The same, to be changed without a trace here."""
+        """Copy the timetable, so that changes leave no trace here."""
         other = Timetable(self.slot, self._begin)
         other._used = self._used.copy()
         return other
@@ -203,7 +203,7 @@ class MinimumShare(NamedTuple):
         return np.frombuffer(self.numbers, np.uint8)
 
     def on(self, levels: Levels) -> MinimumShare:
-        """The same devices, or as many of them as a level has, where a job's levels are others now."""
+        """Return the share with these devices, or as many as a level has, where a job's levels are others now."""
         if not self.numbers or self.counts == levels.counts:
             return self
         devices = np.array(self.counts, np.int64)[self.array]
@@ -249,7 +249,7 @@ def fill_levels(levels: Levels, work: float, window: Window, free: Counts) -> Le
 def fill_with_restarts(
     levels: Levels, work: float, window: Window, free: Counts, restart: float, held: int
 ) -> LevelNumbers | None:
-    """The same with as much more as the job misses while it moves: `restart` seconds at each change of its level.
+    """Fill as `fill_levels` does, with as much more as the job misses at each change of its level: `restart` seconds.
 
     Args:
         restart: seconds.

@@ -51,7 +51,7 @@ class CandidateRates:
         return smallest, self._counts[first], self._rates[first]
 
     def closest_of(self, job: int, pace: float, most: int) -> tuple[float, int, float]:
-        """The same for one candidate."""
+        """Choose for one candidate."""
         counts, rates = self.of(job)
         inside = int(np.searchsorted(counts, most, side="right"))
         gaps = np.abs(rates[:inside] - pace)

@@ -26,7 +26,7 @@ class Feed:
 
     @property
     def own(self) -> float:
-        """Its own samples/s, once all is kept that there is room for."""
+        """Samples/s of the job itself, once all is kept that there is room for."""
         return self.later / self.passing
 
 

@@ -42,7 +42,7 @@ class FreeDevices:
         return bool(self._nodes[node] >> device - self._starts[node] & 1)
 
     def copy(self) -> FreeDevices:
-        """The same devices, to be taken without a trace here."""
+        """Copy the free devices, so that what is taken leaves no trace here."""
         other = FreeDevices.__new__(FreeDevices)
         other._cluster, other._starts, other._kinds = self._cluster, self._starts, self._kinds
         other._where, other._known = self._where, self._known

@@ -114,7 +114,7 @@ class JobState:
             raise ValueError(f"job {self.name}: minimum_devices is {self.minimum_devices}; it must be 1 or more")
 
     def changed(self, **fields: Any) -> JobState:
-        """The same job with other values, which the caller vouches for: several times as fast as `replace`."""
+        """Return the job with other values, which the caller vouches for: several times as fast as `replace`."""
         other: JobState = object.__new__(JobState)
         other.__dict__.update(self.__dict__)
         other.__dict__.update(fields)

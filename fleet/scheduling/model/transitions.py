@@ -13,12 +13,12 @@ from fleet.scheduling.model.rates import RateCurve
 
 
 def promised(job: JobState) -> JobState:
-    """Its deadline is promised."""
+    """The job's deadline is promised."""
     return job.changed(admitted=True)
 
 
 def pardoned(job: JobState, now: float) -> JobState:
-    """Its service until now no longer counts against it."""
+    """The service that a job has had until now no longer counts against it."""
     return job.changed(pardoned=job.attained_at(now))
 
 
@@ -37,7 +37,7 @@ def repaced(job: JobState, remaining: float, since: float, pace: float) -> JobSt
 
 
 def rerated(job: JobState, rate: RateCurve, pace: float | None = None) -> JobState:
-    """Its rates are others than was thought, and its pace is the one that they give where it runs.
+    """A job has other rates than was thought, and where it runs the pace that these give.
 
     Args:
         pace: there, where devices are unlike, so that the curve does not tell; samples/s.
@@ -47,7 +47,7 @@ def rerated(job: JobState, rate: RateCurve, pace: float | None = None) -> JobSta
 
 
 def rebatched(job: JobState, batch: int) -> JobState:
-    """Its steps have so many samples from now on."""
+    """The job's steps have so many samples from now on."""
     return job.changed(batch=batch)
 
 

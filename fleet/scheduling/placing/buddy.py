@@ -65,7 +65,7 @@ class BuddyTree:
         return tuple(self.device(number) for number in range(begin, begin + count))
 
     def bits_of(self, devices: tuple[int, ...]) -> int:
-        """The same of devices in ascending order, sooner where they follow one another."""
+        """Return the bits of devices in ascending order, sooner where they follow one another."""
         begin, count = devices[0], len(devices)
         if self._same and devices[-1] - begin == count - 1:
             return (1 << count) - 1 << begin

@@ -15,7 +15,7 @@ MOST_DEVICES = 64
 
 
 class Configuration(NamedTuple):
-    """So many devices of a kind: on one node, or all of several nodes."""
+    """A number of devices of a kind: on one node, or all of several nodes."""
 
     kind: str
     nodes: int

@@ -80,7 +80,7 @@ class NodeSets:
         return self._added(gang, tuple(sorted(nodes)))
 
     def shrink(self, gang: int, count: int) -> list[JobState]:
-        """So many sets fewer for jobs of that size, the least loaded; return the jobs that ran there."""
+        """Take so many sets from jobs of that size, the least loaded ones; return the jobs that ran there."""
         sets = sorted(self.of[gang], key=NodeSet.load)
         self.of[gang] = sets[count:]
         given = [node for found in sets[:count] for node in found.nodes]

@@ -67,7 +67,7 @@ class FreeProfile:
         return found
 
     def until_done(self, demand: Demand, count: int) -> Reservation | None:
-        """So many devices from now on until the job is done; None if that is too late, or they are not free."""
+        """Find so many devices from now on until the job is done; None if that is too late, or they are not free."""
         if not count:
             return None
         rate = demand.levels.rate(count)

@@ -84,7 +84,7 @@ def _filled(jobs: Sequence[JobState], samples: Floats, devices: int, most: int) 
 
 
 def pour_out(filling: WaterLevel, jobs: Sequence[JobState], samples: Floats, devices: int) -> WaterLevel:
-    """The same T, with the devices that no job needs for it given to jobs that end earlier with them.
+    """Keep T, and give the devices that no job needs for it to jobs that end earlier with them.
 
     Where a job at its fastest rate decides T, devices are left over. That job keeps its share, and the others are
     filled anew, until no device is left or no job can use more. The arguments are `water_fill`'s.

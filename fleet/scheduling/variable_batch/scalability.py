@@ -40,7 +40,7 @@ class BatchCurve:
 
     @cached_property
     def key(self) -> bytes:
-        """The same for jobs that scale alike."""
+        """A value that is equal for jobs that scale alike."""
         return self.factors.tobytes()
 
 

@@ -20,7 +20,7 @@ class Machine(Protocol):
 
     @property
     def cluster(self) -> Cluster:
-        """Its nodes and devices."""
+        """The nodes and devices of the machine."""
         ...
 
     def arriving(self, job: TraceJob) -> JobState:
@@ -71,7 +71,7 @@ class AdaptingMachine(StagedMachine, Protocol):
     """A machine on which jobs choose batches as the policy lets them, and where some moves cost nothing."""
 
     def under(self, adapting: Adapting) -> AdaptingMachine:
-        """The same machine under another policy."""
+        """Return the machine as it is under another policy."""
         ...
 
     def is_free(self, job: JobState, devices: tuple[int, ...]) -> bool:

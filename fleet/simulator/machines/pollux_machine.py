@@ -103,7 +103,7 @@ class PolluxScaling:
     tried: int = 0
 
     def rate(self, devices: int, batch: int | None = None, nodes: int = 1) -> float:
-        """As `Goodput.rate`."""
+        """As `GoodputModel.rate`."""
         return self.agent.goodput(_spread(devices, nodes), batch or self.batch, self.epoch)
 
     def worker_rate(self, kind: str) -> float:
@@ -111,7 +111,7 @@ class PolluxScaling:
         return self.agent.goodput((1,), self.batch, self.epoch) / self.batch
 
     def tuned(self, devices: int, nodes: int) -> Tuned:
-        """As `Goodput.tuned`."""
+        """As `GoodputModel.tuned`."""
         return self.agent.tuned(_spread(devices, nodes), self.epoch)
 
 

@@ -158,7 +158,7 @@ class SiaScaling:
         return self.with_(split=self.coming, measured=False).paced(left)
 
     def after_epoch(self, tunes: bool, looks: bool) -> SiaScaling:
-        """Its next epoch begins, with the batch that it wanted by the last one's noise.
+        """The job's next epoch begins, with the batch that it wanted by the last one's noise.
 
         Args:
             tunes: whether it chooses its batch itself.
@@ -180,7 +180,7 @@ class SiaScaling:
         return self.with_(pace=left / seconds if left > 0 else goodput)
 
     def with_(self, **fields: Any) -> SiaScaling:
-        """The same with other values, which the caller vouches for: several times as fast as `replace`."""
+        """Return a copy with other values, which the caller vouches for: several times as fast as `replace`."""
         other: SiaScaling = object.__new__(SiaScaling)
         other.__dict__.update(self.__dict__)
         other.__dict__.update(fields)

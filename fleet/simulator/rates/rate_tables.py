@@ -96,7 +96,7 @@ class RateTable:
         return max(points, key=lambda count: points[count])
 
     def curve(self, model: str, batch: int, per_node: int = 8) -> RateCurve:
-        """The same as a policy's rate curve, samples/s; it stays as it is beyond the last measured count.
+        """Return what was measured as a rate curve, samples/s; it stays as it is beyond the last measured count.
 
         Raises:
             UnknownRate: as `measured`.

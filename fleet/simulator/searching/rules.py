@@ -28,7 +28,7 @@ def stopping_of(text: str) -> Stopping:
 
 
 def label_of(stopping: Stopping) -> str:
-    """As `stopping_of` reads it, with the keys that are set."""
+    """Write a rule as `stopping_of` reads it, with the keys that are set."""
     keys = [
         f"{key}={_told(getattr(stopping, key))}"
         for key in type(stopping).model_fields

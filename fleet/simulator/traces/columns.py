@@ -76,7 +76,7 @@ class JobColumns(Sequence[TraceJob]):
         return JobColumns(**columns)
 
     def shifted(self, seconds: float) -> JobColumns:
-        """The same jobs, all their times moved by so much."""
+        """Return the jobs with all their times moved by so much."""
         moved: dict[str, Any] = {
             "arrival": _frozen(self.arrival + seconds),
             "deadline": _frozen(self.deadline + seconds),
@@ -84,7 +84,7 @@ class JobColumns(Sequence[TraceJob]):
         return replace(self, **moved)
 
     def renamed(self, names: Iterable[str]) -> JobColumns:
-        """The same jobs under other names."""
+        """Return the jobs under other names."""
         return replace(self, name=_of_length("name", tuple(names), len(self)))
 
     def __repr__(self) -> str:

@@ -53,15 +53,15 @@ class Trace:
         return cls(columns.shifted(-offset) if offset else columns, file, format, offset, notes)
 
     def with_curves(self, curves: Mapping[str, RateCurve]) -> Trace:
-        """The same, with these rate curves."""
+        """Return the trace with these rate curves."""
         return replace(self, curves=dict(curves))
 
     def with_losses(self, losses: Mapping[str, tuple[float, ...]]) -> Trace:
-        """The same, with how the jobs' losses fall."""
+        """Return the trace with how the jobs' losses fall."""
         return replace(self, losses=dict(losses))
 
     def with_feeds(self, feeds: Mapping[str, Feed]) -> Trace:
-        """The same, with how fast the jobs' samples are made."""
+        """Return the trace with how fast the jobs' samples are made."""
         return replace(self, feeds=dict(feeds))
 
     def coming(self) -> ComingJobs:

@@ -29,7 +29,7 @@ class Found:
     problems: tuple[str, ...] = ()
 
     def to_text(self) -> str:
-        """As JSON."""
+        """Write all of it as JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
