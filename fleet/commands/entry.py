@@ -1,4 +1,4 @@
-"""Where the command `fleet` begins: commands that must answer at once are loaded without the others."""
+"""Where the command `fleet` begins: each command is loaded without the others, so that it answers soon."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import importlib
 import sys
 from pathlib import Path
 
-QUICK = ("status", "stop")
-"""Commands whose modules load neither torch nor MPI nor the reading of specs."""
+ALONE = (
+    "add", "best", "change", "compare", "convert", "doctor", "export", "extend", "init", "plan", "predict", "profile",
+    "replay", "report", "run", "simulate", "status", "stop", "submit", "track", "train",
+)  # fmt: skip
+"""Commands that are the functions of their name in the modules of their name; those of `status` and `stop` load neither
+torch nor MPI nor the reading of specs."""
 
 
 def main() -> None:
     """Entry point of the `fleet` command."""
     if _told(sys.argv[1:]):
         return
-    named = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if named in QUICK:
+    named = next(iter(sys.argv[1:]), "")
+    if named in ALONE:
         import typer
 
         command = importlib.import_module(f"fleet.commands.{named}")

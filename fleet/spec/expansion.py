@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, ValidationError
 
 from fleet.spec.distributions import Distribution, draw
-from fleet.spec.folds import folded
+from fleet.spec.folds import folded, folds_of
 from fleet.spec.job import NAMED_KEYS
 from fleet.spec.name_templates import filled, template_problems
 from fleet.spec.origins import JobOrigin, Origins
@@ -118,7 +118,7 @@ def _expand_many(
     problems = [
         *over_problems(made.over, base, fixed, origins),
         *_empty_problems(made, base, origins),
-        *_size_problems(made, base, origins, result),
+        *_size_problems(made, base, fixed, origins, result),
         *template_problems(made.name, list(made.over), base + ("name",), origins),
     ]
     result.problems.extend(problems)
@@ -139,8 +139,7 @@ def _add(result: Expansion, job: dict[str, Any], origin: JobOrigin, origins: Ori
     """Add a job, or one for each of its folds."""
     jobs = list(folded(job, MOST_JOBS - len(result.jobs)))
     if not jobs:
-        rule = f"with these folds the spec has more than {MOST_JOBS:,} jobs"
-        result.problems.append(origins.problem(origin.base + ("folds",), job["folds"], rule, mend=_SPLIT))
+        result.problems.append(_too_many_folds(origin.base, job["folds"], origins))
     result.jobs += jobs
     result.origins += [origin] * len(jobs)
 
@@ -199,17 +198,31 @@ def _empty_problems(made: Grid | Sample, base: Path, origins: Origins) -> Iterat
             yield origins.problem(base + ("over", path), [], rule, mend="give at least one value")
 
 
-def _size_problems(made: Grid | Sample, base: Path, origins: Origins, result: Expansion) -> Iterator[Problem]:
+def _size_problems(
+    made: Grid | Sample, base: Path, fixed: Mapping[str, Any], origins: Origins, result: Expansion
+) -> Iterator[Problem]:
     """Whether the spec has too much with this entry; asked before anything of it is made."""
     own = math.prod(len(values) for values in made.over.values()) if isinstance(made, Grid) else made.count
     jobs, at = len(result.jobs) + own, base + ("over",)
     if jobs > MOST_JOBS:
         yield origins.problem(at, ABSENT, f"with it the spec has {jobs:,} jobs, more than {MOST_JOBS:,}", mend=_SPLIT)
+    elif len(result.jobs) + own * _folds_of_each(made, fixed) > MOST_JOBS:
+        yield _too_many_folds(base, fixed["folds"], origins)
     elif isinstance(made, Sample):
         result.drawn += own * sum(what.most for what in made.over.values())
         if result.drawn > MOST_DRAWN:
             rule = f"with it samples draw up to {result.drawn:,} values, more than {MOST_DRAWN:,}"
             yield origins.problem(at, ABSENT, rule, mend="draw shorter lists, or fewer jobs")
+
+
+def _folds_of_each(made: Grid | Sample, fixed: Mapping[str, Any]) -> int:
+    """Of each job of the entry; 1 where they vary, or may."""
+    return 1 if {"folds", "fold"} & set(made.over) else folds_of(fixed)
+
+
+def _too_many_folds(base: Path, folds: Any, origins: Origins) -> Problem:
+    rule = f"with these folds the spec has more than {MOST_JOBS:,} jobs"
+    return origins.problem(base + ("folds",), folds, rule, mend=_SPLIT)
 
 
 def _blocked(fixed: Mapping[str, Any], parts: list[str]) -> str | None:

@@ -18,12 +18,17 @@ def folded(job: Mapping[str, Any], room: int) -> Iterator[dict[str, Any]]:
         job: all keys, defaults laid under.
         room: how many jobs there may be; none come if there are more.
     """
-    count, name = job.get("folds"), job.get("name")
-    if (
-        not (isinstance(count, int) and 2 <= count <= MOST_FOLDS and isinstance(name, str))
-        or job.get("fold") is not None
-    ):
+    count, name = folds_of(job), job.get("name")
+    if count == 1 or not isinstance(name, str):
         yield dict(job)
     elif count <= room:
         for fold in range(count):
             yield {**copy.deepcopy(dict(job)), "fold": fold, "name": f"{name}-fold-{fold}"}
+
+
+def folds_of(job: Mapping[str, Any]) -> int:
+    """How many jobs the mapping stands for, as far as its folds are such as can be."""
+    count = job.get("folds")
+    if isinstance(count, int) and 2 <= count <= MOST_FOLDS and job.get("fold") is None:
+        return count
+    return 1

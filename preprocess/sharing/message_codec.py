@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -25,6 +24,7 @@ class MessageCodec(Generic[M]):
 
     def __init__(self, kinds: Iterable[type[M]]) -> None:
         self._kinds = {kind.__name__: kind for kind in kinds}
+        self._adapters: dict[str, TypeAdapter[M]] = {}
 
     @property
     def kinds(self) -> tuple[type[M], ...]:
@@ -39,7 +39,7 @@ class MessageCodec(Generic[M]):
         """
         name = type(message).__name__
         try:
-            plain = self._adapters[name].dump_python(message, warnings=False)  # NumPy scalars are plain below
+            plain = self._adapter(name).dump_python(message, warnings=False)  # NumPy scalars are plain below
             fields = json.dumps(plain, ensure_ascii=False, default=_plain)
         except (ValueError, TypeError, RecursionError) as error:
             raise MessageError(f"the message {name} cannot be written: {error}") from error
@@ -51,19 +51,20 @@ class MessageCodec(Generic[M]):
         Raises:
             MessageError: it is none of ours.
         """
-        name, _, fields = text.partition(b"\n")
-        adapter = self._adapters.get(name.decode(errors="replace"))
-        if adapter is None:
-            raise MessageError(f"{name!r} is no message's name; there are {', '.join(self._kinds)}")
+        head, _, fields = text.partition(b"\n")
+        name = head.decode(errors="replace")
+        if name not in self._kinds:
+            raise MessageError(f"{head!r} is no message's name; there are {', '.join(self._kinds)}")
         try:
-            return adapter.validate_json(fields)
+            return self._adapter(name).validate_json(fields)
         except ValueError as error:
             raise MessageError(str(error)) from error
 
-    @cached_property
-    def _adapters(self) -> dict[str, TypeAdapter[M]]:
-        """Made at the first message, as they take their time."""
-        return {name: TypeAdapter(kind) for name, kind in self._kinds.items()}
+    def _adapter(self, name: str) -> TypeAdapter[M]:
+        """Made at the first message of its kind, as it takes its time, and most processes see few kinds."""
+        if name not in self._adapters:
+            self._adapters[name] = TypeAdapter(self._kinds[name])
+        return self._adapters[name]
 
 
 def _plain(value: Any) -> Any:

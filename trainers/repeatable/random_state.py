@@ -23,7 +23,10 @@ def seed_everything(seed: int) -> None:
         raise ValueError(f"seed {seed} is out of range: NumPy takes 0 to {_LARGEST_SEED}; choose a seed in that range")
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    if torch.accelerator.current_accelerator() is None:  # the other way notes the caller's stack for each kind of them
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ def made_by_mpi() -> list[Path]:
     for path in _mapped("self"):
         if path.parent == place and path.name.startswith(MPI_FILES):
             found.add(path)
-        found.update(folder for folder in path.parents if SESSION_FOLDER.fullmatch(folder.name))
+        if "/ompi." in str(path):  # most are libraries, hundreds of them
+            found.update(folder for folder in path.parents if SESSION_FOLDER.fullmatch(folder.name))
     return sorted(found)
 
 
@@ -187,9 +188,8 @@ def _mapped_by_anyone() -> set[Path]:
 
 
 def _mapped(process: str) -> Iterator[Path]:
-    """The files that a process has mapped; none where that cannot be known."""
+    """The files that a process has mapped, each once; none where that cannot be known."""
     with suppress(OSError):
-        for line in Path("/proc", process, "maps").read_text(errors="replace").splitlines():
-            columns = line.split(maxsplit=5)
-            if len(columns) == 6 and columns[5].startswith("/") and not columns[5].endswith("(deleted)"):
-                yield Path(columns[5])
+        lines = Path("/proc", process, "maps").read_text(errors="replace").splitlines()
+        named = {columns[5] for line in lines if len(columns := line.split(maxsplit=5)) == 6}
+        yield from (Path(name) for name in named if name.startswith("/") and not name.endswith("(deleted)"))

@@ -11,6 +11,7 @@ import pathlib
 import re
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -73,6 +74,7 @@ def renewed(page: str) -> str:
     return _MARKED.sub(lambda match: match[1] + tables[match[2]] + match[3], page)
 
 
+@cache  # tests ask for it again and again, and pydantic takes half a second
 def table(model: type[BaseModel]) -> str:
     """A Markdown table of the model's keys."""
     schema = model.model_json_schema(mode="validation")
