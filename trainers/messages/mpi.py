@@ -21,8 +21,8 @@ from mpi4py import MPI
 from trainers.device.nap import LONGEST_NAP, nap
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pending
 
-_DRAIN_SECONDS = 1.0
-"""How long a member that gives up lets transfers that are already under way finish."""
+_DRAIN_SECONDS = 0.1
+"""How long a member that gives up lets its sends finish: a peer that gave up as well never takes them."""
 _LARGEST_MESSAGE = 1 << 29
 """Bytes; MPI counts elements in a C int."""
 _LONGEST_TEXT = 1024
