@@ -24,9 +24,10 @@ class Tracking:
     """Takes journal events and writes run_dir/metrics.csv and run_dir/tensorboard/<job>/.
 
     Going on with a run adds no row twice: the later (job, epoch) replaces the earlier, in TensorBoard by its purge
-    step. Without the tensorboard package only metrics.csv is written, and a warning says so. A file that cannot be
-    written ends no run: a warning says so, and the next epoch tries again. Rows of a search's trials have their values
-    in columns of their own, and TensorBoard's plugin for hyper-parameters gets these too.
+    step. Rows of epochs that a search took back are taken out. Without the tensorboard package only metrics.csv is
+    written, and a warning says so. A file that cannot be written ends no run: a warning says so, and the next epoch
+    tries again. Rows of a search's trials have their values in columns of their own, and TensorBoard's plugin for
+    hyper-parameters gets these too.
 
     Args:
         run_dir: the run's directory.
@@ -38,9 +39,13 @@ class Tracking:
         self._run_dir, self._search = Path(run_dir), search
         self._columns = () if search is None else value_columns(search.over)
         self._values: dict[str, Mapping[str, Any]] = {}  # trial's job -> parameter -> value
+        self._file = MetricsFile(self._run_dir / "metrics.csv")
+        withdrawn: dict[str, int] = {}  # job -> its last epoch that counts, if it trained no further since
         for line in () if search is None else read_journal(self._run_dir / "journal.jsonl"):
             self._learn(line)
-        self._file = MetricsFile(self._run_dir / "metrics.csv")
+            _note_withdrawn(withdrawn, line)
+        for job, epoch in withdrawn.items():
+            self._drop(job, epoch)
         self._tensorboard = tensorboard
         self._writers: dict[str, EventFile] = {}
         self._steps: dict[str, int] = {}
@@ -57,6 +62,8 @@ class Tracking:
                     write(event, job)
                 except OSError as error:
                     self._warn(error, job)
+        elif kind == "withdrawn":
+            self._drop(job, int(event["epoch"]))
         elif kind in _LEAVING:
             self._end(event, job)
             self._leave(job)
@@ -65,6 +72,12 @@ class Tracking:
         """Close the TensorBoard files; a second call does nothing."""
         for job in list(self._writers):
             self._leave(job)
+
+    def _drop(self, job: str, epoch: int) -> None:
+        try:
+            self._file.drop(job, epoch)
+        except OSError as error:
+            self._warn(error, job)
 
     def _leave(self, job: str) -> None:
         if job in self._writers:
@@ -125,6 +138,13 @@ class Tracking:
                 self._tensorboard = False
                 warnings.warn("no TensorBoard files are written: pip install tensorboard", stacklevel=2)
         return self._writers.get(job)
+
+
+def _note_withdrawn(found: dict[str, int], line: Mapping[str, Any]) -> None:
+    if line.get("event") == "withdrawn":
+        found[str(line["job"])] = int(line["epoch"])
+    elif line.get("event") == "epoch" and str(line["job"]) in found:
+        found[str(line["job"])] = max(found[str(line["job"])], int(line["epoch"]))
 
 
 def told(value: Any) -> str:
