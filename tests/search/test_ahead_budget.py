@@ -27,6 +27,8 @@ def test_a_search_never_wants_fewer_epochs_than_it_says() -> None:
         mine.tell(segment.trial, segment.end, value(segment.trial, segment.end))
         said.append(mine.least_epochs(True))
     assert said == sorted(said)
-    assert said[-1] == mine.least_epochs(False) == sum(
-        one.end - one.start for one in mine.decisions if one.kind in ("start", "resume")
+    assert (
+        said[-1]
+        == mine.least_epochs(False)
+        == sum(one.end - one.start for one in mine.decisions if one.kind in ("start", "resume"))
     )
