@@ -85,9 +85,13 @@ class Tracking:
                 self._writers.pop(job).close()
 
     def _learn(self, event: Mapping[str, Any]) -> None:
-        """Note the values with which a trial begins."""
-        if self._search is not None and event.get("event") == "search" and event.get("kind") == "start":
-            self._values[str(event["job"])] = value_row(self._search.over, event["values"])
+        """Note the values with which a trial begins, or goes on from another one."""
+        if self._search is None or event.get("event") != "search":
+            return
+        copy = event.get("copy")
+        if event.get("kind") == "start" or copy is not None:
+            values = event["values"] if copy is None else copy["values"]
+            self._values[str(event["job"])] = value_row(self._search.over, values)
 
     def _end(self, event: Mapping[str, Any], job: str) -> None:
         """Tell TensorBoard that a trial is done, or has failed."""
