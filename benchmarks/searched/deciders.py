@@ -20,6 +20,10 @@ class Decider(Protocol):
         """What may be trained before it is decided."""
         ...
 
+    def least_epochs(self, sure: bool) -> int:
+        """Epochs that it wants at least, all in all; sure: all trials will begin."""
+        ...
+
     def tell(self, trial: int, epoch: int, value: float) -> object:
         """Take a result."""
         ...
@@ -102,6 +106,10 @@ class AsResultsCome:
     def ahead(self, most: int) -> tuple[Segment, ...]:
         """Nothing: all that is decided is under way."""
         return ()
+
+    def least_epochs(self, sure: bool) -> int:
+        """Those that it has decided."""
+        return sum(self.decided.values())
 
     def tell(self, trial: int, epoch: int, value: float) -> object:
         """Take a result."""

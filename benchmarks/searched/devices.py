@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 from benchmarks.searched.deciders import Decider
 from benchmarks.searched.drawn_trials import RUNGS, DrawnTrials
+from fleet.search import Segment
+from fleet.search.ahead_budget import may_train_ahead
 
 MOVING = 0.05  # epochs that it costs to go on with a trial on a device that had another one
 SPEED_UP = 0.9  # m devices train one trial m ** 0.9 times as fast
 MOST_DEVICES = 16  # of one trial
+SHARE = 0.03  # of the epochs that a search wants, so many may be for nothing
 
 
 @dataclass
@@ -119,10 +122,21 @@ class Devices:
                     break
                 self._begin(segment.trial, [self._take(segment.trial)])
         while self._idle:
-            wanted = [each for each in self._search.ahead(self._count + 1) if each.trial not in self._running]
-            if not wanted:
+            free = (each for each in self._search.ahead(self._count + 1) if each.trial not in self._running)
+            wanted = next((each for each in free if self._may_begin(each)), None)
+            if wanted is None:
                 return
-            self._begin(wanted[0].trial, [self._take(wanted[0].trial)])
+            self._begin(wanted.trial, [self._take(wanted.trial)])
+
+    def _may_begin(self, segment: Segment) -> bool:
+        """Whether an epoch of what is not needed yet leaves little enough for nothing; new trials are needed surely."""
+        if not segment.start:
+            return True
+        decided, under_way = self._search.decided, self._running.keys()
+        begun = {*self._progress, *under_way}
+        trained = {trial: self._progress.get(trial, 0) + (trial in under_way) for trial in begun}
+        beyond = sum(max(0, epochs - decided.get(trial, RUNGS[0])) for trial, epochs in trained.items())
+        return may_train_ahead(SHARE, self._search.least_epochs(True), 0, beyond)
 
     def _give_up_one(self) -> bool:
         """Give up the epoch that would end last of those that nobody needs yet; False: there is none."""

@@ -15,7 +15,7 @@ FIRST, LAST = ("job", "epoch", "step", "time"), ("rate", "devices")
 
 
 class MetricsFile:
-    """Rows by (job, epoch). A new row is appended; a row that comes again, or a new metric, writes the file anew.
+    """Rows by (job, epoch). A new row is appended; rows that come again or go, and new metrics, write it anew.
 
     An existing file is gone on with; one that is none of ours is set aside as metrics.csv.old. A torn last row is
     dropped.
@@ -42,10 +42,23 @@ class MetricsFile:
         self._rows[key] = whole
         self._stale = True
         if anew:
-            write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))
+            self._write()
         else:
             self._append(whole)
         self._stale = False
+
+    def drop(self, job: str, epoch: int) -> None:
+        """Take out the rows of all epochs of a job after this one: they were taken back."""
+        gone = [key for key in self._rows if key[0] == job and int(key[1]) > epoch]
+        for key in gone:
+            del self._rows[key]
+        self._stale = self._stale or bool(gone)
+        if self._stale:
+            self._write()
+            self._stale = False
+
+    def _write(self) -> None:
+        write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -78,4 +91,4 @@ class MetricsFile:
             if None not in row and None not in row.values():
                 self._rows[row["job"], row["epoch"]] = dict(row)
         if not text.endswith("\n"):
-            write_whole(self._path, self._text([dict(zip(self.columns, self.columns)), *self._rows.values()]))
+            self._write()

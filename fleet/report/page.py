@@ -10,9 +10,11 @@ from fleet.report.costs import run_costs
 from fleet.report.figures.best_so_far import best_figures
 from fleet.report.figures.curves import curve_figures
 from fleet.report.figures.data_path import data_path_figure
+from fleet.report.figures.front import front_figures
 from fleet.report.figures.importance import importance_figure
 from fleet.report.figures.layout import Figure
 from fleet.report.figures.parallel import parallel_figure
+from fleet.report.figures.population import population_figures
 from fleet.report.figures.rates import rates_figure
 from fleet.report.figures.rungs import kinds_shown, rung_shades, rungs_figure
 from fleet.report.figures.timeline import timeline
@@ -119,6 +121,8 @@ def _search_figures(history: RunHistory, searched: Searched, importance: Importa
         "search-rungs": rungs_figure(searched),
         "search-importance": importance_figure(importance),
         **best_figures(searched, history),
+        **front_figures(searched),
+        **population_figures(searched),
     }
     return {key: figure for key, figure in figures.items() if figure is not None}
 

@@ -23,9 +23,10 @@ class Tracking:
     """Takes journal events and writes run_dir/metrics.csv and run_dir/tensorboard/<job>/.
 
     Going on with a run adds no row twice: the later (job, epoch) replaces the earlier, in TensorBoard by its purge
-    step. Without the tensorboard package only metrics.csv is written, and a warning says so. A file that cannot be
-    written ends no run: a warning says so, and the next epoch tries again. Rows of a search's trials have their values
-    in columns of their own, and TensorBoard's plugin for hyper-parameters gets these too.
+    step. Rows of epochs that a search took back are taken out. Without the tensorboard package only metrics.csv is
+    written, and a warning says so. A file that cannot be written ends no run: a warning says so, and the next epoch
+    tries again. Rows of a search's trials have their values in columns of their own, and TensorBoard's plugin for
+    hyper-parameters gets these too.
 
     Args:
         run_dir: the run's directory.
@@ -37,9 +38,13 @@ class Tracking:
         self._run_dir, self._trials = Path(run_dir), trials
         self._columns = () if trials is None else trials.names
         self._values: dict[str, Mapping[str, Any]] = {}  # trial's job -> parameter -> value
+        self._file = MetricsFile(self._run_dir / "metrics.csv")
+        withdrawn: dict[str, int] = {}  # job -> its last epoch that counts, if it trained no further since
         for line in () if trials is None else read_journal(self._run_dir / "journal.jsonl"):
             self._learn(line)
-        self._file = MetricsFile(self._run_dir / "metrics.csv")
+            _note_withdrawn(withdrawn, line)
+        for job, epoch in withdrawn.items():
+            self._drop(job, epoch)
         self._tensorboard = tensorboard
         self._writers: dict[str, EventFile] = {}
         self._steps: dict[str, int] = {}
@@ -56,6 +61,8 @@ class Tracking:
                     write(event, job)
                 except OSError as error:
                     self._warn(error, job)
+        elif kind == "withdrawn":
+            self._drop(job, int(event["epoch"]))
         elif kind in _LEAVING:
             self._end(event, job)
             self._leave(job)
@@ -65,15 +72,25 @@ class Tracking:
         for job in list(self._writers):
             self._leave(job)
 
+    def _drop(self, job: str, epoch: int) -> None:
+        try:
+            self._file.drop(job, epoch)
+        except OSError as error:
+            self._warn(error, job)
+
     def _leave(self, job: str) -> None:
         if job in self._writers:
             with suppress(OSError):  # each epoch's values were written at once
                 self._writers.pop(job).close()
 
     def _learn(self, event: Mapping[str, Any]) -> None:
-        """Note the values with which a trial begins."""
-        if self._trials is not None and event.get("event") == "search" and event.get("kind") == "start":
-            self._values[str(event["job"])] = self._trials.row(event["values"])
+        """Note the values with which a trial begins, or goes on from another one."""
+        if self._trials is None or event.get("event") != "search":
+            return
+        copy = event.get("copy")
+        if event.get("kind") == "start" or copy is not None:
+            values = event["values"] if copy is None else copy["values"]
+            self._values[str(event["job"])] = self._trials.row(values)
 
     def _end(self, event: Mapping[str, Any], job: str) -> None:
         """Tell TensorBoard that a trial is done, or has failed."""
@@ -124,6 +141,13 @@ class Tracking:
                 self._tensorboard = False
                 warnings.warn("no TensorBoard files are written: pip install tensorboard", stacklevel=2)
         return self._writers.get(job)
+
+
+def _note_withdrawn(found: dict[str, int], line: Mapping[str, Any]) -> None:
+    if line.get("event") == "withdrawn":
+        found[str(line["job"])] = int(line["epoch"])
+    elif line.get("event") == "epoch" and str(line["job"]) in found:
+        found[str(line["job"])] = max(found[str(line["job"])], int(line["epoch"]))
 
 
 def told(value: Any) -> str:

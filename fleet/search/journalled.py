@@ -9,7 +9,7 @@ from typing import Any
 
 from fleet.search.change import Change
 from fleet.search.pareto import front
-from fleet.search.segment import Decision
+from fleet.search.segment import Copy, Decision
 
 Line = Mapping[str, Any]
 _STATUS = {
@@ -31,6 +31,23 @@ class Result:
     time: float
     trial: int
     epoch: int
+    value: float | None
+
+
+@dataclass(frozen=True)
+class JournalledOwnTrial:
+    """A trial that a person trains beside the search.
+
+    Attributes:
+        number: from 0.
+        values: dotted path -> value.
+        status: as the search knows it: suggested, done or failed.
+        value: of the metric; None: it has none.
+    """
+
+    number: int
+    values: Mapping[str, Any]
+    status: str
     value: float | None
 
 
@@ -91,6 +108,7 @@ class Journalled:
         metric: by which trials are compared; empty: it never began.
         maximise: whether more of it is better.
         further: its further metrics, each with whether more of it is better.
+        own: trials that people train themselves, by number.
     """
 
     trials: Mapping[int, JournalledTrial]
@@ -101,6 +119,7 @@ class Journalled:
     metric: str
     maximise: bool
     further: tuple[tuple[str, bool], ...] = ()
+    own: tuple[JournalledOwnTrial, ...] = ()
 
     @property
     def clock(self) -> int:
@@ -144,8 +163,10 @@ def journalled(lines: Iterable[Line]) -> Journalled:
         reader.read(line)
     known = {one.trial: one for one in sorted(reader.trials.values(), key=lambda one: one.trial)}
     decisions, results = tuple(reader.decisions), tuple(reader.results)
-    bounds = tuple(reader.bounds)
-    return Journalled(known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise, reader.further)
+    bounds, own = tuple(reader.bounds), tuple(one for _, one in sorted(reader.own.items()))
+    return Journalled(
+        known, decisions, results, bounds, reader.hours, reader.metric, reader.maximise, reader.further, own
+    )
 
 
 class _Reader:
@@ -159,6 +180,7 @@ class _Reader:
         self.hours: float | None = None
         self.metric, self.maximise = "", False
         self.further: tuple[tuple[str, bool], ...] = ()
+        self.own: dict[int, JournalledOwnTrial] = {}
         self._early: dict[str, Line] = {}
         self._folds = {
             "search": self._search, "result": self._result, "epoch": self._epoch, "failed": self._failed,
@@ -174,6 +196,9 @@ class _Reader:
             self.hours = line.get("hours")
             self.metric, self.maximise = str(line.get("metric", "")), line.get("mode") == "max"
             self.further = tuple((str(each["metric"]), each["mode"] == "max") for each in line.get("further", ()))
+        elif kind == "own_trial":
+            value = None if line["value"] is None else float(line["value"])
+            self.own[line["trial"]] = JournalledOwnTrial(line["trial"], line["values"], str(line["status"]), value)
         elif kind == "search" and line["kind"] == "start":
             self.trials[job] = JournalledTrial(line["trial"], job, line["values"], line["cost"])
             if job in self._early:
@@ -184,7 +209,8 @@ class _Reader:
             self._folds[kind](self.trials[job], line)
 
     def _search(self, trial: JournalledTrial, line: Line) -> None:
-        self.decisions.append(Decision(line["time"], trial.trial, line["start"], line["end"], line["kind"]))
+        copy = None if line.get("copy") is None else Copy(**line["copy"])
+        self.decisions.append(Decision(line["time"], trial.trial, line["start"], line["end"], line["kind"], copy))
         trial.kind, trial.pruned = line["kind"], trial.pruned and line["kind"] != "resume"
 
     def _result(self, trial: JournalledTrial, line: Line) -> None:

@@ -82,6 +82,7 @@ class Search:
         self._status: dict[int, Status] = {}
         self._values: dict[int, Mapping[str, Any]] = {}
         self._views: list[tuple[int, int]] = []  # for each begun trial: known results and decisions by then
+        self._firsts = [0]  # epochs of the first segments of so many trials
         self._hash = hashlib.sha256()
         Change(0, width, trials, epochs)  # checks them
         self._advance()
@@ -110,6 +111,18 @@ class Search:
             return ()
         likely = chain(self._rule.likely(self._most_trials), self._fresh())
         return tuple(islice((segment for segment in likely if self._may_be_ahead(segment)), most))
+
+    def least_epochs(self, sure: bool) -> int:
+        """Epochs that it wants at least, all in all.
+
+        Args:
+            sure: whether all trials will begin; else those count that have.
+        """
+        if not sure or self._closed or self._most_trials is None or self._most_epochs is not None:
+            return self._used
+        for trial in range(len(self._firsts) - 1, self._most_trials):
+            self._firsts.append(self._firsts[-1] + self._rule.first(trial).end)
+        return self._used + self._firsts[self._most_trials] - self._firsts[self._begun]
 
     def _may_be_ahead(self, segment: Segment) -> bool:
         """Whether a segment is neither told nor beyond one that is needed."""

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fleet.search.columns import value_columns, value_row
-from fleet.search.journalled import Journalled, JournalledTrial
+from fleet.search.journalled import Journalled, JournalledOwnTrial, JournalledTrial
 from fleet.spec import SearchSpec
 
 STATUSES = ("done", "under way", "paused", "stopped", "failed")
@@ -24,7 +24,8 @@ class TrialRow:
         status: `under way`, `paused`, `stopped`, `done` or `failed`.
         epochs: after how many its value is; 0: no result is known.
         value: of the metric; None: it has none.
-        values: parameter -> value, of those that it has.
+        values: parameter -> value, of those that it has; of a member of a population those of now.
+        further: the search's further metrics then.
     """
 
     told: JournalledTrial
@@ -32,6 +33,7 @@ class TrialRow:
     epochs: int
     value: float | None
     values: Mapping[str, Any]
+    further: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,22 @@ class Searched:
     def rows(self) -> tuple[TrialRow, ...]:
         """One for each trial, by number."""
         known = self.told.known()
-        return tuple(_row(self.section, trial, known.get(trial.trial)) for trial in self.told.trials.values())
+        latest = {one.trial: one.copy.values for one in self.told.decisions if one.copy is not None}
+        return tuple(
+            _row(self.section, trial, known.get(trial.trial), latest.get(trial.trial, trial.values))
+            for trial in self.told.trials.values()
+        )
+
+    @cached_property
+    def front(self) -> tuple[TrialRow, ...]:
+        """The trials on the Pareto front; none where there is one metric."""
+        there = set(self.told.front()) if self.told.further else set()
+        return tuple(row for row in self.rows if row.told.trial in there)
+
+    @cached_property
+    def own_rows(self) -> tuple[tuple[JournalledOwnTrial, Mapping[str, Any]], ...]:
+        """Trials that people trained themselves, each with parameter -> value."""
+        return tuple((one, value_row(self.section.over, one.values)) for one in self.told.own)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -70,6 +87,9 @@ class Searched:
         return {status: counted[status] for status in STATUSES if counted[status]}
 
 
-def _row(section: SearchSpec, trial: JournalledTrial, known: tuple[int, float] | None) -> TrialRow:
+def _row(
+    section: SearchSpec, trial: JournalledTrial, known: tuple[int, float] | None, values: Mapping[str, Any]
+) -> TrialRow:
     epochs, value = known or (max(trial.results, default=0), None)
-    return TrialRow(trial, trial.status, epochs, value, value_row(section.over, trial.values))
+    further = () if value is None else trial.further.get(epochs, ())
+    return TrialRow(trial, trial.status, epochs, value, value_row(section.over, values), further)

@@ -28,6 +28,8 @@ SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 OPERATIONS = "operations"
 OPTIMIZER = "optimizer.arguments."
 """How the paths begin that can change while a trial trains."""
+USUAL_SHARE = 0.03
+"""How many epochs of a search may be trained for nothing, as a part of those that it wants."""
 _FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiable", "maximize")
 
 _RULES = Literal["none", "halving", "hyperband", "median", "population"]
@@ -76,6 +78,7 @@ Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Factors = tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=1, lt=1000)]]
 Ahead = Annotated[int, Strict(), Field(ge=0, le=65_536)]
+Share = StrictBool | Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
 Cost = Annotated[int | str, BeforeValidator(_cost)]
 
@@ -243,11 +246,12 @@ class SearchSpec(Section):
         "the one so many before it began. Devices then seldom wait for a suggestion.",
         examples=[4],
     )
-    ahead: StrictBool = Field(
+    ahead: Share = Field(
         default=True,
         description="Whether devices that nobody needs train what the search may need next: trials that would go on "
-        "by what is known so far, then new ones. It changes no decision; epochs that nobody wants are taken back.",
-        examples=[False],
+        "by what is known so far, then new ones. It changes no decision; epochs that nobody wants are taken back. A "
+        "number is how many epochs may be for nothing, as a part of those that the search wants; true: 0.03.",
+        examples=[False, 0.1],
     )
     seed: Seed | None = Field(
         default=None, description="Seed of the suggestions; null: the ensemble's `seed`.", examples=[1]
@@ -336,6 +340,11 @@ class SearchSpec(Section):
                 "trials is {trials}, and the grid has {there} combinations",
                 {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
             )
+
+    @property
+    def share_ahead(self) -> float:
+        """How many epochs may be trained for nothing, as a part of those that the search wants; 0: nothing is ahead."""
+        return (USUAL_SHARE if self.ahead else 0.0) if isinstance(self.ahead, bool) else self.ahead
 
     @property
     def combinations(self) -> int | None:

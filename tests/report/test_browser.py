@@ -25,6 +25,7 @@ from fleet.simulator.comparing.cases import cases_of
 from fleet.simulator.comparing.comparison import Comparison, compare
 from fleet.simulator.comparing.workload import Workload
 from fleet.spec import results_mapping
+from tests.report.test_searched import POPULATION, TWO
 from tests.search.support.curves import cost, value
 from tests.search.support.journals import searched_lines
 from tests.search.support.sections import spec_of
@@ -173,6 +174,8 @@ def test_the_page_of_a_search_draws_its_figures_without_an_error(tmp_path: Path)
         "begun": searched_page(most=9),
         "one": searched_page(trials=1),
         "fresh": searched_page(most=0),
+        "front": searched_page(**TWO),
+        "population": searched_page(**POPULATION),
         "hostile": searched_page(trials=3, name="</script><img src=x onerror=fail()>{trial}"),
     }
     for name, answer in answers(tmp_path, framed(tmp_path, pages, (1400, 400)), LIGHT).items():
@@ -180,11 +183,13 @@ def test_the_page_of_a_search_draws_its_figures_without_an_error(tmp_path: Path)
         assert (answer["overflow"], answer["wide"]) == (0, 0), name
         assert all(drawn for _, drawn in answer["drawn"]), name
         wanted = {"search-parallel", "search-rungs"} | (set() if "fresh" in name else {"search-time", "search-devices"})
+        wanted |= {"search-front-0"} if "front" in name else set()
+        wanted |= {"search-lineage", "search-value-0"} if "population" in name else set()
         assert wanted <= {figure for figure, _ in answer["drawn"]}, name
 
 
 def searched_page(most: int | None = None, **search: Any) -> str:
-    spec = spec_of(stopping={"name": "halving", "eta": 3, "rungs": [1, 3, 9]}, **search)
+    spec = spec_of(**{"stopping": {"name": "halving", "eta": 3, "rungs": [1, 3, 9]}, **search})
     lines = searched_lines(spec, value, cost, most)
     told = journalled(lines)
     section = section_of(results_mapping(spec), told)

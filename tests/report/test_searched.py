@@ -81,6 +81,12 @@ def test_a_search_that_goes_on_has_trials_under_way_and_paused(run_of: Callable[
     assert "hatched is what has no result yet" in told
 
 
+def check_keys(figures: dict[str, Any]) -> None:
+    """Plotly knows every key."""
+    for figure in figures.values():
+        plotly.graph_objects.Figure(json.loads(re.sub(r'"@[a-z]+"', '"#123456"', json.dumps(figure))))
+
+
 @pytest.mark.parametrize(
     ("most", "search"),
     [(None, {"trials": 60}), (12, {}), (0, {}), (1, {}), (None, {"trials": 1}), (None, {"stopping": "median"})],
@@ -91,8 +97,7 @@ def test_each_search_has_its_figures(run_of: Callable[..., Path], most: int | No
     wanted = {"search-parallel", "search-rungs"} | ({"search-time", "search-devices"} if most != 0 else set())
     drawn = {key for key in figures if key.startswith("search-")}
     assert wanted <= drawn <= wanted | {"search-importance"}
-    for figure in figures.values():  # plotly knows every key
-        plotly.graph_objects.Figure(json.loads(re.sub(r'"@[a-z]+"', '"#123456"', json.dumps(figure))))
+    check_keys(figures)
     trials = len(searched(folder).rows)
     assert len(figures["search-parallel"]["data"]) == trials
     assert set(figures["search-rungs"]["data"][0]["y"]) == set(range(trials))
@@ -215,3 +220,62 @@ def test_a_metric_that_is_no_number_is_no_result(run_of: Callable[..., Path]) ->
     found = searched(run_of(told=lambda trial, epoch: math.nan if trial else 1.0, trials=3))
     assert [row.status for row in found.rows] == ["stopped", "failed", "failed"]
     assert found.best is not None and found.best.told.trial == 0
+
+
+POPULATION: dict[str, Any] = {
+    "stopping": {"name": "population", "interval": 1},
+    "job": {"optimizer": "SGD", "stop": {"epochs": 6}},
+    "over": {"optimizer.arguments.lr": {"log_uniform": [0.001, 1.0]}},
+    "trials": 8,
+}
+TWO: dict[str, Any] = {"metric": ["loss", "latency"], "mode": ["min", "min"], "sampler": "nsga2"}
+
+
+def finite(trial: int, epoch: int) -> float:
+    return value(trial, epoch) or 2.0 if value(trial, epoch) == value(trial, epoch) else 2.0
+
+
+def test_a_population_shows_who_went_on_from_whom(run_of: Callable[..., Path]) -> None:
+    folder = run_of(told=finite, **POPULATION)
+    found, figures = searched(folder), page(folder).figures
+    check_keys(figures)
+    moves = [one for one in found.told.decisions if one.copy is not None]
+    assert moves
+    lineage = {trace["name"]: trace for trace in figures["search-lineage"]["data"]}
+    ends = list(zip(*[iter(zip(lineage["goes on from"]["x"], lineage["goes on from"]["y"]))] * 3))
+    for ((donor_epoch, donor), (start, member), gap), one in zip(ends, moves, strict=True):
+        assert one.copy is not None and gap == (None, None)
+        assert (donor_epoch, donor, start, member) == (one.copy.epoch, one.copy.donor, one.start, one.trial)
+    way = lineage["way to the best"]
+    assert found.best is not None and (way["x"][0], way["y"][-2]) == (0, found.best.told.trial)
+    last = {one.trial: one.copy.values for one in moves if one.copy is not None}
+    for row in found.rows:
+        now = last.get(row.told.trial, row.told.values)
+        assert row.values == now
+        line = next(trace for trace in figures["search-value-0"]["data"] if trace["name"] == row.told.job)
+        assert line["y"][-1] == now["optimizer.arguments.lr"]
+
+
+def test_several_metrics_show_their_front(run_of: Callable[..., Path]) -> None:
+    folder = run_of(told=finite, **TWO)
+    found, told = searched(folder), page(folder)
+    check_keys(told.figures)
+    front = {row.told.job for row in found.front}
+    traces = {trace["name"]: trace for trace in told.figures["search-front-0"]["data"]}
+    assert set(traces["on the front"]["meta"]["networks"]) == front
+    assert len(traces["others"]["x"]) + len(front) == len(found.rows)
+    assert len(front) > 1 and "The Pareto front" in told.text
+
+
+def test_trials_that_people_trained_have_a_table(run_of: Callable[..., Path]) -> None:
+    folder = run_of(trials=5)
+    values = {"optimizer.arguments.lr": 0.0125, "model.arguments.depth": 3}
+    lines = [
+        {"event": "own_trial", "t": 1.0, "unix": 1.7e9, "trial": 0, "time": 0, "values": values, **how}
+        for how in ({"status": "suggested", "value": None}, {"status": "done", "value": 0.4321})
+    ]
+    with open(folder / "journal.jsonl", "a") as journal:
+        journal.writelines(json.dumps(line) + "\n" for line in lines)
+    told = page(folder).text
+    assert "Trials that people trained" in told and "0.4321" in told and "0.0125" in told
+    assert [one.status for one in searched(folder).told.own] == ["done"]

@@ -96,6 +96,26 @@ def test_going_on_adds_no_row_twice_and_the_later_wins(tmp_path: Path) -> None:
     assert found == [("a", "0", "2.0"), ("a", "1", "0.5"), ("a", "2", "0.25"), ("b", "0", "3.0")]
 
 
+def test_epochs_that_are_taken_back_leave_no_row(tmp_path: Path) -> None:
+    taken: Event = {"event": "withdrawn", "job": "a", "epoch": 0}
+    track(tmp_path, epoch("a", 0, loss=2.0), epoch("a", 1, loss=1.0), epoch("b", 1, loss=3.0), taken)
+    assert [(row["job"], row["epoch"]) for row in rows(tmp_path)] == [("a", "0"), ("b", "1")]
+    track(tmp_path, epoch("a", 1, loss=0.5))
+    assert [row["loss"] for row in rows(tmp_path) if row["job"] == "a"] == ["2.0", "0.5"]
+
+
+def test_a_session_that_ended_before_it_took_rows_out_leaves_that_to_the_next(tmp_path: Path) -> None:
+    search = spec_of(trials=4).search
+    assert search is not None
+    taken = {"trial": 0, "metrics": {}, "checkpoint": None, "unused": 1}
+    lines = [epoch("a", 1, loss=2.0), epoch("a", 2, loss=1.0)]
+    lines.append({"event": "withdrawn", "t": 3.0, "job": "a", "epoch": 1, **taken})
+    track(tmp_path, *lines[:2])
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    Tracking(tmp_path, False, TrialColumns.of(search)).close()
+    assert [row["epoch"] for row in rows(tmp_path)] == ["1"]
+
+
 def test_a_torn_last_row_is_dropped(tmp_path: Path) -> None:
     track(tmp_path, epoch("a", 0, loss=2.0))
     with open(tmp_path / "metrics.csv", "a") as file:

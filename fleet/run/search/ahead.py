@@ -9,6 +9,7 @@ from pathlib import Path
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.checkpointed import Standing
 from fleet.search import Search, Segment
+from fleet.search.ahead_budget import may_train_ahead
 from trainers.state.way_back import drop_way_back, go_back, keep_way_back
 
 NOTHING_MORE = ("stopped", "failed", "done")
@@ -21,10 +22,14 @@ class Limits:
     Attributes:
         paused: trials that pause, beyond their rung.
         fresh: trials that have not begun; only where each of them will.
+        share: of the epochs that the search wants, how many may be trained for nothing.
+        sure: whether trials that have not begun surely will, so that nothing of their first segment is for nothing.
     """
 
     paused: bool = True
     fresh: bool = True
+    share: float = 1.0
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,17 +59,18 @@ class Ahead:
         files: of the run.
         limits: what may train so.
         beyond: trial -> segments that earlier sessions began to train ahead, in their order.
+        unused: epochs that earlier sessions trained for nothing.
     """
 
     def __init__(
         self, search: Search, books: Bookkeeper, name: Callable[[int], str], files: Files, limits: Limits,
-        beyond: Mapping[int, Sequence[Segment]],
+        beyond: Mapping[int, Sequence[Segment]], unused: int = 0,
     ) -> None:  # fmt: skip
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
         self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
         self._refused: set[int] = set()
         self.unwanted: set[str] = set()
-        self.unused = 0  # epochs of this session's withdrawals
+        self.unused = unused  # epochs of all withdrawals
 
     def begin(self) -> None:
         """Let the books know where trials stand that a session before began to take back."""
@@ -136,6 +142,19 @@ class Ahead:
         allowed = (self._limits.paused if begun else self._limits.fresh) and segment.trial not in self._refused
         return allowed and (job is None or job.status in ("pending", "running"))
 
+    def _is_within_share(self, segment: Segment) -> bool:
+        """Whether one epoch more of a segment leaves enough of what is trained for something."""
+        if not segment.start and self._limits.sure:
+            return True
+        at_risk, least = sum(map(self._at_risk, self._beyond)), self._search.least_epochs(self._limits.sure)
+        return may_train_ahead(self._limits.share, least, self.unused, at_risk)
+
+    def _at_risk(self, trial: int) -> int:
+        """Epochs of a trial, trained or under way, that may turn out to be for nothing."""
+        first, job = self._beyond[trial][0], self._books.ledger.jobs.get(self._name(trial))
+        wanted = first.end if not first.start and self._limits.sure else first.start
+        return 0 if job is None or job.until is None else max(0, job.until - wanted)
+
     def _let_wait(self, likely: set[int]) -> None:
         """Trials that are no longer likely do not begin to train."""
         ledger = self._books.ledger
@@ -159,8 +178,10 @@ class Ahead:
         return job is not None and job.waits
 
     def _issue(self, segment: Segment, admit: Callable[[int], bool]) -> bool:
-        """Let a trial train one epoch of the segment; False: it cannot."""
+        """Let a trial train one epoch of the segment; False: it cannot, or too much would be for nothing."""
         trial, name = segment.trial, self._name(segment.trial)
+        if not self._is_within_share(segment):
+            return False
         if name not in self._books.ledger.jobs and not admit(trial):
             self._refused.add(trial)
             return False

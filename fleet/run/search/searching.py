@@ -49,10 +49,12 @@ class Searching:
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
         limits = Limits(
-            paused=spec.search.ahead and spec.checkpoints.best is None,  # else epochs for nothing could be the best
-            fresh=spec.search.ahead and spec.search.most_epochs is None,
+            paused=spec.search.share_ahead > 0 and spec.checkpoints.best is None,  # else in vain could be the best
+            fresh=spec.search.share_ahead > 0 and spec.search.most_epochs is None,
+            share=spec.search.share_ahead,
+            sure=spec.search.budget is None,
         )
-        self._ahead = Ahead(self._search, books, self._name, files, limits, recorded.beyond)
+        self._ahead = Ahead(self._search, books, self._name, files, limits, recorded.beyond, recorded.unused)
         is_population = spec.search.stopping.name == "population"
         self._inheriting = Inheriting(self._name, files.folder) if is_population else None
 
@@ -123,7 +125,7 @@ class Searching:
     @property
     def unused(self) -> int:
         """Epochs that were trained ahead and taken back."""
-        return self._recorded.unused + self._ahead.unused
+        return self._ahead.unused
 
     def _tell_all(self) -> bool:
         """Tell what trials have come to; whether there was anything."""

@@ -11,7 +11,7 @@ def trials_at_once(spec: EnsembleSpec) -> int:
     """How many trials can train at a time, as far as there are devices."""
     if spec.search is None:
         return 0
-    return MOST_JOBS if spec.search.ahead else spec.search.width
+    return MOST_JOBS if spec.search.share_ahead else spec.search.width
 
 
 def largest_trial_batch(spec: EnsembleSpec) -> int:

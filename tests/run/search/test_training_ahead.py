@@ -14,7 +14,7 @@ from tests.run.support.processes import run, started
 
 NARROW: dict[str, Any] = {**SEARCH, "job": {**SEARCH["job"], "stop": {"epochs": 9}}, "width": 1, "trials": 6}
 NARROW["stopping"] = {"name": "halving", "eta": 3, "rungs": [1, 3, 9]}
-OPTIONS = ("--trainers", "3")
+OPTIONS = ("--trainers", "3", "--set", "search.ahead=1.0")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,15 @@ def test_it_finds_the_same(waiting: RunFolder, ahead: RunFolder) -> None:
     assert decisions(ahead) == decisions(waiting)
 
 
+def test_little_is_trained_for_nothing_if_little_may_be(narrow: Ensemble, waiting: RunFolder) -> None:
+    ended = run(narrow.plain("little", "--trainers", "3"), narrow.folder)
+    assert ended.code == 0, ended.output
+    folder = narrow.left("little")
+    wanted = sum(trial["epochs"] for trial in folder.summary["search"]["trials"])
+    assert folder.events("ahead") and folder.summary["unused_epochs"] <= 0.03 * wanted
+    assert_same_search(folder, waiting)
+
+
 def test_results_arrive_before_they_are_needed(ahead: RunFolder) -> None:
     lines = ahead.journal
     begun = {line["trial"]: number for number, line in reversed(list(enumerate(lines))) if line["event"] == "search"}
@@ -70,6 +79,6 @@ def test_a_search_that_is_killed_meanwhile_goes_on_to_the_same(narrow: Ensemble,
     with started(narrow.plain("killed", *OPTIONS), narrow.folder, **gate) as it:
         it.wait_for(lambda: len(folder.events("ahead")) >= 4, "trials that train ahead")
         it.kill()
-    ended = run(narrow.plain("killed", "--trainers", "2"), narrow.folder)
+    ended = run(narrow.plain("killed", "--trainers", "2", *OPTIONS[2:]), narrow.folder)
     assert ended.code == 0, ended.output
     assert_same_search(folder, waiting)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from fleet.search import Change, Decision, Search
 from fleet.search.of_spec import search_of
 from fleet.spec import EnsembleSpec
 from fleet.spec.trial import trial_name
+from tests.search.support.curves import drawn
 
 Line = dict[str, Any]
 Value = Callable[[int, int], "float | None"]
@@ -48,8 +50,11 @@ class _Writer:
         self.write("session", session=0, policy="local", name="searched", host="here", versions={}, fleet="0")
         self.write("cluster", ranks=[], devices_per_node=[2])
         budget = None if asked.budget is None else asked.budget.epochs
-        bounds: Line = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metric}
+        bounds: Line = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metrics[0]}
         bounds["hours"] = hours
+        further = list(zip(asked.metrics[1:], asked.maximises[1:]))
+        if further:
+            bounds["further"] = [{"metric": name, "mode": "max" if more else "min"} for name, more in further]
         self.write("bounds", time=0, mode="max" if asked.maximise else "min", **bounds)
         self.decide(search, most)
         if self.later is not None:
@@ -75,6 +80,15 @@ class _Writer:
             told += 1
         self.decided(search)
 
+    @property
+    def others(self) -> range:
+        """Places of the further metrics."""
+        return range(1, len(self.section.metrics))
+
+    def further(self, trial: int, place: int) -> float:
+        """A further metric of a trial, whatever it has trained."""
+        return drawn(trial, -place)
+
     def write(self, event: str, **keys: Any) -> None:
         self.lines.append({"t": round(self.now, 3), "unix": 1.7e9 + self.now, "event": event, **keys})
 
@@ -96,6 +110,7 @@ class _Writer:
             self.write("rates", job=name, source="guessed", measured={"1": 1.0}, fitted=[1.0, 2.0])
         values = search.values(one.trial)
         more = {"values": values, "cost": self.cost(one.trial, values)} if began else {}
+        more |= {} if one.copy is None else {"copy": asdict(one.copy)}
         keys = {"start": one.start, "end": one.end, "time": one.time, "kind": one.kind}
         self.write("search", job=name, trial=one.trial, **keys, **more)
 
@@ -109,15 +124,17 @@ class _Writer:
         for epoch in range(segment.start + 1, segment.end + 1 - (told is None)):
             self.now += 1 + segment.trial % 3
             here = self.value(segment.trial, epoch)
-            metrics = {} if here is None else {self.section.metric: here}
+            metrics = {} if here is None else {self.section.metrics[0]: here}
             self.write("epoch", **where, epoch=epoch, step=0, seconds=float(1 + segment.trial % 3), metrics=metrics)
         if told is None:
             self.write("failed", **where, epoch=segment.start, error="ValueError: it leaks", traceback="")
         elif segment.end == self.section.epochs:
-            self.write("done", **where, epoch=segment.end, why="epochs", metrics={self.section.metric: told})
+            self.write("done", **where, epoch=segment.end, why="epochs", metrics={self.section.metrics[0]: told})
         else:
             self.write("paused", **where, epoch=segment.end, step=0, why="pause")
         finite = told if told is not None and math.isfinite(told) else None
-        self.write("result", job=name, trial=segment.trial, epoch=segment.end, value=finite)
-        search.tell(segment.trial, segment.end, finite)
+        further = [] if finite is None else [self.further(segment.trial, place) for place in self.others]
+        keys = {"further": further} if further else {}
+        self.write("result", job=name, trial=segment.trial, epoch=segment.end, value=finite, **keys)
+        search.tell(segment.trial, segment.end, finite, further)
         self.round += 1
