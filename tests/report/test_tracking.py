@@ -21,6 +21,7 @@ from tensorboard.plugins.hparams.backend_context import Context
 
 from fleet.report.tracking import Tracking, folder_of
 from fleet.search.columns import TrialColumns
+from fleet.spec import SearchSpec
 from tests.search.support.sections import spec_of
 
 Event = dict[str, Any]
@@ -185,9 +186,14 @@ VALUES = {
 }  # fmt: skip
 
 
+def columns_of(search: SearchSpec | None) -> TrialColumns:
+    assert search is not None
+    return TrialColumns.of(search)
+
+
 def searched(run_dir: Path, *events: Event, tensorboard: bool = False) -> None:
     """What a session of a run with a search writes."""
-    tracking = Tracking(run_dir, tensorboard, TrialColumns.of(SEARCH))
+    tracking = Tracking(run_dir, tensorboard, columns_of(SEARCH))
     for event in events:
         tracking.event(event)
     tracking.close()
@@ -211,7 +217,7 @@ def test_a_later_session_knows_the_values_of_earlier_trials(tmp_path: Path) -> N
 
 def test_a_parameter_that_is_called_like_a_metric_has_another_column(tmp_path: Path) -> None:
     search = spec_of(over={"seed": {"choice": [1, 2]}, "step": {"choice": ["a", "b"]}}).search
-    tracking = Tracking(tmp_path, False, TrialColumns.of(search))
+    tracking = Tracking(tmp_path, False, columns_of(search))
     tracking.event({"event": "search", "kind": "start", "job": "t", "trial": 0, "values": {"seed": 2, "step": "b"}})
     tracking.event(epoch("t", 0, seed=0.5))
     tracking.close()

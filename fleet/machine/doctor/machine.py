@@ -43,7 +43,7 @@ def examine(powercap: Path, hwmon: Path) -> Iterator[Check]:
     Args:
         powercap, hwmon: the folders where the kernel shows its counters of energy.
     """
-    checks = {**CHECKS, "energy": partial(check_energy, powercap, hwmon)}
+    checks: dict[str, Callable[[], Iterator[Check]]] = {**CHECKS, "energy": partial(check_energy, powercap, hwmon)}
     for name, look in checks.items():
         try:
             yield from look()
