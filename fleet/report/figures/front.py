@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout
-from fleet.search.searched import Searched, TrialRow
 from fleet.report.wording import metric, metric_title
+from fleet.search.searched import Searched, TrialRow
 
 
 def front_figures(searched: Searched) -> dict[str, Figure]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleet.report.figures.layout import Figure, FigureTrace, axis, escaped, layout, whole_ticks
-from fleet.search.searched import Searched
 from fleet.report.told_values import shown_value
 from fleet.report.wording import metric, plural
 from fleet.search import Decision
 from fleet.search.columns import value_row
+from fleet.search.searched import Searched
 
 MOST_PARAMETERS = 8
 _MOST, _LEAST = 900, 170
