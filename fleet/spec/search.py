@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from fleet.spec.changeable_keys import OPTIMIZER, can_change
 from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
@@ -26,11 +27,8 @@ from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
-OPTIMIZER = "optimizer.arguments."
-"""How the paths begin that can change while a trial trains."""
 USUAL_SHARE = 0.03
 """How many epochs of a search may be trained for nothing, as a part of those that it wants."""
-_FIXED = ("amsgrad", "centered", "foreach", "fused", "capturable", "differentiable", "maximize")
 
 _RULES = Literal["none", "halving", "hyperband", "median", "population"]
 _KEYS_OF_RULES = {
@@ -302,7 +300,7 @@ class SearchSpec(Section):
             )
         stop: Any = self.job.get("stop") or {}
         early = next((key for key in ("target", "patience") if stop.get(key)), None)
-        fixed = next((path for path in self.over if not _can_change(path)), None)
+        fixed = next((path for path in self.over if not can_change(path)), None)
         if early is not None or self.job.get("task"):
             what, mend = ("a task", "name a model and an optimizer") if early is None else (early, f"take {early} away")
             raise PydanticCustomError(
@@ -390,12 +388,6 @@ class SearchSpec(Section):
     def maximise(self) -> bool:
         """Whether more of the first metric is better."""
         return self.maximises[0]
-
-
-def _can_change(path: str) -> bool:
-    """Whether a key can change while a trial trains."""
-    name = path.removeprefix(OPTIMIZER)
-    return path.startswith(OPTIMIZER) and "." not in name and name not in _FIXED
 
 
 def _sampler(value: Any) -> Any:

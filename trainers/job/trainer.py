@@ -43,6 +43,7 @@ from trainers.task.parts import Course, Parts, Phase, is_parted, rules_of
 from trainers.task.task import Batch, Sums, Task
 
 _TakeTurn = Callable[[Sequence[Tensor], Reduction, int, VirtualWorker], TurnResult]
+_Phases = Callable[["Trainer", Batch], Iterator[Phase]]
 
 
 class Trainer(Progress):
@@ -291,8 +292,7 @@ class Trainer(Progress):
         buffers, self._buffers = self._first_workers_buffers(), None
         with Reduction(self._adder, self._beside) as reduction:
             turns = [turn(buffers, reduction, place, worker) for place, worker in enumerate(self.workers)]
-            update = turns[0].update
-            if update is None:
+            if (update := turns[0].update) is None:
                 return turns, None
             if self._reads_at_once:
                 turns = with_losses_read(self.name, turns, self.workers[0].rank, self.place)
@@ -325,9 +325,7 @@ class Trainer(Progress):
                 loss = self.compute.gradients(self, worker, batch)
         return TurnResult(update, loss, tasks.samples_in(batch), tuple(turn.used), turn.order)
 
-    def _by_parts(
-        self, batches: Sequence[Any], phases: Callable[[Trainer, Batch], Iterator[Phase]]
-    ) -> list[TurnResult]:
+    def _by_parts(self, batches: Sequence[Any], phases: _Phases) -> list[TurnResult]:
         """Run the phases of the task's own step; return, for each worker, the sum of its losses."""
         courses = [Course(self.name, worker.rank) for worker in self.workers]
 

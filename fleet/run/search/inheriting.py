@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fleet.search import Decision
-from fleet.spec.search import OPTIMIZER
+from fleet.spec.changeable_keys import OPTIMIZER
 from trainers import file_name, read, write
 from trainers.state.inherited import inherited
 from trainers.state.way_back import drop_other_ways_back, keep_way_back, way_back
