@@ -1,19 +1,28 @@
-"""`pytest --device rig`: the processes of tests see four devices of the rig (see `tests.device`), and no GPU.
+"""What all tests have in common: their nursery, how many examples they draw, and the devices that they see.
 
-Each process may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams
-run late unless they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
+`pytest --device rig`: the processes of tests see four devices of the rig (see `tests.device`), and no GPU. Each process
+may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams run late unless
+they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
+
+`pytest -n`: the workers share one nursery (see `tests.warm`), which gets ready while they collect.
+
+`pytest -m "not slow"`: tests of Hypothesis draw fewer examples than they name.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
 
 import pytest
 
-from tests.warm.starting import RIG_FOLDER
+from tests.warm.starting import RIG_FOLDER, warmed
 
 RULES = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-late"}
+SHARE, LEAST = 0.4, 10  # of the examples that a test names, those that quick tests draw; and no fewer than so many
+SETTINGS = "_hypothesis_internal_use_settings"  # where Hypothesis looks for what a test names
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +32,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--device") != "rig":
-        return
+    if config.getoption("--device") == "rig":
+        _see_the_rig()
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        os.environ |= stack.enter_context(warmed(wait=False))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:
+    if "not slow" in config.getoption("markexpr"):
+        functions = {id(item.obj): item.obj for item in items if isinstance(item, pytest.Function)}
+        for function in functions.values():
+            if getattr(function, "is_hypothesis_test", False):
+                _draw_fewer(function)
+
+
+def _draw_fewer(test: object) -> None:
+    from hypothesis import settings
+
+    named = getattr(test, SETTINGS)
+    fewer = max(min(named.max_examples, LEAST), round(SHARE * named.max_examples))
+    setattr(test, SETTINGS, settings(named, max_examples=fewer))
+
+
+def _see_the_rig() -> None:
     from tests.device.building import NoCompiler, built
 
     try:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from fleet.commands.cli import app
+from fleet.commands.entry import ALONE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,3 +23,14 @@ def test_a_module_in_the_current_folder_hides_none_of_pythons(tmp_path: Path, na
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "doctor" in done.stdout, done.stderr
+
+
+def test_the_commands_that_are_loaded_alone_are_all_but_one() -> None:
+    whole = {command.callback for command in app.registered_commands}
+    alone = {getattr(import_module(f"fleet.commands.{name}"), name) for name in ALONE}
+    assert {command.__name__ for command in whole - alone} == {"trace_tensors"} and alone < whole
+
+
+def test_a_word_that_is_no_command_is_told_with_those_that_there_are() -> None:
+    done = subprocess.run([sys.executable, "-m", "fleet", "runn"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "run" in done.stderr.replace("runn", ""), done.stderr

@@ -155,6 +155,7 @@ def of_batches(changing: Ensemble, shimmed: dict[str, str]) -> Trial:
     return Trial(RealRuns(changing, shimmed), RealRuns(changing, {}), wrong_with, rank=0)
 
 
+@pytest.mark.slow
 def test_a_call_fails_on_two_kinds_of_devices(of_kinds: Trial) -> None:
     tried(of_kinds, MIXED[:1])
 

@@ -55,8 +55,15 @@ def targets_of(loader: SharedLoader) -> list[int]:
     return sorted(int(target) for _, targets in loader for target in targets)
 
 
-@pytest.mark.parametrize("how", ["object", "name"])
-@pytest.mark.parametrize("name", ["Resized", "Summed"])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("Resized", "object"),
+        ("Summed", "name"),
+        pytest.param("Resized", "name", marks=pytest.mark.slow),
+        pytest.param("Summed", "object", marks=pytest.mark.slow),
+    ],
+)
 def test_pools_of_threads_are_left_alone(loader_folder: Path, name: str, how: str) -> None:
     command = [sys.executable, str(FOLDER / "jobs" / "pooled_loader.py"), name, how]
     environment = os.environ | {"PYTHONPATH": f"{FOLDER.parents[1]}"}

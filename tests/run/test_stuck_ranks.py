@@ -58,10 +58,11 @@ IN_THE_SPEC = "import fleet.run.main as main; main.SPEC_SECONDS = 2; main.whole_
     ("rank", "how", "told"),
     [
         (0, IN_THE_SPEC, "rank 0 has not read the spec within"),
-        (
+        pytest.param(
             1,
             "os.sched_getaffinity = lambda process: signal.pause()",
             "not every rank has said where it sits within 8 s",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             1, IN_ITS_RING, "not every rank has come to make its node's ring within 8 s", marks=pytest.mark.slow

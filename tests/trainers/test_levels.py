@@ -73,6 +73,7 @@ def test_d1_has_other_bits_on_an_older_processor(native: dict[str, str]) -> None
     assert all(older[network] != native[network] for network in NETWORKS)
 
 
+@pytest.mark.slow
 def test_d1_has_other_bits_without_avx512(native: dict[str, str]) -> None:
     capability = torch.backends.cpu.get_cpu_capability()
     if capability != "AVX512":

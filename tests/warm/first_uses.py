@@ -1,4 +1,4 @@
-"""What is slow when it is first used, and quick in a fork of a process that has used it: templates, sizes."""
+"""What is slow when it is first used, and quick in a fork of a process that has used it: templates, messages, sizes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
+from fleet.coordination.protocol import MESSAGES
 from fleet.profiling.sizing import size_of
 from fleet.report.rendering import page_environment, plotly
 from preprocess import SampleLayout
@@ -36,5 +37,7 @@ def use_all() -> None:
     before = RandomState.now(torch.device("cpu"))
     page_environment().get_template("report.html.j2")
     plotly()
+    for kind in MESSAGES.kinds:
+        MESSAGES._adapter(kind.__name__)
     size_of(Task(), LAYOUT)
     before.set(torch.device("cpu"))

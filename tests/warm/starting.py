@@ -7,14 +7,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 RIG_FOLDER = "FLEET_TEST_RIG"
 """The variable that names the folder of the compiled rig, where tests use it (see tests/conftest.py)."""
 
@@ -26,8 +26,13 @@ def python_path(*folders: str | Path) -> str:
 
 
 @contextmanager
-def warmed(**variables: str) -> Iterator[dict[str, str]]:
-    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it."""
+def warmed(wait: bool = True, **variables: str) -> Iterator[dict[str, str]]:
+    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it.
+
+    Args:
+        wait: until it is ready; what starts before starts cold.
+        variables: of its environment.
+    """
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
@@ -35,22 +40,30 @@ def warmed(**variables: str) -> Iterator[dict[str, str]]:
         command = [sys.executable, "-m", "tests.warm.nursery", path]
         environment = os.environ | python | variables
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
-            deadline = time.monotonic() + READY_SECONDS
-            while not Path(path).exists() and process.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.05)
+            if wait:
+                _await(path, lambda: process.poll() is None)
             try:
                 yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}
             finally:
                 process.kill()
 
 
+def _await(path: str, lives: Callable[[], bool] = lambda: True) -> None:
+    """Wait until the nursery of this socket is ready, as long as it lives."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not Path(path).exists() and lives() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def nursery() -> Iterator[None]:
     """Processes that start with `python_path()` are forked, unless the nursery is not ready after a while.
 
-    Each folder of tests that imports it has its own fixture; the first of a session serves them all.
+    Each folder of tests that imports it has its own fixture; the first of a session serves them all, unless the workers
+    of a session share one (see tests/conftest.py).
     """
     if "FLEET_WARM" in os.environ:
+        _await(os.environ["FLEET_WARM"])
         yield
         return
     with warmed() as given:

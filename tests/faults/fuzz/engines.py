@@ -40,8 +40,8 @@ def _drawn(name: str, folder: Path, seconds: float, examples: int) -> None:
     for content in corpus:
         attempts.one(content)
     bound_memory()
-    until, number = time.monotonic() + seconds, 0
-    while (attempts.tally.examples < examples) if examples else (time.monotonic() < until):
+    until, number, given = time.monotonic() + seconds, 0, attempts.tally.examples
+    while (attempts.tally.examples - given < examples) if examples else (time.monotonic() < until):
         number += 1
         _batch(attempts, corpus, number, min(BATCH, examples) if examples else BATCH)
     attempts.note()

@@ -25,7 +25,7 @@ from trainers.reduce.device_sum import DeviceSums
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]
 CASES += [Case("cnn", "sgd", 8), Case("mlp", "adam", 8)]
-EACH = 4
+EACH = 3
 
 
 @dataclass(frozen=True)
