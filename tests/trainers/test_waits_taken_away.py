@@ -2,51 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from tests.device.waits import BESIDE_STEPS, IN_HOROVOD, IN_THE_RING, OF_MESSAGES, ROOT, Mutant
 from tests.trainers.programs.cases import vector
 from tests.trainers.support import late_messages
 from trainers import Group, blocks_of
-from trainers.reduce import horovod, overlap, ring
 from trainers.reduce.adder import InOrder
 
-IN_THE_RING = (
-    "                sent.free(arrival.where)",
-    "            self._neighbours.wait([self._pending.pop(where.start)])",
-    "        self._neighbours.wait(list(self._pending.values()))",
-    "                self._sent.free(self._course[self._begun].where)",
-    "            self._neighbours.wait([pending])",
-    "                return  # the previous trainer has yet to take what its place holds",
-)
-BESIDE = (
-    "            ready()\n            self._sums",
-    "                ready()\n                self._sums",
-    "        self._stop()\n        if self._error",
-    "            self._thread.join()",
-    "        self._adder.complete()",
-)
-IN_HOROVOD = ("            self._await(under_way.handle)", "            self._hvd.synchronize(handle)")
 SEGMENT, ELEMENTS = 64, 400
 SPLITS = [(2, 2), (4, 4), (5, 3), (7, 2)]
 SEEDS = range(4)
 
 
-def without(module: ModuleType, line: str) -> Any:
-    """The module with `pass` in the place of a line's first statement."""
-    text = Path(str(module.__file__)).read_text()
-    assert text.count(line) == 1, f"{module.__name__} has no line {line!r}"
-    first, *others = line.split("\n")
-    indent = first[: len(first) - len(first.lstrip())]
-    made = ModuleType(module.__name__)
-    made.__file__ = module.__file__
-    exec(compile(text.replace(line, "\n".join([f"{indent}pass", *others])), str(module.__file__), "exec"), vars(made))
+def without(mutant: Mutant) -> Any:
+    """The mutant's module, which nobody else knows."""
+    made = ModuleType(mutant.module)
+    file = str(ROOT / mutant.module.replace(".", "/")) + ".py"
+    made.__file__ = file
+    text = mutant.text.replace(mutant.old, mutant.new)
+    sys.modules[mutant.module], kept = made, sys.modules[mutant.module]  # dataclasses look there
+    try:
+        exec(compile(text, file, "exec"), vars(made))
+    finally:
+        sys.modules[mutant.module] = kept
     return made
 
 
@@ -97,8 +86,27 @@ def reduction_is_right(module: Any) -> bool:
             return False
         finally:
             made._tasks.put(None)  # a thread that nobody has ended
-        right &= len(sums) == len(vectors) and all(bool((each == 1).all()) for each in sums)
+        right &= (
+            _ends_with_an_error(module, beside)
+            and len(sums) == len(vectors)
+            and all(bool((each == 1).all()) for each in sums)
+        )
     return right
+
+
+def _ends_with_an_error(module: Any, beside: bool) -> bool:
+    """Whether a step that fails leaves no thread of its sums."""
+    adder = Slow()
+    adder.ready = 1
+    made = module.Reduction(adder, beside)
+    try:
+        with made as reduction:
+            reduction.start([torch.zeros(3)])
+            raise ArithmeticError
+    except (ArithmeticError, AssertionError):
+        alive = made._thread is not None and made._thread.is_alive()
+    made._tasks.put(None)
+    return not alive
 
 
 class LateHorovod:
@@ -127,27 +135,48 @@ def horovod_is_right(module: Any) -> bool:
     made._hvd, made._timeout = LateHorovod(), 10.0
     sums = [made.sum([torch.full((3,), 1.0, dtype=dtype), torch.ones(3, dtype=dtype)]) for dtype in TYPES]
     made.complete()
-    return all(bool((each == 4).all()) for each in sums)
+    begun: list[bool] = []
+    try:
+        made._within(10.0, "start", lambda: begun.append(bool(torch.manual_seed(sum(range(2_000_000))))))
+    except module.HorovodHangs:
+        return False
+    return begun == [True] and all(bool((each == 4).all()) for each in sums)
+
+
+def messages_are_right(module: Any) -> bool:
+    """Between two members, one of whom is late."""
+    late = late_messages.LateTransport()
+    landing, sent = np.zeros(4, np.uint8), np.full(4, 7, np.uint8)
+    if hasattr(module, "Beside"):
+        beside = module.Beside(late)
+        beside.wait([beside.receive(incoming := torch.zeros(4))])
+        right = bool((incoming.view(torch.uint8) == 7).all())
+        beside.wait([beside.send(torch.from_numpy(sent))])
+    else:
+        module.exchange(late, [], [(1, landing)])
+        right = bool((landing == 7).all())
+        module.exchange(late, [(1, sent)], [])
+    return right and late.all_over
 
 
 TYPES = (torch.float32, torch.bfloat16)
 
 
+CHECKS: dict[str, tuple[tuple[Mutant, ...], Callable[[Any], bool]]] = {
+    "ring": (IN_THE_RING, ring_is_right),
+    "beside": (BESIDE_STEPS, reduction_is_right),
+    "horovod": (IN_HOROVOD, horovod_is_right),
+    "messages": (OF_MESSAGES, messages_are_right),
+}
+CASES = [pytest.param(mutant, check, id=mutant.name) for mutants, check in CHECKS.values() for mutant in mutants]
+
+
 def test_with_all_waits_sums_are_right() -> None:
-    assert ring_is_right(ring) and reduction_is_right(overlap) and horovod_is_right(horovod)
+    assert all(check(importlib.import_module(mutants[0].module)) for mutants, check in CHECKS.values())
+    assert all(messages_are_right(importlib.import_module(mutant.module)) for mutant in OF_MESSAGES)
 
 
-@pytest.mark.parametrize("line", IN_THE_RING)
-def test_the_ring_needs_each(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("mutant", "check"), CASES)
+def test_each_is_needed(mutant: Mutant, check: Callable[[Any], bool], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(late_messages, "SECONDS", 2.0)
-    assert not ring_is_right(without(ring, line))
-
-
-@pytest.mark.parametrize("line", BESIDE)
-def test_sums_beside_a_step_need_each(line: str) -> None:
-    assert not reduction_is_right(without(overlap, line))
-
-
-@pytest.mark.parametrize("line", IN_HOROVOD)
-def test_sums_over_horovod_need_each(line: str) -> None:
-    assert not horovod_is_right(without(horovod, line))
+    assert not check(without(mutant))

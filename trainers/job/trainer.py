@@ -134,6 +134,14 @@ class Trainer(Progress):
         """Have all losses counted; a device's last ones are waited for. Diverged."""
         self._losses.settle()
 
+    def meet(self) -> Callable[[], None]:
+        """Begin what `adding` will wait for, beside what comes before it; all members call it at once.
+
+        Return what ends it where `adding` is not reached. PeerFailed, PeerSilent.
+        """
+        self._adder.prepare()
+        return partial(self._adder.stop, False)
+
     @contextmanager
     def adding(self) -> Iterator[None]:
         """Let steps be taken inside this context; all members enter and leave it together. It ends before a move.
@@ -379,17 +387,9 @@ class Trainer(Progress):
         """Raise CheckpointError unless the checkpoint is this job's."""
         if checkpoint is None:
             raise ValueError("the group's master restores from a checkpoint, got None")
-        built = BuiltJob(
-            self.name,
-            self.seed,
-            tasks.order_seed_of(self.task),
-            self.virtual_workers,
-            tasks.batch_size_of(self.task),
-            self.model,
-            self.updates,
-            self._own.is_kept,
-        )
-        check_fit(checkpoint, built)
+        order, size = tasks.order_seed_of(self.task), tasks.batch_size_of(self.task)
+        own = (self.model, self.updates, self._own.is_kept)
+        check_fit(checkpoint, BuiltJob(self.name, self.seed, order, self.virtual_workers, size, *own))
 
     @contextmanager
     def _clock(self) -> Iterator[None]:

@@ -23,7 +23,7 @@ from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import timed_out
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport
 
-_LEAST_BETWEEN_CHECKS = 0.002
+_LEAST_BETWEEN_CHECKS = 0.0005
 """Seconds between two looks whether a member has given up. MPI comes by the news of a lost process by such looks: Open
 MPI serves its events at every eighth call where nothing else is asked of it."""
 _CHECKS_PART = 0.05
@@ -44,7 +44,7 @@ class DeviceChannel:
     """
 
     def __init__(self, name: str, transport: Transport, device: torch.device) -> None:
-        """All members call it at once, and have met when it returns. PeerFailed, PeerSilent."""
+        """Begin to meet; all members do so at once, and `met` waits for them."""
         self.name, self.transport, self._device = name, transport, device
         self._module: Any = None if device.type == "cpu" else torch.get_device_module(device)
         self._before = (transport.index - 1) % transport.size
@@ -52,10 +52,23 @@ class DeviceChannel:
         self._group: Any = None
         self._groups = self._is_over = False
         self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
+        self._errors: list[BaseException] = []
+        # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
+        self._meeting: Thread | None = Thread(target=self._begin_to_meet, name="meeting", daemon=True)
+        self._meeting.start()
+
+    def met(self) -> None:
+        """Return once all members have met; before the first message. PeerFailed, PeerSilent, Interrupted."""
+        meeting, self._meeting = self._meeting, None
+        if meeting is None:
+            return
         try:
-            self._meet()
+            self._wait(lambda: not meeting.is_alive(), lambda elapsed: meeting.join(_LEAST_BETWEEN_CHECKS))
+            if self._errors:
+                error = self._errors[0]
+                raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
             if int(self._first[1]) != self._after % 255:
-                raise PeerFailed(transport.names[self._after], "the first message was not its own")
+                raise PeerFailed(self.transport.names[self._after], "the first message was not its own")
         except BaseException:
             self.abort()
             raise
@@ -99,17 +112,8 @@ class DeviceChannel:
         if group is not None:
             group.abort()
 
-    def _meet(self) -> None:
-        """Begin the first messages in a thread of their own: NCCL's own meeting knows no bound, and hears of nobody."""
-        errors: list[BaseException] = []
-        thread = Thread(target=self._begin_to_meet, args=(errors,), name="meeting", daemon=True)
-        thread.start()
-        self._wait(lambda: not thread.is_alive(), lambda elapsed: thread.join(_LEAST_BETWEEN_CHECKS))
-        if errors:
-            error = errors[0]
-            raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
-
-    def _begin_to_meet(self, errors: list[BaseException]) -> None:
+    def _begin_to_meet(self) -> None:
+        """Send and receive the first messages, in a thread of their own."""
         try:
             select(self._device)
             group, self._groups = _communicator(self.name, self.transport, self._device)
@@ -118,7 +122,7 @@ class DeviceChannel:
             for work in self._begun(calls):
                 work.wait(timedelta(seconds=_longer(self.transport)))
         except BaseException as error:
-            errors.append(error)
+            self._errors.append(error)
         if self._is_over:  # nobody waits any more
             self.abort()
 

@@ -20,6 +20,12 @@ class Adder(Protocol):
 
     place: torch.device
 
+    def prepare(self) -> None:
+        """Begin to meet the other members, beside what is done before `start`; `stop` ends that too.
+
+        PeerSilent, PeerFailed.
+        """
+
     def start(self) -> None:
         """Meet the other members; before the first sum. PeerSilent, PeerFailed."""
 
@@ -73,6 +79,9 @@ class InOrder:
         self.place = device if group.size == 1 else torch.device("cpu")
         self._neighbours = group.neighbours()
         self._ring = VirtualRing(group.blocks(virtual_workers), group.index, self._neighbours)
+
+    def prepare(self) -> None:
+        return
 
     def start(self) -> None:
         return

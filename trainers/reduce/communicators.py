@@ -34,7 +34,10 @@ class Communicators:
         self._numbers = count()
 
     def take(self, group: Group, device: torch.device) -> DeviceChannel:
-        """Return the one of the group's members, new or kept; all members call it at once. PeerFailed, PeerSilent."""
+        """Return the one of the group's members, kept or new; all members call it at once. PeerFailed, PeerSilent.
+
+        The members of a new one have begun to meet (see `DeviceChannel.met`).
+        """
         lost = frozenset(self._lost())
         for ranks in [ranks for ranks in self._kept if not lost.isdisjoint(ranks)]:
             self._kept.pop(ranks).abort()

@@ -41,10 +41,18 @@ class DeviceSum:
         self._reaches_host = False  # whether a sum that was begun is to go there
         self._waited = 0.0
 
-    def start(self) -> None:
+    def prepare(self) -> None:
         """Take the members' communicator; all members call it at once. PeerFailed, PeerSilent."""
         with self._beside():
             self._channel = self._communicators.take(self._group, self._device)
+
+    def start(self) -> None:
+        """Have met the other members; all members call it at once. PeerFailed, PeerSilent."""
+        if self._channel is None:
+            self.prepare()
+        assert self._channel is not None
+        with self._beside():
+            self._channel.met()
 
     @torch.no_grad()
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:

@@ -79,6 +79,9 @@ class HorovodSum:
         self._waited = 0.0
         self._interrupted = Event()
 
+    def prepare(self) -> None:
+        """Begin nothing: Horovod's own start knows no bound."""
+
     def start(self) -> None:
         """Start Horovod over the group's communicator; all members call it at once.
 

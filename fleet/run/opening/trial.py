@@ -40,7 +40,9 @@ def _tried(trainers: MPI.Intracomm, device: torch.device, seconds: float) -> str
     try:
         with Group.form(trainers, range(trainers.size), 0, seconds) as group:
             try:
-                communicators.keep(group, communicators.take(group, device))
+                channel = communicators.take(group, device)
+                channel.met()
+                communicators.keep(group, channel)
             except PeerFailed as error:  # where its own end fails, the others would wait
                 group.abort(str(error))
                 raise

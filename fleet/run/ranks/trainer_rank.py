@@ -273,6 +273,7 @@ class TrainerRank:
             self._rank.world, order.members, order.tag, timeout=self._runtime.timeout, shares=order.shares
         )
         trainer = self._trainer(order.job, stack.enter_context(group))
+        stack.callback(trainer.meet())
         check_group(group, order.members, self._device)
         return trainer, self._restore(order, group, trainer)
 

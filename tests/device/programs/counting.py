@@ -84,7 +84,7 @@ def of_members(rank: int, size: int, folder: str, model: str, workers: int) -> d
     with trainer.adding():
         for _ in range(WARM):
             trainer.step(batches)
-        asked = _sleeps()
+        asked = sleeps()
         torch_rig.counts()
         trainer.step(batches)
         counted = _counted() | {"bytes of a gradient": _bytes_of(trainer.model), "sleeps": len(asked)}
@@ -122,7 +122,7 @@ def of_copies(parameters: int, kinds: int) -> dict[str, int]:
     return asked | {"wrong": sum(bool((view != view.numel()).any()) for view in views)}
 
 
-def _sleeps() -> list[int]:
+def sleeps() -> list[int]:
     """From now on, the kernels that had been asked for at the end of each wait of the host for messages."""
     asked: list[int] = []
     settle = DeviceChannel.settle

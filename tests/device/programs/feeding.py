@@ -71,7 +71,24 @@ def harmed(schedule: str) -> bool:
     selected = ahead._executor.submit(torch.accelerator.current_device_index).result()
     closed.set()
     ahead.close()
-    return bool(told["wrong"] or told["pageable copies"] > told["d2h"] or any(seen) or selected != DEVICE.index)
+    wrong_way = told["pageable copies"] > told["d2h"] or any(seen) or selected != DEVICE.index
+    return bool(told["wrong"] or wrong_way or _reads_on_when_closed())
+
+
+def _reads_on_when_closed() -> bool:
+    """Whether a thread still makes an item when its reader has been closed."""
+    closed, made = threading.Event(), list[bool]()
+
+    def items() -> Iterator[Any]:
+        closed.wait(10.0)
+        torch.manual_seed(sum(range(2_000_000)))  # takes its time
+        made.append(True)
+        yield None
+
+    ahead = ReadAhead(items(), lambda _: (), DEVICE, closed)
+    closed.set()
+    ahead.close()
+    return not made
 
 
 def _batches(item: Any) -> list[Any]:

@@ -6,11 +6,16 @@ import importlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import torch
 import torch_rig
 
+from fleet.run.ranks import own_batches
+from fleet.run.ranks.feed import Feed
 from tests.device.programs import counting, feeding, sending, stepping
+from trainers.device import own_device
 
 
 def harm_to_steps(module: str, old: str, new: str, schedules: list[str]) -> str:
@@ -38,6 +43,44 @@ def _pageable_when_spilled() -> int:
     return counting.of_trainer("perceptron", 2).get("pageable copies", 0)
 
 
+class _Lane:
+    """A reader's end of a lane of 8 samples, of which one is there for each that was waited for."""
+
+    samples = certain = 8
+    released = available = releases = 0
+
+    def wait(self, stop: int, *_: Any) -> bool:
+        if stop > self.released + self.samples:
+            raise ValueError("the lane cannot hold so many")
+        self.available = max(self.available, stop)
+        return True
+
+    def release(self, position: int) -> None:
+        self.releases += 1
+        if self.releases > 100:
+            raise RuntimeError("gives back samples that are not there, again and again")
+        self.released = min(position, self.available)
+
+
+def _waits_for_places_far_ahead() -> bool:
+    feed: Any = object.__new__(Feed)
+    feed._reader, feed._closed, feed._timeout = _Lane(), Event(), 1.0
+    feed._await(30, 34)
+    return bool(feed._reader.available != 34)
+
+
+def _passes_by() -> bool:
+    lane: Any = _Lane()
+    return not own_batches.pass_by(lane, 30, 1.0, lambda: False) or lane.released != 30
+
+
+def _does_not_know_that_a_kernel_failed() -> bool:
+    torch_rig.schedule("both-late")
+    device = torch.device("rig", 0)
+    torch.gather(torch.ones(3, device=device) * 1, 0, torch.tensor([7], device=device))
+    return not own_device.why_broken(device)
+
+
 LOOKS: dict[str, Callable[[], Any]] = {
     "memory": _pinned_in_use,
     "buckets": _pageable_when_spilled,
@@ -47,6 +90,10 @@ LOOKS: dict[str, Callable[[], Any]] = {
     "a snapshot": lambda: not stepping.diverging("snapshot")[-1],
     "an epoch": lambda: stepping.epoch_s_loss("cpu") != stepping.epoch_s_loss("rig"),
     "a job that moves": lambda: not stepping.diverging("settle")[-1],
+    "a move": lambda: not stepping.diverging("move")[-1],
+    "a device that failed": _does_not_know_that_a_kernel_failed,
+    "places far ahead": _waits_for_places_far_ahead,
+    "samples of others": _passes_by,
 }
 
 
@@ -54,7 +101,7 @@ def _harm(module: str, old: str, new: str, work: Any) -> str:
     changed(module, old, new)
     try:
         return ", ".join(work())
-    except (RuntimeError, ArithmeticError, ValueError) as error:  # refused, or no longer finite
+    except (RuntimeError, ArithmeticError, ValueError, IndexError) as error:  # refused, or no longer finite
         return str(error).splitlines()[0]
 
 

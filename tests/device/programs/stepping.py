@@ -70,7 +70,8 @@ class Task:
         return None
 
 
-def _batch(seed: int) -> tuple[Tensor, Tensor]:
+def batch(seed: int) -> tuple[Tensor, Tensor]:
+    """Return six samples and their classes."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(6, 4, generator=generator), torch.randint(0, 3, (6,), generator=generator)
 
@@ -78,7 +79,7 @@ def _batch(seed: int) -> tuple[Tensor, Tensor]:
 def trained(model: str, workers: int, device: str) -> tuple[list[list[float]], list[Tensor]]:
     """Return the losses of each step, and the parameters and momenta."""
     trainer = Trainer(Task(model), workers, Group.alone(), device)
-    taken = [trainer.step([_batch(10 * step + worker) for worker in range(workers)]) for step in range(STEPS)]
+    taken = [trainer.step([batch(10 * step + worker) for worker in range(workers)]) for step in range(STEPS)]
     losses = [list(step) for step in taken]
     momenta = [state["momentum_buffer"] for state in trainer.optimizer.state.values()]
     return losses, [tensor.detach().cpu() for tensor in (*trainer.model.parameters(), *momenta)]
@@ -88,15 +89,15 @@ def diverging(told: str) -> list[str]:
     """What the steps before, of, and after one without a finite loss say, and then the snapshot."""
     torch_rig.schedule("both-late")
     trainer = Trainer(Task("perceptron"), 2, Group.alone(), torch.device("rig", 0))
-    (inputs, labels), said = _batch(1), []
+    (inputs, labels), said = batch(1), []
 
     def step(factor: float = 1.0) -> None:
-        trainer.step([_batch(0), (inputs * factor, labels)])
+        trainer.step([batch(0), (inputs * factor, labels)])
 
     for act in (
         step,
         lambda: step(float("nan")),
-        {"step": step, "snapshot": trainer.snapshot, "settle": trainer.settle}[told],
+        {"step": step, "snapshot": trainer.snapshot, "settle": trainer.settle, "move": lambda: _move(trainer)}[told],
     ):
         try:
             act()
@@ -106,6 +107,15 @@ def diverging(told: str) -> list[str]:
     return said
 
 
+def _move(trainer: Trainer) -> None:
+    """From this rank to itself."""
+    from mpi4py import MPI  # starts it
+
+    from trainers.job import resize
+
+    resize.resize(trainer, MPI.COMM_SELF, (0,), (0,), 10, 10.0)
+
+
 def gone_on_after(workers: int, device: str, schedule: str = "prompt") -> dict[str, Any]:
     """Train, keep a snapshot, diverge, and go on from the snapshot in the same trainer.
 
@@ -113,7 +123,7 @@ def gone_on_after(workers: int, device: str, schedule: str = "prompt") -> dict[s
     the losses and the weights at the end, as bytes.
     """
     torch_rig.schedule(schedule)
-    trainer, batches = Trainer(Task("perceptron"), workers, Group.alone(), device), [_batch(n) for n in range(workers)]
+    trainer, batches = Trainer(Task("perceptron"), workers, Group.alone(), device), [batch(n) for n in range(workers)]
     trainer.step(batches)
     kept, told = trainer.snapshot(), -1
     assert kept is not None
@@ -125,7 +135,7 @@ def gone_on_after(workers: int, device: str, schedule: str = "prompt") -> dict[s
         told = trainer.steps
     finite = all(bool(torch.as_tensor(value).isfinite().all()) for value in kept.parameters.values())
     trainer.restore(kept)
-    losses = [list(trainer.step([_batch(10 * step + n) for n in range(workers)])) for step in range(STEPS)]
+    losses = [list(trainer.step([batch(10 * step + n) for n in range(workers)])) for step in range(STEPS)]
     weights = [parameter.detach().cpu().numpy().tobytes().hex() for parameter in trainer.model.parameters()]
     return {"told": told, "finite": finite, "losses": losses, "weights": weights}
 
@@ -134,7 +144,7 @@ def epoch_s_loss(device: str) -> float:
     """Return the mean loss of an epoch."""
     trainer = Trainer(Task("perceptron"), 2, Group.alone(), device)
     for step in range(STEPS):
-        trainer.step([_batch(10 * step + worker) for worker in range(2)])
+        trainer.step([batch(10 * step + worker) for worker in range(2)])
     return trainer.finish_epoch({})["loss"]
 
 
@@ -170,6 +180,6 @@ def memory_after(jobs: int) -> list[list[int]]:
 def gradients_are_aligned() -> bool:
     """Whether each gradient begins where a tensor of its own would, so that kernels add it in the same order."""
     trainer = Trainer(Task("perceptron"), 2, Group.alone(), "rig")
-    trainer.step([_batch(0), _batch(1)])
+    trainer.step([batch(0), batch(1)])
     gradients = [parameter.grad for parameter in trainer.model.parameters()]
     return all(gradient is not None and gradient.data_ptr() % 512 == 0 for gradient in gradients)

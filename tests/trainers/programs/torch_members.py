@@ -54,6 +54,7 @@ def silent_beside(rank: int, ranks: int) -> str:
     """The member after the first sends no gradients."""
     group = Group.over(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5))
     channel = Communicators().take(group, torch.device("cpu"))
+    channel.met()
     try:
         if rank == 0:
             channel.exchange([], [torch.zeros(3)])
@@ -70,6 +71,8 @@ def failing(rank: int, ranks: int, beside: bool) -> str:
     try:
         with Group.over(transport) as group:
             channel = Communicators().take(group, torch.device("cpu")) if beside else None
+            if channel is not None:
+                channel.met()
             if rank == ranks - 1:
                 if channel is not None:
                     channel.abort()

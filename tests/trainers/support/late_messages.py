@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,6 +104,36 @@ class LateLink:
                 if not is_over() and self.index in shared.waiting and not shared.turn.wait(SECONDS):
                     raise TimeoutError("nobody sends")
             shared.waiting.discard(self.index)
+
+
+class LateTransport:
+    """One of two members; what it receives is there, and what it sends is over, once it has waited."""
+
+    index, size, any_thread, timeout, interrupted = 0, 2, True, SECONDS, False
+    names = (0, 1)
+
+    def __init__(self) -> None:
+        self._begun: list[Late] = []
+
+    def send(self, peer: int, memory: np.ndarray) -> Late:
+        return self._begin(memory)
+
+    def receive(self, peer: int, memory: np.ndarray) -> Late:
+        return self._begin(memory)
+
+    def wait(self, pending: Sequence[Any]) -> float:
+        for message in pending:
+            message.memory.fill_(7)
+            message.over = True
+        return 0.0
+
+    @property
+    def all_over(self) -> bool:
+        return all(message.over for message in self._begun)
+
+    def _begin(self, memory: np.ndarray) -> Late:
+        self._begun.append(Late(torch.from_numpy(memory)))
+        return self._begun[-1]
 
 
 def summed(

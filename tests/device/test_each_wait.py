@@ -1,0 +1,95 @@
+"""No wait of device copies, feeds, sums and moves is without a mutant that takes it away."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.device.waits import ALL, ROOT, Mutant, text_of
+
+ROOMS = ("trainers/device", "trainers/reduce", "trainers/step")
+FILES = (
+    "trainers/messages/device_channel.py", "trainers/messages/group.py", "trainers/messages/transport.py",
+    "trainers/job/trainer.py", "trainers/job/resize.py", "trainers/task/task.py",
+    "fleet/run/ranks/prefetch.py", "fleet/run/ranks/feed.py", "fleet/run/ranks/own_batches.py",
+)  # fmt: skip
+CALLED = {
+    "wait", "wait_stream", "wait_event", "record_stream", "record_event", "record", "synchronize", "join", "shutdown",
+    "poll", "stream", "mark", "settle", "met", "follow", "free", "finish", "complete", "ready", "_await", "_wait",
+    "_finish", "_stop",
+}  # fmt: skip
+"""What waits or marks when it is called: torch's, Python's and the project's own."""
+NAMED = {"query", "select"}
+"""The same where it is handed on."""
+NO_WAITS = {
+    ("trainers.job.trainer", "turns[0].update.settle"): "settles where buckets lie",
+    ("trainers.job.trainer", "self.settle()\n        return self._losses"): "losses on the host, which are there",
+    ("trainers.step.update", "filling.finish"): "begins sums",
+    ("trainers.messages.device_channel", "meeting.join"): "naps between two looks",
+    ("trainers.reduce.horovod", "hvd.shutdown"): "ends Horovod",
+}
+"""Calls of the same names, and what they do."""
+
+
+def modules() -> list[str]:
+    paths = [path for room in ROOMS for path in (ROOT / room).glob("*.py")] + [ROOT / file for file in FILES]
+    return sorted(".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
+
+
+def waits_of(text: str) -> Iterator[tuple[int, str]]:
+    """Give the places of the names of what waits, with the words before them."""
+    lines = [0]
+    for line in text.splitlines(keepends=True):
+        lines.append(lines[-1] + len(line.encode()))
+    assert text.isascii()
+    tree = ast.parse(text)
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.Attribute, ast.Name)) or not isinstance(node.ctx, ast.Load):
+            continue
+        name = node.attr if isinstance(node, ast.Attribute) else node.id
+        joins = isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Constant, ast.JoinedStr))
+        if not joins and (name in NAMED or (name in CALLED and id(node) in called)):
+            assert node.end_lineno is not None and node.end_col_offset is not None
+            end = lines[node.end_lineno - 1] + node.end_col_offset
+            yield end - len(name), ast.unparse(node)
+
+
+def is_no_wait(module: str, place: int) -> bool:
+    """Whether the place is in one of the words that only have a name of a wait."""
+    for words in (words for named, words in NO_WAITS if named == module):
+        start = text_of(module).index(words)
+        if start <= place < start + len(words):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("module", modules())
+def test_each_wait_has_a_mutant_without_it(module: str) -> None:
+    text, gone = text_of(module), [mutant.gone for mutant in ALL if mutant.module == module]
+    left = [
+        f"{words} in line {text.count(chr(10), 0, place) + 1}"
+        for place, words in waits_of(text)
+        if not any(place in places for places in gone) and not is_no_wait(module, place)
+    ]
+    assert not left, f"{module} has waits without mutants in tests/device/waits.py: {'; '.join(left)}"
+
+
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_mutant_takes_one_place_away(mutant: Mutant) -> None:
+    assert mutant.text.count(mutant.old) == 1 and mutant.gone
+    compile(mutant.text.replace(mutant.old, mutant.new), mutant.module, "exec")
+
+
+def test_a_wait_that_is_new_is_found() -> None:
+    text = (
+        "def give(side, thread, words):\n    side.wait_stream(words)\n    thread.join()\n    return ', '.join(words)\n"
+    )
+    assert [words for _, words in waits_of(text)] == ["side.wait_stream", "thread.join"]
+
+
+def test_all_rooms_are_there() -> None:
+    assert all(Path(ROOT, file).is_file() for file in FILES) and len(modules()) > len(FILES) + 2 * len(ROOMS)
