@@ -24,7 +24,7 @@ def runs(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder,
     model = {"name": "trainers.zoo:MLP", "arguments": {"inputs": SIDE**2, "widths": [16], "classes": CLASSES}}
     jobs = [{"name": MAY, "model": model, "virtual_workers": 6}, mlp(MAY_NOT, virtual_workers=6, arrival=0.1)]
     resources = {"trainers": 2, "device": "auto", "ring_samples": 128, "slot_samples": 8}
-    sections = {"determinism": "D2", "policy": {"name": "easyscale"}, "profile": {"file": "rates.json"}}
+    sections: dict[str, Any] = {"determinism": "D2", "policy": {"name": "easyscale"}, "profile": {"file": "rates.json"}}
     kinds = {**resources, "kinds": {"fast": [0], "slow": [1]}}
     folder = tmp_path_factory.mktemp("kinds-of-devices")
     made = write_ensemble(folder, jobs, measured=False, resources=kinds, **sections)
