@@ -1,7 +1,11 @@
 """A queue of jobs with ranges of batches, rehearsed with variable and with fixed ones (Saxena et al., 2020, IV).
 
-Jobs, batches and arrivals are the paper's (see `benchmarks.simulated.published_profiles`), a hundred times as fast; a
-sample of the rehearsal stands for some of theirs, so that its steps are long enough to be waited for.
+Jobs, batches, and how often they come are the paper's (see `benchmarks.simulated.published_profiles`), a hundred times
+as fast; a sample of the rehearsal stands for some of theirs, so that its steps are long enough to be waited for.
+
+A fixed batch is as theirs: a job waits for as many devices as hold it. fleet needs no such number, as a device works on
+one virtual worker's part of the batch after the other; so do jobs with variable batches, and the mode `parts` does so
+with each job's largest batch.
 """
 
 from __future__ import annotations
@@ -18,11 +22,15 @@ import numpy as np
 
 from benchmarks.simulated.published_profiles import BatchProfile, published_profiles
 
-DEVICES, WORKERS, JOBS = 6, 6, 12
+DEVICES, WORKERS, JOBS = 16, 8, 16
+ARRIVING = DEVICES / 4
+"""Devices that the work which comes would keep busy: their high rate, k_max x lambda, is 10 for 40 devices (IV-A)."""
 FASTER, STANDS_FOR = 120.0, 60.0  # than theirs; samples of theirs
 SAMPLES = 1200
 """Of an epoch."""
-MODES = ("variable", "random", "max", "min")
+MODES = ("variable", "random", "max", "min", "parts")
+FIXED = ("random", "max", "min")
+"""The paper's."""
 STEP_SECONDS = 0.004
 """What each step takes besides, however few its samples."""
 POINTS = 9
@@ -50,19 +58,38 @@ class QueuedJob:
         profile = _profiles()[self.model]
         return max(1, round(profile.seconds * profile.scaling.single / STANDS_FOR / SAMPLES))
 
-    def rates(self, batch: int) -> dict[int, float]:
-        """r(k), samples/s, with that batch."""
+    def in_parts(self, batch: int) -> dict[int, float]:
+        """r(k), samples/s, with that batch, where each device turns its virtual workers."""
         scaling = _profiles()[self.model].scaling
-        size, summing = batch / WORKERS, scaling.reducing.seconds(scaling.weights)
+        size = batch / WORKERS
         known = np.interp(min(size, scaling.fits), list(scaling.processing), list(scaling.processing.values()))
         turn = float(known) * max(1.0, size / scaling.fits)  # what does not fit is cut into parts
-        seconds = {count: -(-WORKERS // count) * turn + float(summing[count - 1]) for count in range(1, WORKERS + 1)}
-        waits = {count: each * STANDS_FOR / FASTER + STEP_SECONDS for count, each in seconds.items()}
-        return {count: batch / waits[count] for count in waits}
+        return self._rates(batch, {count: -(-WORKERS // count) * turn for count in range(1, WORKERS + 1)})
+
+    def at_once(self, batch: int) -> dict[int, float]:
+        """The same where each device has its part of the batch at once, from `least` devices on."""
+        scaling = _profiles()[self.model].scaling
+        known, fits = list(scaling.processing), scaling.fits
+        parts = {count: batch / count for count in range(1, WORKERS + 1)}
+        turns = {
+            count: np.interp(min(part, fits), known, list(scaling.processing.values())) for count, part in parts.items()
+        }
+        return self._rates(batch, {count: float(turns[count]) * max(1.0, part / fits) for count, part in parts.items()})
+
+    def least(self, batch: int) -> int:
+        """Devices that hold that batch."""
+        return -(-batch // _profiles()[self.model].scaling.fits)
+
+    def _rates(self, batch: int, seconds: Mapping[int, float]) -> dict[int, float]:
+        """By the seconds that so many devices compute a step of theirs."""
+        scaling = _profiles()[self.model].scaling
+        summing = scaling.reducing.seconds(scaling.weights)
+        waits = {count: (each + float(summing[count - 1])) * STANDS_FOR / FASTER for count, each in seconds.items()}
+        return {count: batch / (each + STEP_SECONDS) for count, each in waits.items()}
 
 
 def draw_queue(seed: int) -> list[QueuedJob]:
-    """As much work comes as all devices do at the jobs' best rate on one device; seed path ("batch-queue", seed)."""
+    """Jobs whose batch may change come at their high rate; seed path ("batch-queue", seed)."""
     draw = random.Random(f"batch-queue/{seed}")
     models = [model for model, profile in _profiles().items() if profile.limit > 1]
     mean = sum(_profiles()[model].seconds for model in models) / len(models) / FASTER
@@ -71,7 +98,7 @@ def draw_queue(seed: int) -> list[QueuedJob]:
         model = draw.choice(models)
         job = QueuedJob(f"job-{number:02}", model, round(arrival, 3), 0)
         jobs.append(replace(job, batch=whole(draw.randint(*job.range))))
-        arrival += draw.expovariate(DEVICES / mean)
+        arrival += draw.expovariate(ARRIVING / mean)
     return jobs
 
 
@@ -90,7 +117,7 @@ def write_queue(folder: Path, jobs: list[QueuedJob], mode: str) -> Path:
         "checkpoints": {"every": 1000},
         "jobs": [_entry(job, mode) for job in jobs],
         "rehearse": {
-            "rates": {job.name: job.rates(_own(job, mode)) for job in jobs},
+            "rates": {job.name: _rates(job, mode) for job in jobs},
             "batches": {job.name: _listed(job) for job in jobs} if mode == "variable" else {},
         },
     }
@@ -110,15 +137,22 @@ def _profiles() -> Mapping[str, BatchProfile]:
 
 
 def _own(job: QueuedJob, mode: str) -> int:
-    return {"max": job.range[1], "min": job.range[0]}.get(mode, job.batch)
+    return {"max": job.range[1], "parts": job.range[1], "min": job.range[0]}.get(mode, job.batch)
+
+
+def _rates(job: QueuedJob, mode: str) -> dict[int, float]:
+    batch = _own(job, mode)
+    return job.at_once(batch) if mode in FIXED else job.in_parts(batch)
 
 
 def _entry(job: QueuedJob, mode: str) -> dict[str, Any]:
     stop = {"epochs": job.epochs}
     entry = {"name": job.name, "arrival": job.arrival, "batch_size": _own(job, mode) // WORKERS, "stop": stop}
+    if mode in FIXED:
+        entry["minimum_devices"] = job.least(_own(job, mode))
     return {**entry, "batch": {"range": list(job.range), "learning_rate": "keep"}} if mode == "variable" else entry
 
 
 def _listed(job: QueuedJob) -> dict[int, float]:
     batches = {whole(batch) for batch in np.linspace(*job.range, POINTS)}
-    return {batch: job.rates(batch)[1] for batch in sorted(batches)}
+    return {batch: job.in_parts(batch)[1] for batch in sorted(batches)}

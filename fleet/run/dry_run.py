@@ -18,6 +18,7 @@ from fleet.run.chosen_workers import with_chosen_workers
 from fleet.run.estimated_batches import with_estimated_batches
 from fleet.run.expected_jobs import ExpectedJob
 from fleet.run.memory_checks import Room, memory_problem
+from fleet.run.mixed_kinds import stays_on_one
 from fleet.run.more_workers import MoreWorkers, more_workers
 from fleet.run.prediction import PredictionInput, asked_device, prepare
 from fleet.run.recorded_choices import with_known_batches
@@ -225,6 +226,7 @@ def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, 
     found = memory_problem(sizes, {job.name: job.virtual_workers for job in spec.jobs}, room)
     texts += [found.text] if found is not None else []
     texts += [text for job, size in sizes.items() for text in refused_on(ready.device, job, size)]
+    texts += [text for job in sizes for text in stays_on_one(ready.runtime, ready.prediction.cluster, job)]
     free, place = shared_memory_available()
     texts += [
         f"node {node} needs {readable_bytes(size)} of shared memory, {place} here has {readable_bytes(free)}"

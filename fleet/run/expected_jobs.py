@@ -74,7 +74,7 @@ def expected_jobs(
             curves = {kind: curve.capped(fed.own, job.virtual_workers) for kind, curve in curves.items()}
         home = strongest(curves, devices, job.virtual_workers)
         by_kind = KindCurves(curves, home, job.virtual_workers, job.batch_size) if home else None
-        mixed, _ = mixes_kinds(runtime, device)
+        mixed, _ = mixes_kinds(runtime, cluster, job.name)
         samples = runtime.samples_of(job.name)
         scaling = _scaling(runtime, known[home], job, curves[home]) if batches and job.batches is not None else None
         asked = KnownJob(job, samples, data_key(job), curves[home], mixed)

@@ -83,7 +83,7 @@ def check_minimum(runtime: Runtime, cluster: ClusterMap) -> None:
 def minimum_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
     """Why the job could never have as many devices as it needs, and the most that it can have; None: it can."""
     counts = devices_to_plan(cluster).counts()
-    mixed, _ = mixes_kinds(runtime, cluster.device_name)
+    mixed, _ = mixes_kinds(runtime, cluster, job.name)
     most = sum(counts.values()) if mixed else max(counts.values())
     if job.minimum_devices <= most:
         return None

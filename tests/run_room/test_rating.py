@@ -73,7 +73,9 @@ def rating(journal: Journal, runtime: Callable[..., Runtime], rank: Callable[...
         jobs = [{"name": name, "virtual_workers": count} for name, count in (workers or {"a": 4, "b": 4}).items()]
         made = runtime(*jobs)
         batches = Batches(rank(made), lambda news: None, open=False)
-        records = [record_of(job, made, "cpu", batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs]
+        records = [
+            record_of(job, made, rank(made).cluster, batches, WallClock(((0.0, 0.0),))) for job in made.spec.jobs
+        ]
         books = Ledger(Cluster((PER_NODE, PER_NODE)), records, seed=0)
         return Rating(profiler, Bookkeeper(books, journal), {"": known or {}}, {"": begun or {}})
 

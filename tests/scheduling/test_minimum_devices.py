@@ -17,7 +17,7 @@ from fleet.scheduling.policies.kind_by_kind import for_kinds
 from tests.scheduling.support.kinds_of_device import job, states
 from tests.scheduling.support.strategies import curves
 
-KEEPING = ("fifo", "tiresias", "gandiva", "easyscale", "themis", "chronus")
+KEEPING = ("fifo", "tiresias", "throughput", "gandiva", "easyscale", "themis", "chronus")
 
 
 def plan(state: State, **parameters: object) -> dict[str, tuple[int, ...]]:
@@ -124,11 +124,28 @@ def test_gangs_are_never_smaller_than_their_least(name: str, state: State) -> No
     validate(for_kinds(policy(name), mixed.cluster).plan(mixed).whole_of({}), mixed)
 
 
+def test_throughput_shares_out_what_is_beyond_the_least_of_all() -> None:
+    cluster, policy_ = Cluster((4,)), policy("throughput")
+    large, small = alike("large", 4, minimum_devices=3), alike("small", 2, arrival=1.0)
+    assert policy_.plan(State.of(cluster, [large, small])).allocation == {"large": (0, 1, 2), "small": (3,)}
+    held = {"small": (0, 1)}
+    waiting = policy_.plan(State.of(cluster, [large, small, alike("last", 1, arrival=2.0)], held)).whole_of(held)
+    assert {name: len(devices) for name, devices in waiting.items()} == {"large": 3, "small": 1}, (
+        "who is there gives up what is beyond its least"
+    )
+    broken = State.of(cluster, [large, small], unavailable=frozenset({0, 1}))
+    assert policy_.plan(broken).allocation == {"small": (2, 3)}, "nobody waits for a job that cannot start"
+    dropped = policy_.plan(State.of(Cluster((2,)), [large, small])).dropped
+    assert dropped == {"large": "it needs 3 devices; the cluster has 2"}
+    most = policy("throughput", most=2).plan(State.of(cluster, [large])).dropped
+    assert most == {"large": "it needs 3 devices; it may have 2"}
+
+
 def test_the_other_policies_say_that_they_do_not_keep_it() -> None:
     assert [each.name for each in POLICIES if each.keeps_minimum] == list(KEEPING)
     assert all(breaks_minimum(name) is None for name in KEEPING)
     told = breaks_minimum("flotilla")
     assert told == (
-        "policy flotilla gives a job any number of devices from 1 on; fifo, tiresias, gandiva, easyscale, themis and "
-        "chronus keep to minimum_devices"
+        "policy flotilla gives a job any number of devices from 1 on; fifo, tiresias, throughput, gandiva, easyscale, "
+        "themis and chronus keep to minimum_devices"
     )

@@ -115,7 +115,7 @@ def scan(model: nn.Module, *inputs: Any) -> Scan:
 
 
 def _reason(module: nn.Module, ran: str | None, has_run: bool) -> str:
-    reason = _reason_of_class(module) or _first(_FUNCTIONS, _names_in_forward(module)) or ran
+    reason = _reason_of_class(module) or _first(_FUNCTIONS, names_in_forward(module)) or ran
     if reason is not None:
         return reason
     return PLAIN if has_run or _is_read(module) else UNREAD
@@ -133,7 +133,7 @@ def _is_read(module: nn.Module) -> bool:
     return hasattr(type(module).forward, "__code__")
 
 
-def _names_in_forward(module: nn.Module) -> list[str]:
+def names_in_forward(module: nn.Module) -> list[str]:
     """Return the names that a module's `forward`, and methods and functions inside it, use.
 
     Methods of the same class count where `forward` names them, to any depth.

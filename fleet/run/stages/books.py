@@ -10,6 +10,7 @@ from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
+from fleet.machine.cluster_map import ClusterMap
 from fleet.run.chosen_batches import Batches
 from fleet.run.devices_to_plan import devices_to_plan
 from fleet.run.mixed_kinds import mixes_kinds
@@ -93,13 +94,13 @@ def stands(rank: Rank, job: str) -> Standing:
 
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
     spec = rank.runtime.spec
-    jobs = [record_of(job, rank.runtime, rank.cluster.device_name, batches, clock) for job in spec.jobs]
+    jobs = [record_of(job, rank.runtime, rank.cluster, batches, clock) for job in spec.jobs]
     return Ledger(devices_to_plan(rank.cluster), jobs, spec.seed, spec.policy.restart, spec.policy.margin)
 
 
-def record_of(job: Job, runtime: Runtime, device: str, batches: Batches, clock: WallClock) -> JobRecord:
+def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
-    mixed_kinds, _ = mixes_kinds(runtime, device)
+    mixed_kinds, _ = mixes_kinds(runtime, cluster, job.name)
     samples = runtime.samples_of(job.name)
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,

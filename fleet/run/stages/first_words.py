@@ -9,11 +9,13 @@ from importlib.metadata import version
 
 import fleet
 from fleet.coordination.kept_best import settle_best, told_bests
+from fleet.machine.cluster_map import ClusterMap
 from fleet.machine.horovod import NOT_BIT_FOR_BIT
 from fleet.profiling.sizing import Size, refused_on
 from fleet.run.binding_table import binding_table
 from fleet.run.blocks import order_problems
 from fleet.run.console import rank_console
+from fleet.run.mixed_kinds import stays_on_one
 from fleet.run.priced_devices import prices_of
 from fleet.run.ranks.rank import Rank
 from fleet.run.ranks.runtime import Runtime
@@ -36,7 +38,7 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
         journal.write("prices", courses=prices.by_kind, worth=prices.worth if prices.worth < math.inf else None)
     for job in rank.runtime.spec.jobs:
         size, due = ready.sizes[job.name], books.ledger.jobs[job.name].state.deadline
-        write_job(journal, rank.runtime, job, size, due, rank.cluster.device_name)
+        write_job(journal, rank.runtime, job, size, due, rank.cluster)
     for job in books.batches.idle(rank.runtime.spec.jobs):
         text = f"policy {policy.name} chooses no batches: that of the job is {job.global_batch} samples"
         journal.write("warning", text=text, job=job.name)
@@ -53,14 +55,14 @@ def write_first_words(ready: Ready, policy: Policy, books: Books) -> None:
         rank_console().print(binding_table(rank.cluster))
 
 
-def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float, device: str) -> None:
-    """Write down what a job is, and what its code cannot do on a kind of device.
+def write_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: float, cluster: ClusterMap) -> None:
+    """Write down what a job is, and what its code cannot do on its devices.
 
     Args:
         due: second of the run at which it should be done; infinite: none.
     """
     describe_job(journal, runtime, job, size, due)
-    for text in refused_on(device, job.name, size):
+    for text in (*refused_on(cluster.device_name, job.name, size), *stays_on_one(runtime, cluster, job.name)):
         journal.write("warning", text=text, job=job.name)
 
 

@@ -27,12 +27,15 @@ def measured_first(opened: Opened) -> frozenset[str]:
     trainers share an accelerator.
     """
     spec, kinds = opened.rank.runtime.spec, len(opened.ready.known) > 1
-    mixed, _ = mixes_kinds(opened.rank.runtime, opened.rank.cluster.device_name)
+    runtime, cluster = opened.rank.runtime, opened.rank.cluster
     batches, shared = chooses_batches(opened.policy), most_executors(opened.policy) > 1
     return frozenset(
         job.name
         for job in spec.jobs
-        if job.deadline is not None or (batches and job.batches is not None) or (kinds and not mixed) or shared
+        if job.deadline is not None
+        or (batches and job.batches is not None)
+        or shared
+        or (kinds and not mixes_kinds(runtime, cluster, job.name)[0])
     )
 
 

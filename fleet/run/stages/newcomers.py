@@ -104,8 +104,8 @@ class Newcomers:
         importlib.invalidate_caches()  # its module may be younger than this process
         runtime = self._rank.runtime.with_job(job)
         size = self._check(runtime, job)
-        books, device = self._opened.books, self._rank.cluster.device_name
-        record = record_of(job, runtime, device, books.batches, books.clock)
+        books = self._opened.books
+        record = record_of(job, runtime, self._rank.cluster, books.batches, books.clock)
         known = {kind: rates for kind, each in self._opened.ready.known.items() if (rates := each.of(runtime, name))}
         if job.deadline is not None and not known and runtime.rehearsal is None:
             return _Newcomer(job, runtime, size, record, {}, "profile")  # nothing is promised by a guess
@@ -121,8 +121,7 @@ class Newcomers:
         self._sizes[job.name] = new.size
         self._opened.wire.to_trainers(AddJob(mapping))
         self._opened.books.keeper.note("added", record=new.record)
-        device = self._rank.cluster.device_name
-        write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, device)
+        write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, self._rank.cluster)
         if new.curves:
             self._opened.books.keeper.record_rates(job.name, new.curves, new.source)
         if job.deadline is not None:

@@ -60,6 +60,7 @@ class Throughput(UsualPolicy):
     """
 
     name: ClassVar[str] = "throughput"
+    keeps_minimum: ClassVar[bool] = True
 
     batch: str = "variable"
     most: int = K_MAX
@@ -151,6 +152,8 @@ class Throughput(UsualPolicy):
             elif least <= room:
                 room -= least
                 curves[job.name] = curve
+            elif least > state.capacity:
+                continue  # too few devices work: nobody waits for it
             elif not self.queue:
                 dropped[job.name] = f"it needs {least} devices, and {room} are left beside those that the others need"
             elif not (self.backfill and room):
@@ -178,6 +181,7 @@ class Throughput(UsualPolicy):
 def _same(known: JobState, job: JobState) -> bool:
     """Whether both have the same curve."""
     same = known.rate is job.rate and known.scaling is job.scaling and known.limit == job.limit
+    same = same and known.minimum_devices == job.minimum_devices
     return same and known.batches == job.batches and known.batch == job.batch
 
 
@@ -223,7 +227,10 @@ def _batches(placed: Allocation, state: State, curves: Mapping[str, BatchCurve])
 
 def _impossible(job: JobState, least: int | None, most: int, size: int) -> str:
     if least is not None:
-        return f"its smallest batch needs {least} devices; the cluster has {size}"
+        what = "it" if least <= job.minimum_devices else "its smallest batch"
+        return f"{what} needs {least} devices; the cluster has {size}"
+    if job.minimum_devices > min(most, job.limit):
+        return f"it needs {job.minimum_devices} devices; it may have {min(most, job.limit)}"
     return f"none of its batches fits on {min(most, job.limit)} devices or fewer, the most that it may have"
 
 

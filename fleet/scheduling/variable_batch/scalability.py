@@ -171,14 +171,20 @@ def batches_of(job: JobState, mode: str) -> tuple[int, int] | None:
 
 
 def curve_of(job: JobState, mode: str, limit: int) -> BatchCurve:
-    """The scaling factors of a job on up to `limit` devices.
+    """The scaling factors of a job on up to `limit` devices; on fewer than its minimum it cannot run.
 
     A job without `scaling`, or without a known batch, scales as its rate curve says, whatever its batch.
 
     Args:
         mode: one of `MODES`.
     """
-    limit, allowed = min(limit, job.limit), batches_of(job, mode)
+    curve = _curve(job, batches_of(job, mode), min(limit, job.limit))
+    few = np.arange(1, len(curve.factors) + 1) < job.minimum_devices
+    return BatchCurve(np.where(few, -np.inf, curve.factors), np.where(few, 0, curve.batches)) if few.any() else curve
+
+
+def _curve(job: JobState, allowed: tuple[int, int] | None, limit: int) -> BatchCurve:
+    """The same, however few devices it needs at least."""
     if job.scaling is None or allowed is None:
         rates = job.rate.rates(limit)
         return BatchCurve(rates / rates[0], np.zeros(limit, np.int64))
