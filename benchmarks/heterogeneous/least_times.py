@@ -25,9 +25,10 @@ from fleet.scheduling.placing.configurations import configurations_of
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.sia_agent import Placement, SiaAgent
 
-STEPS = 150  # of the subgradient method
-SLOT = 60.0  # seconds at one price
-_VALUES = np.geomspace(0.8, 30.0, 32)  # of a job's work, in times that it takes alone
+STEPS = 60  # of the subgradient method
+SLOT, MOST_SLOTS = 60.0, 1500
+"""Seconds at one price, at least; and how many times prices may change."""
+_VALUES = np.concatenate(([0.0], np.geomspace(0.8, 30.0, 32)))  # of a job's work, in times that it takes alone
 _PRICES = (0.0, 0.01, 0.05, 0.25, 100.0)  # of a device of the fastest kind, in seconds a second, for shares phi
 _SHORTEST = 1e-3  # seconds of an epoch
 _FIRST, _LAST = 0.02, 0.001  # steps of prices, in job seconds a device second
@@ -68,12 +69,10 @@ class LeastTimes:
     Args:
         workload: its name.
         shape: of the cluster.
-        slot: seconds at one price.
     """
 
-    def __init__(self, workload: str, shape: str = MIXED, slot: float = SLOT) -> None:
+    def __init__(self, workload: str, shape: str = MIXED) -> None:
         jobs, cluster = list(trace_of(workload)), read_cluster(shape)
-        self._slot = slot
         found = configurations_of(cluster)
         kinds = list(cluster.counts())
         self._capacity = np.array(list(cluster.counts().values()), dtype=np.float64)
@@ -83,7 +82,9 @@ class LeastTimes:
         self._works = {model: _work(model, cluster) for model in dict.fromkeys(job.model for job in jobs)}
         self._jobs = [(job.model, job.arrival) for job in jobs]
         longest = max(work.alone + work.restart for work in self._works.values())
-        self._slots = int((max(job.arrival for job in jobs) + 3 * longest) / slot) + 2
+        horizon = max(job.arrival for job in jobs) + 3 * longest
+        self._slot = max(SLOT, horizon / MOST_SLOTS)
+        self._slots = int(horizon / self._slot) + 2
 
     def alone(self) -> float:
         """Mean of the seconds that each job would take with the whole cluster for itself."""
@@ -139,7 +140,7 @@ class LeastTimes:
 
         By each value of the work it is the seconds, and the value, less what the configurations bring: of all values
         that which tells most counts, and of all ends that which costs least. Between two slots' begins it is linear,
-        so that the lower of both bounds it there.
+        so that the lower of both bounds it there. An end after the last slot costs at least the seconds until then.
         """
         first, last = int(begin / self._slot), min(self._slots, int((begin + 40 * work.alone) / self._slot) + 2)
         part = begin / self._slot - first
@@ -155,7 +156,7 @@ class LeastTimes:
         least = lower[by_end, np.arange(lower.shape[1])]
         end = int(least.argmin())
         share, value = divmod(int(by_end[end]), len(_VALUES))
-        return float(least[end]), (share, value, first + end + 1)
+        return min(float(least[end]), last * self._slot - begin), (share, value, first + end + 1)
 
 
 @cache
