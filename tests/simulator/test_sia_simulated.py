@@ -150,7 +150,7 @@ def test_sia_begins_with_one_device_and_doubles(folder: Path, machine: SiaMachin
 
 
 @dataclass(frozen=True)
-class Measured:
+class OnFast:
     """A `KindGoodput` measured on fast devices alone, which notes what it is asked for there."""
 
     asked: list[Shapes]
@@ -170,7 +170,7 @@ class Measured:
 
 def test_sia_takes_from_another_kind_what_as_many_devices_do_on_its_nodes() -> None:
     asked: list[Shapes] = []
-    job = JobState("net", RateCurve({1: 1.0}, 2), 8, scaling=Measured(asked))  # type: ignore[arg-type]
+    job = JobState("net", RateCurve({1: 1.0}, 2), 8, scaling=OnFast(asked))  # type: ignore[arg-type]
     policy("sia").plan(State.of(read_cluster("4x2:fast,1x4:slow"), [job], {}, time=60.0))
     own, others = asked
     assert own == ((1, 1), (1, 2), (2, 4), (3, 6), (4, 8))

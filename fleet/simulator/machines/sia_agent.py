@@ -140,7 +140,8 @@ class SiaAgent:
             seconds, compute = self._steps_of(kind, shapes, local)
         else:
             model = self.fit(kind, keys)
-            seconds, compute = model.seconds(nodes, devices, local), model.compute(local)
+            samples = local.astype(np.float64)
+            seconds, compute = model.seconds(nodes, devices, samples), model.compute(samples)
         rates = self.first * _gain(noise, batch / self.first)
         rates = rates / ((seconds + passes * compute) * self.application.slowdown)
         rates = np.where((local >= profile.min_local) & (local <= most_local), rates, 0.0)
