@@ -83,10 +83,7 @@ class SiaAgent:
         most = profile.largest_of_count.get(devices, local)
         return BatchSplit(min(local, most, self.largest // (devices * (passes + 1))), passes)
 
-<<<<<<< HEAD
-    def _goodput(self, kind: str, placement: Placement, split: BatchSplit, epoch: int) -> float:
-=======
-    def splits(self, kind: str, placement: Placement) -> frozenset[Split]:
+    def splits(self, kind: str, placement: Placement) -> frozenset[BatchSplit]:
         """All batches that a job which chooses its own may have on a placement."""
         profile, devices = self.application.kinds[kind], sum(placement)
         found = self._candidates(profile, np.array([float(devices)]), self.largest, profile.largest_local(placement))
@@ -95,8 +92,7 @@ class SiaAgent:
         )
         return frozenset((self.start(kind, placement), *chosen))
 
-    def _goodput(self, kind: str, placement: Placement, split: Split, epoch: int) -> float:
->>>>>>> 586822c (Hold sia's projections to the nodes of the kind that was measured; tell the worth of goodput's plans and a bound on it; bound mean completion times by prices)
+    def _goodput(self, kind: str, placement: Placement, split: BatchSplit, epoch: int) -> float:
         """What a job truly does, in samples/s of the first batch size: its gain of a step by the seconds of one."""
         step = self.application.kinds[kind].step(placement, split.local)
         seconds = step.seconds + split.passes * (step.seconds - step.sync)
