@@ -12,18 +12,23 @@ import numpy as np
 
 from benchmarks.simulated.part import published
 from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.policies import policy
 from fleet.simulator.comparing.cluster_shape import read_cluster
+from fleet.simulator.machines.machine import Adapting
 from fleet.simulator.machines.sia_machine import SiaMachine
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rates.sia_rates import SiaRates, read_sia_rates
 from fleet.simulator.simulation import Simulation
 from fleet.simulator.traces import Trace, read_trace
+from fleet.simulator.traces.job import TraceJob
 
 HOUR = 3600.0
 MIXED = "6x4:aws,2x8:dgx-ext,3x8:rtx"
 """The authors' cluster: 24 T4, 16 A100, 24 2080Ti."""
 ALIKE = "16x4:aws"
+MOVE = 2.0
+"""Seconds of a move in place."""
 SATURN = tuple(f"saturn-{number}" for number in range(1, 6))
 WORKLOADS = (*SATURN, "philly-1", "newtrace-1")
 ABSENT = "Sia's workloads are not there; FLEET_TRACES names the folder that holds traces/sia"
@@ -86,6 +91,28 @@ def played(
     """A workload under a policy, in our simulator; each once."""
     machine = SiaMachine(read_cluster(shape), rates())
     return Simulation(trace_of(workload), machine, policy(policy_name, **dict(parameters))).run()
+
+
+class InPlace(SiaMachine):
+    """Jobs that go to other devices in place: what costs `MOVE` seconds, wherever they go, once they have trained."""
+
+    def under(self, adapting: Adapting) -> InPlace:
+        """As `SiaMachine.under`."""
+        return InPlace(self._cluster, self._rates, self._costs, adapting)
+
+    def arriving(self, job: TraceJob) -> JobState:
+        """As `SiaMachine.arriving`; policies count with moves."""
+        return super().arriving(job).changed(restart=MOVE)
+
+    def delay(self, job: JobState, devices: tuple[int, ...]) -> float:
+        """As `SiaMachine.delay`."""
+        return MOVE if job.attained else super().delay(job, devices)
+
+
+@cache
+def moved_in_place(policy_name: str, workload: str) -> SimulationOutcome:
+    """As `played`, with moves in place."""
+    return Simulation(trace_of(workload), InPlace(read_cluster(MIXED), rates()), policy(policy_name)).run()
 
 
 def hours(outcome: SimulationOutcome) -> tuple[float, float, float]:

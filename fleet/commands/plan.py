@@ -93,9 +93,16 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
 def _bound(plan: DryRun) -> Iterator[str]:
     """How far the plan can be from the best, where its policy knows."""
     planned = plan.bounded
-    if planned is None or planned.bound is None or planned.expected is None or planned.gap is None:
+    if planned is None:
         return
     since = "" if planned.start == 0 else f"from {planned.start:.0f} s on "
+    if planned.worth is not None and planned.worth_bound is not None:
+        yield (
+            f"bound: {since}the plan is worth {planned.worth:.3f} by the policy's own measure, "
+            f"and no plan then more than {planned.worth_bound:.3f}"
+        )
+    if planned.bound is None or planned.expected is None or planned.gap is None:
+        return
     yield (
         f"bound: {since}no schedule ends before {planned.bound:.0f} s; the policy expects to end at "
         f"{planned.expected:.0f} s, {planned.gap:.1%} later"

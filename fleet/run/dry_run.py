@@ -138,7 +138,7 @@ class DryRun:
     def bounded(self) -> PlannedRound | None:
         """The first round with a bound that was planned with all jobs there, or the last one with a bound at all."""
         last = max(job.spec.arrival for job in self.jobs)
-        known = [one for one in self.rounds if one.bound is not None]
+        known = [one for one in self.rounds if one.bound is not None or one.worth_bound is not None]
         return next((one for one in known if one.start >= last), known[-1] if known else None)
 
     def to_json(self) -> dict[str, Any]:
@@ -239,12 +239,14 @@ def _shortages(ready: PredictionInput, shared: Mapping[int, int]) -> tuple[str, 
 
 def _round_json(one: PlannedRound) -> dict[str, Any]:
     allocation = {job: list(devices) for job, devices in one.allocation.items()}
-    bound = {} if one.bound is None else _bound_json(one)
-    return {"allocation": allocation, "start": one.start, "end": one.end, **bound}
+    return {"allocation": allocation, "start": one.start, "end": one.end, **_bound_json(one)}
 
 
 def _bound_json(one: PlannedRound) -> dict[str, Any]:
-    return {"bound_seconds": one.bound, "end_seconds": one.expected, "gap": one.gap}
+    """What the plan's policy computed of its bounds."""
+    ends = {"bound_seconds": one.bound, "end_seconds": one.expected, "gap": one.gap}
+    worth = {"worth": one.worth, "worth_bound": one.worth_bound}
+    return {**({} if one.bound is None else ends), **({} if one.worth_bound is None else worth)}
 
 
 def _made(feed: Feed) -> str:

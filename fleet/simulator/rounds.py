@@ -18,6 +18,7 @@ class PlannedRound:
         allocation: job -> devices.
         start, end: seconds since the run began.
         bound, expected: from the plan with which it began, see `Plan.bound` and `Plan.end`; None: not computed.
+        worth, worth_bound: likewise, as `Plan` has them.
     """
 
     allocation: Allocation
@@ -25,6 +26,8 @@ class PlannedRound:
     end: float = math.inf
     bound: float | None = None
     expected: float | None = None
+    worth: float | None = None
+    worth_bound: float | None = None
 
     @property
     def gap(self) -> float | None:
@@ -48,7 +51,8 @@ class RoundObserver:
         if before and (starting or not running):
             self._rounds[-1] = replace(self._rounds[-1], end=now)
         if starting:
-            self._rounds.append(PlannedRound(dict(running), now, math.inf, plan.bound, plan.end))
+            known = plan.bound, plan.end, plan.worth, plan.worth_bound
+            self._rounds.append(PlannedRound(dict(running), now, math.inf, *known))
 
     def until(self, ends: Mapping[str, float]) -> tuple[PlannedRound, ...]:
         """The rounds in order, if each job was done when `ends` says, NaN: never; none that ended where it began."""

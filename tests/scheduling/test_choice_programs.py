@@ -76,3 +76,9 @@ def test_shares_are_those_of_the_linear_program() -> None:
 def test_jobs_that_are_alike_get_alike_shares() -> None:
     shares = best_shares(ShareProgram(np.ones((4, 1)), np.ones(4, dtype=int), np.array([2])))
     assert shares[:, 0] == pytest.approx([0.5] * 4, abs=1e-3)
+
+
+@pytest.mark.parametrize("jobs", [1, 400])
+def test_filling_ends_and_its_plan_is_within_its_bound(jobs: int) -> None:
+    found = best_choices(drawn(jobs, jobs), np.zeros(jobs), DEVICES, KINDS, CAPACITY)
+    assert fits(tuple(found.chosen.tolist())) and 0 < found.worth <= found.bound + 1e-9

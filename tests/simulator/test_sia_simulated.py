@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
+from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
 from fleet.scheduling.policies import policy
 from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.kind_goodput import KindGoodput
+from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes
 from fleet.simulator.comparing.cluster_shape import read_cluster
 from fleet.simulator.machines.machine import Adapting, AdaptingMachine
 from fleet.simulator.machines.machine_for import machine_for
@@ -145,6 +147,42 @@ def test_sia_begins_with_one_device_and_doubles(folder: Path, machine: SiaMachin
     Simulation(alone, machine, policy("sia"), watch=lambda _, plan, held: counts.extend(map(len, held.values()))).run()
     assert counts[0] == 1 and all(after <= 2 * before for before, after in zip(counts, counts[1:]))
     assert max(counts) > 1
+
+
+@dataclass(frozen=True)
+class OnFast:
+    """A `KindGoodput` measured on fast devices alone, which notes what it is asked for there."""
+
+    asked: list[Shapes]
+    tried: int = 4
+    most: int = 8
+    penalty: float = 10.0
+
+    def goodputs(self, kind: str, shapes: Shapes) -> np.ndarray | None:
+        if kind != "fast":
+            return None
+        self.asked.append(shapes)
+        return np.array([float(devices) for _, devices in shapes])
+
+    def ratio(self, kind: str, other: str) -> float:
+        return 0.5
+
+
+def test_sia_takes_from_another_kind_what_as_many_devices_do_on_its_nodes() -> None:
+    asked: list[Shapes] = []
+    job = JobState("net", RateCurve({1: 1.0}, 2), 8, scaling=OnFast(asked))  # type: ignore[arg-type]
+    policy("sia").plan(State.of(read_cluster("4x2:fast,1x4:slow"), [job], {}, time=60.0))
+    own, others = asked
+    assert own == ((1, 1), (1, 2), (2, 4), (3, 6), (4, 8))
+    assert others == ((1, 1), (1, 2), (2, 4)), "four slow devices are on one node, four fast ones on two"
+
+
+def test_no_plan_is_worth_more_than_its_bound(folder: Path, machine: SiaMachine) -> None:
+    plans: list[Plan] = []
+    trace = read_trace(folder / "workload.csv")
+    Simulation(trace, machine, policy("goodput"), watch=lambda _, plan, held: plans.append(plan)).run()
+    told = [(plan.worth, plan.worth_bound) for plan in plans if plan.worth is not None and plan.worth_bound is not None]
+    assert told and all(worth <= bound + 1e-9 for worth, bound in told)
 
 
 def test_gavel_on_the_authors_workload() -> None:

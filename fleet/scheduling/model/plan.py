@@ -30,6 +30,8 @@ class Plan:
         wake: seconds since the run began at which the policy wants to be asked even if nothing has happened.
         bound: seconds below which no plan can bring the end of all jobs, counted as `wake`; None: not computed.
         end: when this plan expects all jobs to be done, counted so; None: not computed.
+        worth: what the plan is worth by the policy's own measure; None: it has none.
+        worth_bound: what no plan could be worth more than now, by the same measure; None: not computed.
         memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
             work alone: with or without it the answer is the same.
         promises: job -> its promise from now on. Unlike the memo it is never lost, and an answer may depend
@@ -49,6 +51,8 @@ class Plan:
     wake: float = math.inf
     bound: float | None = None
     end: float | None = None
+    worth: float | None = None
+    worth_bound: float | None = None
     memo: Any = None
     promises: Mapping[str, Any] = field(default_factory=dict)
 

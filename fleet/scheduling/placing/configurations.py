@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 from fleet.scheduling.model.cluster import Cluster
@@ -35,6 +35,7 @@ def configurations_of(cluster: Cluster) -> tuple[Configuration, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=8192)
 def configuration_of(devices: tuple[int, ...], cluster: Cluster) -> Configuration:
     """The configuration that these devices are."""
     nodes = {cluster.node_of(device) for device in devices}

@@ -43,7 +43,8 @@ class Goodput(UsualPolicy):
     Of what is left nobody tells the policy, unless `known`: it takes a job to have half as much before it as behind it,
     and all count alike (w = 1). Where it is known w is the work that is left to the power of -0.2.
 
-    The choice is by prices of the kinds (`best_choices`), whose dual bounds the worth of every plan.
+    The choice is by prices of the kinds (`best_choices`), whose dual bounds the worth of every plan: each plan tells
+    its worth and that bound.
 
     Args:
         known: whether what is left of jobs may be read.
@@ -81,7 +82,8 @@ class Goodput(UsualPolicy):
         choices = best_choices(worth, none, table.devices, table.kinds, table.capacity)
         found = configurations_of(state.cluster)
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
-        return Plan(placed(wanted, state), wake=state.time + self.again)
+        allocation, wake = placed(wanted, state), state.time + self.again
+        return Plan(allocation, wake=wake, worth=choices.worth, worth_bound=choices.bound)
 
     def _worth(self, table: _Table) -> tuple[Floats, Floats]:
         """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,)."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from fleet.scheduling.model.arrays import Floats
+from fleet.scheduling.model.arrays import Counts, Floats
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.state import State
@@ -17,7 +18,7 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.choice_program import NONE, ChoiceProgram, Highs
-from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, kind_goodput
+from fleet.scheduling.variable_batch.kind_goodput import KindGoodput, Shapes, kind_goodput
 
 _NOTHING = 1e-4  # goodput of a configuration that a job may not have
 _DECIMALS = 2  # to which costs are rounded
@@ -136,17 +137,27 @@ def _relative(job: JobState, found: tuple[Configuration, ...]) -> Floats:
     kinds = dict.fromkeys(configuration.kind for configuration in found)
     rows = {kind: np.flatnonzero([c.kind == kind and c.devices <= most for c in found]) for kind in kinds}
     for kind, row in rows.items():
-        gains[row] = _known(scaling, kind, tuple(kinds), tuple((found[n].nodes, found[n].devices) for n in row))
+        gains[row] = _known(scaling, kind, {other: _shapes(found, row, other) for other in (kind, *kinds)})
     return np.maximum(gains / gains[gains > _NOTHING].min(), _NOTHING)
 
 
-def _known(scaling: KindGoodput, kind: str, kinds: tuple[str, ...], shapes: tuple[tuple[int, int], ...]) -> Floats:
-    """Goodput on a kind, from another where the job has measured nothing there."""
-    for other in (kind, *kinds):
-        goodput = scaling.goodputs(other, shapes)
+def _known(scaling: KindGoodput, kind: str, shapes: Mapping[str, Shapes]) -> Floats:
+    """Goodput on a kind, from another where the job has measured nothing there.
+
+    Args:
+        shapes: the configurations, and as many devices on as few nodes of each other kind; the kind itself comes first.
+    """
+    for other, configurations in shapes.items():
+        goodput = scaling.goodputs(other, configurations)
         if goodput is not None:
             return goodput * scaling.ratio(kind, other)
-    return np.zeros(len(shapes))
+    return np.zeros(len(shapes[kind]))
+
+
+def _shapes(found: tuple[Configuration, ...], rows: Counts, kind: str) -> Shapes:
+    """As many devices as in these configurations, on as few nodes of a kind as hold them."""
+    each = max(one.devices for one in found if (one.kind, one.nodes) == (kind, 1))
+    return tuple((-(-found[row].devices // each), found[row].devices) for row in rows.tolist())
 
 
 def _same(one: ChoiceProgram, other: ChoiceProgram) -> bool:

@@ -10,7 +10,7 @@ from fleet.scheduling.model.arrays import Counts, Flags, Floats
 
 NONE = -1
 """The choice of a job that gets nothing."""
-_JOBS = 200
+_JOBS = 200  # of which one at a time gets more of what is left
 _ROUNDS = 40  # of prices
 _PARTS = 0.5  # of the step of a price, after each round that overshoots
 
@@ -89,7 +89,11 @@ def _within(best: Counts, worth: Floats, none: Floats, usage: Floats, capacity: 
 
 
 def _filled(chosen: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:
-    """Devices that are left go where they add most for each of them, to one job in `_JOBS` at a time."""
+    """Devices that are left go where they add most for each of them, to one job in `_JOBS` at a time.
+
+    Each pass gives at least one job more worth, for the first in the order fits, and none less: so there are at most
+    as many passes as jobs have configurations together.
+    """
     rows, sizes = np.arange(len(chosen)), usage.sum(axis=1)
     while True:
         held = np.where((chosen >= 0)[:, np.newaxis], usage[chosen], 0.0)

@@ -79,4 +79,5 @@ def _interior(matrix: Floats, most: Floats, costs: Floats) -> Floats:
 def _reach(values: Floats, steps: Floats) -> float:
     """The part of the steps, at most all, after which no value is below 0."""
     falling = steps < 0
-    return min(1.0, float((-values[falling] / steps[falling]).min())) if falling.any() else 1.0
+    with np.errstate(over="ignore"):  # a step next to nothing may be made any number of times
+        return min(1.0, float((-values[falling] / steps[falling]).min())) if falling.any() else 1.0

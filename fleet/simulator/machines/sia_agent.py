@@ -83,6 +83,15 @@ class SiaAgent:
         most = profile.largest_of_count.get(devices, local)
         return BatchSplit(min(local, most, self.largest // (devices * (passes + 1))), passes)
 
+    def splits(self, kind: str, placement: Placement) -> frozenset[BatchSplit]:
+        """All batches that a job which chooses its own may have on a placement."""
+        profile, devices = self.application.kinds[kind], sum(placement)
+        found = self._candidates(profile, np.array([float(devices)]), self.largest, profile.largest_local(placement))
+        chosen = (
+            self._fitting(profile, devices, local, passes) for local, passes in zip(*(a[:, 0].tolist() for a in found))
+        )
+        return frozenset((self.start(kind, placement), *chosen))
+
     def _goodput(self, kind: str, placement: Placement, split: BatchSplit, epoch: int) -> float:
         """What a job truly does, in samples/s of the first batch size: its gain of a step by the seconds of one."""
         step = self.application.kinds[kind].step(placement, split.local)
@@ -121,23 +130,34 @@ class SiaAgent:
         """The best of a geometric series of batches for each configuration."""
         profile = self.application.kinds[kind]
         nodes, devices = np.array(shapes, dtype=np.float64).T
-        least = np.maximum(self.first, profile.min_local * devices)
-        wanted = np.geomspace(least, most_batch, CANDIDATES) / devices
-        passes = np.ceil(wanted / most_local - _EDGE) - 1
-        alone = (devices == 1) & (wanted > self.first + _EDGE)
-        passes = np.where(alone, np.maximum(passes, 1), passes).astype(np.int64)
-        local = np.ceil(wanted / (passes + 1) - _EDGE).astype(np.int64)
+        local, passes = self._candidates(profile, devices, most_batch, most_local)
         batch = devices * local * (passes + 1)
         if keys is None:
             seconds, compute = self._steps_of(kind, shapes, local)
         else:
             model = self.fit(kind, keys)
-            seconds, compute = model.seconds(nodes, devices, local), model.compute(local)
+            samples = local.astype(np.float64)
+            seconds, compute = model.seconds(nodes, devices, samples), model.compute(samples)
         rates = self.first * _gain(noise, batch / self.first)
         rates = rates / ((seconds + passes * compute) * self.application.slowdown)
         rates = np.where((local >= profile.min_local) & (local <= most_local), rates, 0.0)
         best = rates.argmax(axis=0), np.arange(len(shapes))
         return _Best(rates[best], local[best], passes[best])
+
+    def _candidates(
+        self, profile: KindProfile, devices: Floats, most_batch: int, most_local: int
+    ) -> tuple[Counts, Counts]:
+        """Samples of a device and passes before the last of each batch that is looked at; (candidates, configurations).
+
+        Args:
+            devices: of each configuration; shape (configurations,).
+        """
+        least = np.maximum(self.first, profile.min_local * devices)
+        wanted = np.geomspace(least, most_batch, CANDIDATES) / devices
+        passes = np.ceil(wanted / most_local - _EDGE) - 1
+        alone = (devices == 1) & (wanted > self.first + _EDGE)
+        passes = np.where(alone, np.maximum(passes, 1), passes).astype(np.int64)
+        return np.ceil(wanted / (passes + 1) - _EDGE).astype(np.int64), passes
 
     def _steps_of(self, kind: str, shapes: Shapes, local: Counts) -> tuple[Floats, Floats]:
         """Measured seconds of steps, and of a pass before the last, of shape (candidates, configurations)."""

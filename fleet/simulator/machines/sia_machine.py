@@ -97,8 +97,9 @@ class SiaMachine:
 
     def lasts(self, job: JobState) -> float:
         """As `StagedMachine.lasts`: until the end of its epoch, or until it reports what changes its batch."""
-        report = self._until_report(job) * job.pace
-        return report if self._is_last(job) else min(self._left(job), report)
+        scaling = _scaling(job)
+        report = _until_report(job, scaling) * job.pace
+        return report if _is_last(scaling) else min(self._left(job, scaling), report)
 
     def begun(self, job: JobState, devices: tuple[int, ...]) -> JobState:
         """As `StagedMachine.begun`: it has chosen its batch there."""
@@ -106,7 +107,8 @@ class SiaMachine:
 
     def advanced(self, job: JobState) -> JobState:
         """As `StagedMachine.advanced`."""
-        scaling, left, report = _scaling(job), self._left(job), self._until_report(job) * job.pace
+        scaling = _scaling(job)
+        left, report = self._left(job, scaling), _until_report(job, scaling) * job.pace
         if left <= report:
             reports = (job.ready + left / job.pace) / REPORT
             between = abs(reports - round(reports)) > _NEAR  # else it tells of the last epoch first
@@ -114,26 +116,13 @@ class SiaMachine:
         return job.changed(scaling=scaling.reported(left - report) if scaling.measured else scaling.looked())
 
     def _landed(self, job: JobState, devices: tuple[int, ...]) -> SiaScaling:
-        return _scaling(job).landed(*self._where(devices), self._left(job), self._adapting.tunes)
-
-    def _is_last(self, job: JobState) -> bool:
         scaling = _scaling(job)
-        return scaling.epoch + 1 >= scaling.own.agent.application.epochs
+        return scaling.landed(*self._where(devices), self._left(job, scaling), self._adapting.tunes)
 
-    def _left(self, job: JobState) -> float:
+    def _left(self, job: JobState, scaling: SiaScaling) -> float:
         """Samples to the end of the epoch."""
-        scaling = _scaling(job)
         agent = scaling.own.agent
         return float(agent.application.ends[scaling.epoch]) * agent.first - self._total[job.name] + job.remaining
-
-    def _until_report(self, job: JobState) -> float:
-        """Seconds until the job's batch may change within its epoch; infinite: it does not."""
-        scaling = _scaling(job)
-        if not scaling.measured:
-            return _LOOK
-        if scaling.coming == scaling.split:
-            return math.inf
-        return (math.floor(job.ready / REPORT + _ROUNDING) + 1) * REPORT - job.ready
 
     def _placement(self, devices: tuple[int, ...]) -> tuple[str, Placement]:
         kind = self._cluster.kind_of(devices[0]) or self._kinds[0]
@@ -160,6 +149,19 @@ class SiaMachine:
             paces = [agent.goodput(kind, placement, split, epoch) for epoch in range(agent.application.epochs)]
             measured[devices] = total / float((parts / np.array(paces)).sum())
         return RateCurve(measured, each, limit=most)
+
+
+def _is_last(scaling: SiaScaling) -> bool:
+    return scaling.epoch + 1 >= scaling.own.agent.application.epochs
+
+
+def _until_report(job: JobState, scaling: SiaScaling) -> float:
+    """Seconds until the job's batch may change within its epoch; infinite: it does not."""
+    if not scaling.measured:
+        return _LOOK
+    if scaling.coming == scaling.split:
+        return math.inf
+    return (math.floor(job.ready / REPORT + _ROUNDING) + 1) * REPORT - job.ready
 
 
 def _scaling(job: JobState) -> SiaScaling:
