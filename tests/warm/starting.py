@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,24 +26,24 @@ def python_path(*folders: str | Path) -> str:
 
 
 @contextmanager
-def warmed(wait: bool = True, **variables: str) -> Iterator[dict[str, str]]:
+def warmed(variables: Mapping[str, str] | None = None, *, wait: bool = True) -> Iterator[dict[str, str]]:
     """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it.
 
     Args:
-        wait: until it is ready; what starts before starts cold.
         variables: of its environment.
+        wait: until it is ready; what starts before starts cold.
     """
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
         python = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
         command = [sys.executable, "-m", "tests.warm.nursery", path]
-        environment = os.environ | python | variables
+        environment = {**os.environ, **python, **(variables or {})}
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
             if wait:
                 _await(path, lambda: process.poll() is None)
             try:
-                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}
+                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **(variables or {})}
             finally:
                 process.kill()
 
@@ -79,7 +79,7 @@ def pinned() -> Iterator[dict[str, str]]:
     """What processes need to be forked that keep to an instruction set (D2): they need not begin again."""
     from trainers.repeatable.instruction_sets import environment  # imports torch
 
-    with warmed(**environment("avx2")) as given:
+    with warmed(environment("avx2")) as given:
         yield given
 
 
