@@ -43,7 +43,19 @@ def examine(powercap: Path, hwmon: Path) -> Iterator[Check]:
     Args:
         powercap, hwmon: the folders where the kernel shows its counters of energy.
     """
-    checks: dict[str, Callable[[], Iterator[Check]]] = {**CHECKS, "energy": partial(check_energy, powercap, hwmon)}
+    checks: dict[str, Callable[[], Iterator[Check]]] = {
+        "python": _python,
+        "mpi": _mpi,
+        "devices": _devices,
+        "shared memory": _shared_memory,
+        "hdf5": _hdf5,
+        "images": _images,
+        "formats": _formats,
+        "horovod": _horovod,
+        "energy": partial(check_energy, powercap, hwmon),
+        "scheduler": _schedulers,
+        "imports": _imports,
+    }
     for name, look in checks.items():
         try:
             yield from look()
@@ -246,17 +258,3 @@ def _importable(name: str) -> bool:
     except Exception:  # a library that does not fit raises whatever it likes
         return False
     return True
-
-
-CHECKS: dict[str, Callable[[], Iterator[Check]]] = {
-    "python": _python,
-    "mpi": _mpi,
-    "devices": _devices,
-    "shared memory": _shared_memory,
-    "hdf5": _hdf5,
-    "images": _images,
-    "formats": _formats,
-    "horovod": _horovod,
-    "scheduler": _schedulers,
-    "imports": _imports,
-}

@@ -9,7 +9,7 @@ from typing import Any
 from fleet.search import Change, Record, Search
 from fleet.search.of_spec import rule_of
 from fleet.simulator.searching.recorded_search import RecordedSearch
-from fleet.spec.search import Stopping
+from fleet.spec.stopping import Stopping
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from fleet.simulator.searching.searched_jobs import Arrived, SearchedJobs
 from fleet.simulator.simulation import Premises, Simulation
 from fleet.simulator.traces.columns import JobColumns
 from fleet.simulator.traces.trace import Trace
-from fleet.spec.search import Stopping
+from fleet.spec.stopping import Stopping
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 import torch_rig
 
 from fleet.run.ranks import own_batches
-from fleet.run.ranks.feed import Feed
+from fleet.run.ranks.feed import BatchFeed
 from tests.device.programs import counting, feeding, sending, stepping
 from trainers.device import own_device
 
@@ -63,7 +63,7 @@ class _Lane:
 
 
 def _waits_for_places_far_ahead() -> bool:
-    feed: Any = object.__new__(Feed)
+    feed: Any = object.__new__(BatchFeed)
     feed._reader, feed._closed, feed._timeout = _Lane(), Event(), 1.0
     feed._await(30, 34)
     return bool(feed._reader.available != 34)
