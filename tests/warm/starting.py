@@ -26,13 +26,8 @@ def python_path(*folders: str | Path) -> str:
 
 
 @contextmanager
-def warmed(wait: bool = True, **variables: str) -> Iterator[dict[str, str]]:
-    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it.
-
-    Args:
-        wait: until it is ready; what starts before starts cold.
-        variables: of its environment.
-    """
+def _started(**variables: str) -> Iterator[tuple[dict[str, str], Callable[[], bool]]]:
+    """A nursery that gets ready: what a process needs to be forked by it, and whether it lives."""
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
@@ -40,12 +35,25 @@ def warmed(wait: bool = True, **variables: str) -> Iterator[dict[str, str]]:
         command = [sys.executable, "-m", "tests.warm.nursery", path]
         environment = os.environ | python | variables
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
-            if wait:
-                _await(path, lambda: process.poll() is None)
             try:
-                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}
+                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}, lambda: process.poll() is None
             finally:
                 process.kill()
+
+
+@contextmanager
+def warming() -> Iterator[dict[str, str]]:
+    """A nursery that nobody waits for yet; gives what a process needs to be forked by it."""
+    with _started() as (given, _):
+        yield given
+
+
+@contextmanager
+def warmed(**variables: str) -> Iterator[dict[str, str]]:
+    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it."""
+    with _started(**variables) as (given, lives):
+        _await(given["FLEET_WARM"], lives)
+        yield given
 
 
 def _await(path: str, lives: Callable[[], bool] = lambda: True) -> None:
