@@ -18,7 +18,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.warm.starting import RIG_FOLDER, warmed
+from tests.warm.starting import RIG_FOLDER, warming
 
 RULES = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-late"}
 SHARE, LEAST = 0.4, 10  # of the examples that a test names, those that quick tests draw; and no fewer than so many
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         stack = ExitStack()
         config.add_cleanup(stack.close)
-        os.environ |= stack.enter_context(warmed(wait=False))
+        os.environ |= stack.enter_context(warming())
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

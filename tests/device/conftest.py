@@ -27,5 +27,5 @@ def rig() -> Iterator[Rig]:
         folder = built()
     except NoCompiler as error:
         pytest.skip(str(error))
-    with warmed({"PYTHONPATH": python_path(folder)}) as variables:
+    with warmed(PYTHONPATH=python_path(folder)) as variables:
         yield Rig(variables)

@@ -32,7 +32,7 @@ def runs(rig: Rig, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder,
     made = write_ensemble(folder, jobs, measured=False, resources=kinds, **sections)
     by_kind = {f"{job['name']}, {kind}": {1: rate} for job in jobs for kind, rate in RATES.items()}
     write_rates(folder / "rates.json", by_kind | {str(job["name"]): {1: 1e6} for job in jobs})
-    with warmed({"PYTHONPATH": rig.variables["PYTHONPATH"], **environment("avx2")}) as pinned:
+    with warmed(PYTHONPATH=rig.variables["PYTHONPATH"], **environment("avx2")) as pinned:
         for out, options in (("both", ()), ("one", ("--trainers", "1", "--set", "resources.kinds={}"))):
             ended = run(made.plain(out, *options), folder, **pinned, **ON_ITS_OWN)
             assert ended.code == 0, ended.output

@@ -107,14 +107,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def shimmed(library: str) -> Iterator[dict[str, str]]:
     """What a process needs to run with the shim, which sleeps until it is told more."""
-    with warmed({"LD_PRELOAD": library}) as given:
+    with warmed(LD_PRELOAD=library) as given:
         yield given
 
 
 @pytest.fixture(scope="session")
 def pinned_and_shimmed(library: str) -> Iterator[dict[str, str]]:
     """The same for processes that keep to an instruction set."""
-    with warmed({"LD_PRELOAD": library, **environment("avx2")}) as given:
+    with warmed(LD_PRELOAD=library, **environment("avx2")) as given:
         yield given
 
 

@@ -58,7 +58,7 @@ def test_a_run_that_an_earlier_version_stopped_ends_with_the_weights_of_that_ver
     left = RunFolder(tmp_path / "stopped")
     before = (left.path / "journal.jsonl").read_text().splitlines()
     assert left.summary["status"] == "stopped", "else there is nothing to go on with"
-    with warmed(environment(INSTRUCTIONS)) as given:
+    with warmed(**environment(INSTRUCTIONS)) as given:
         ended = run([*FLEET, "run", "ensemble.yaml", "--out", "stopped"], tmp_path, **given)
     assert ended.code == 0, ended.output
     weights = WEIGHTS if (left.path / "added").exists() else {job: WEIGHTS[job] for job in ("short", "long")}

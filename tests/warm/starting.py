@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,26 +26,34 @@ def python_path(*folders: str | Path) -> str:
 
 
 @contextmanager
-def warmed(variables: Mapping[str, str] | None = None, *, wait: bool = True) -> Iterator[dict[str, str]]:
-    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it.
-
-    Args:
-        variables: of its environment.
-        wait: until it is ready; what starts before starts cold.
-    """
+def _started(**variables: str) -> Iterator[tuple[dict[str, str], Callable[[], bool]]]:
+    """A nursery that gets ready: what a process needs to be forked by it, and whether it lives."""
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
         libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
         python = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
         command = [sys.executable, "-m", "tests.warm.nursery", path]
-        environment = {**os.environ, **python, **(variables or {})}
+        environment = os.environ | python | variables
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
-            if wait:
-                _await(path, lambda: process.poll() is None)
             try:
-                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **(variables or {})}
+                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}, lambda: process.poll() is None
             finally:
                 process.kill()
+
+
+@contextmanager
+def warming() -> Iterator[dict[str, str]]:
+    """A nursery that nobody waits for yet; gives what a process needs to be forked by it."""
+    with _started() as (given, _):
+        yield given
+
+
+@contextmanager
+def warmed(**variables: str) -> Iterator[dict[str, str]]:
+    """A nursery with these variables, such as libraries to load; gives what a process needs to be forked by it."""
+    with _started(**variables) as (given, lives):
+        _await(given["FLEET_WARM"], lives)
+        yield given
 
 
 def _await(path: str, lives: Callable[[], bool] = lambda: True) -> None:
@@ -79,7 +87,7 @@ def pinned() -> Iterator[dict[str, str]]:
     """What processes need to be forked that keep to an instruction set (D2): they need not begin again."""
     from trainers.repeatable.instruction_sets import environment  # imports torch
 
-    with warmed(environment("avx2")) as given:
+    with warmed(**environment("avx2")) as given:
         yield given
 
 
