@@ -22,13 +22,12 @@ from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.problem import nearest
 from fleet.spec.search_metrics import Metrics, Modes, check_several, several
+from fleet.spec.share_ahead import Share
 from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text, written_alone
 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
-USUAL_SHARE = 0.03
-"""How many epochs of a search may be trained for nothing, as a part of those that it wants."""
 
 _RULES = Literal["none", "halving", "hyperband", "median", "population"]
 _KEYS_OF_RULES = {
@@ -76,7 +75,6 @@ Half = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Factors = tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=1, lt=1000)]]
 Ahead = Annotated[int, Strict(), Field(ge=0, le=65_536)]
-Share = StrictBool | Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Rungs = Annotated[tuple[Count, ...], Field(min_length=1), AfterValidator(_rising)]
 Cost = Annotated[int | str, BeforeValidator(_cost)]
 
@@ -338,11 +336,6 @@ class SearchSpec(Section):
                 "trials is {trials}, and the grid has {there} combinations",
                 {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
             )
-
-    @property
-    def share_ahead(self) -> float:
-        """How many epochs may be trained for nothing, as a part of those that the search wants; 0: nothing is ahead."""
-        return (USUAL_SHARE if self.ahead else 0.0) if isinstance(self.ahead, bool) else self.ahead
 
     @property
     def combinations(self) -> int | None:
