@@ -7,8 +7,9 @@ import json
 import torch
 
 from fleet.profiling.sizing import Size, size_of
-from fleet.run.ranks.runtime import Runtime, data_key
+from fleet.run.ranks.runtime import Runtime
 from fleet.spec import Job
+from fleet.spec.data_keys import data_key
 from trainers.repeatable.no_exit import no_exit
 from trainers.task.parts import rules_of
 
