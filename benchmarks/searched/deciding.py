@@ -1,4 +1,4 @@
-"""What it takes to decide: a result of a search of many trials, and a suggestion by TPE."""
+"""What it takes to decide: a result of a search of many trials, and a suggestion by TPE or NSGA-II."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from benchmarks.searched.deciders import InVirtualTime
 from benchmarks.searched.drawn_trials import ETA, RUNGS, DrawnTrials
 from fleet.search import Record
 from fleet.search.sampling.chosen import sampler_of
+from fleet.search.sampling.random import Random
 from fleet.search.stopping.halving import Halving
 from fleet.spec import EnsembleSpec
 
@@ -35,11 +36,14 @@ def measure(repetitions: int) -> dict[str, Any]:
         {"bars": [...], "notes": [...]}
     """
     each, seconds = _deciding()
-    suggestions = _suggesting(repetitions or 15)
+    suggestions = {name: _suggesting(name, repetitions or 15) for name in ("tpe", "nsga2")}
     return {
         "bars": [
             at_most(f"a result of {TRIALS:,} trials told and decided on, ms", 1e3 * each, 1.0),
-            at_most(f"a suggestion of TPE with {KNOWN} known trials, median, ms", 1e3 * suggestions, 100.0),
+            *(
+                at_most(f"a suggestion of {name} with {KNOWN} known trials, median, ms", 1e3 * took, 100.0)
+                for name, took in suggestions.items()
+            ),
         ],
         "notes": [f"All decisions on {TRIALS:,} trials together took {seconds:.1f} s."],
     }
@@ -59,22 +63,26 @@ def _deciding() -> tuple[float, float]:
     return seconds / told, seconds
 
 
-def _suggesting(repetitions: int) -> float:
-    """The median seconds of a suggestion."""
+def _suggesting(name: str, repetitions: int) -> float:
+    """The median seconds of a suggestion by a sampler, of two metrics if it weighs several."""
+    metrics: Any = ["loss", "seconds"] if name == "nsga2" else "loss"
     search: Any = {
-        "name": "trial-{trial}", "job": {"stop": {"epochs": 27}}, "over": _OVER, "metric": "loss", "sampler": "tpe",
-        "width": 8, "trials": KNOWN + 1,
+        "name": "trial-{trial}", "job": {"stop": {"epochs": 27}}, "over": _OVER, "metric": metrics, "sampler": name,
+        "width": 8, "trials": KNOWN + 1, "mode": ["min", "min"] if name == "nsga2" else "min",
     }  # fmt: skip
     section = EnsembleSpec.model_validate({"name": "searched", "search": search}).search
     assert section is not None
-    random = sampler_of(
-        section.model_copy(update={"sampler": section.sampler.model_copy(update={"name": "random"})}), 1
-    )
-    trials, tpe = DrawnTrials(0, KNOWN, 0.3), sampler_of(section, 1)
-    records = [Record(each, random.suggest(each, ()), {1: trials.loss(each, 1)}, "paused") for each in range(KNOWN)]
-    times = []
+    random, trials = Random(section.over, 1), DrawnTrials(0, KNOWN, 0.3)
+    records = [
+        Record(
+            each, random.suggest(each, ()), {1: trials.loss(each, 1)}, "paused",
+            {1: (trials.seconds[each],)} if name == "nsga2" else {},
+        )
+        for each in range(KNOWN)
+    ]  # fmt: skip
+    sampler, times = sampler_of(section, 1), []
     for number in range(repetitions + 1):
         begin = perf_counter()
-        tpe.suggest(KNOWN + number, records)
+        sampler.suggest(KNOWN + number, records)
         times.append(perf_counter() - begin)
     return statistics.median(times[1:])

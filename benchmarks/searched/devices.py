@@ -60,6 +60,7 @@ class Devices:
 
     def __init__(self, trials: DrawnTrials, count: int, search: Decider, elastic: bool) -> None:
         self._trials, self._search, self._elastic, self._count = trials, search, elastic, count
+        self._guessed = 0  # epochs of what was not needed by then, but for new trials
         self._clock, self._number, self._spent, self._given_up = 0.0, 0, 0.0, 0.0
         self._idle = list(range(count))
         self._resident: list[int | None] = [None] * count
@@ -136,7 +137,9 @@ class Devices:
         begun = {*self._progress, *under_way}
         trained = {trial: self._progress.get(trial, 0) + (trial in under_way) for trial in begun}
         beyond = sum(max(0, epochs - decided.get(trial, RUNGS[0])) for trial, epochs in trained.items())
-        return may_train_ahead(SHARE, self._search.least_epochs(True), 0, beyond)
+        allowed = may_train_ahead(SHARE, self._search.least_epochs(True), 0, self._guessed - beyond, beyond)
+        self._guessed += allowed
+        return allowed
 
     def _give_up_one(self) -> bool:
         """Give up the epoch that would end last of those that nobody needs yet; False: there is none."""
@@ -145,6 +148,7 @@ class Devices:
             return False
         last = max(guessed, key=lambda training: (training.end, training.trial))
         last.given_up = True
+        self._guessed -= last.trial in self._progress and self._progress[last.trial] >= RUNGS[0]
         lost = (self._clock - last.begin) * len(last.devices)
         self._spent, self._given_up = self._spent + lost, self._given_up + lost
         del self._running[last.trial]

@@ -57,11 +57,10 @@ class Coordinator:
         self._coming = Coming()
         self._leaving: set[str] = set()  # asked to stop, not gone yet
         self._heard: dict[str, float] = {}  # job -> when its group last said something
-        self._stopping = False  # altogether, as it was asked to
+        self._stopping, self._asked = False, -math.inf  # all shall leave; when the policy was asked last
         self._newcomers, self._batches = NewcomerRates(executor, books), BatchWishes(executor, books, outside)
         self._feeding = Feeding(books, policy.shares_streams)
         self._first, self._halting = FirstRates(books, outside), Halting(executor, books, outside)
-        self._asked = -math.inf  # when the policy was asked last
         self._plan_seconds = 0.0
         self._undecided: Mapping[str, str] = {}  # jobs on whose deadlines the policy decides later
 
@@ -105,7 +104,8 @@ class Coordinator:
 
     def _look_outside(self) -> None:
         """Take in who has come, from outside or by the time of arrival that its spec gives."""
-        self.outside.take_in()
+        with self._work():
+            self.outside.take_in()
         now = self._now()
         if changed := self._halting.look(self._leave, self._newcomers.measured):
             self._agenda.happened(now, *changed)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fleet.coordination.checkpointed import Standing
+from fleet.coordination.job_book import JobBook
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.lost_devices import stranded
 from fleet.coordination.promise import Promise
@@ -41,7 +42,7 @@ class Ledger(RunAccount):
     ) -> None:
         super().__init__()
         self.cluster = cluster
-        self.jobs = {job.name: job for job in jobs}
+        self.jobs = JobBook(jobs)
         self.running: dict[str, tuple[int, ...]] = {}
         self.shares: dict[str, tuple[int, ...]] = {}  # of running jobs: virtual workers by device, where unbalanced
         self.kept: dict[str, tuple[int, ...]] = {}  # all that jobs will have which are timed on one of them first
@@ -58,7 +59,7 @@ class Ledger(RunAccount):
 
     @property
     def unfinished(self) -> list[JobRecord]:
-        return [job for job in self.jobs.values() if job.waits]
+        return self.jobs.unfinished
 
     @property
     def stranded(self) -> dict[str, str]:
@@ -94,10 +95,9 @@ class Ledger(RunAccount):
         here = [job for job in self.unfinished if job.state.arrival <= now and job.name not in hidden]
         known = [job for job in here if job.curve is not None]
         jobs = tuple(job.seen(now, self.longest_forming, self.feeds(job.name)) for job in known)
-        ahead = {name for name, job in self.jobs.items() if job.state.ahead}
+        last = last_formed(self.rounds, self.jobs.ahead)
         return State.of(
-            self.cluster, jobs, self.held, last_formed(self.rounds, ahead), self.lost_devices,
-            seed=self._seed, time=now,
+            self.cluster, jobs, self.held, last, self.lost_devices, seed=self._seed, time=now,
             changed=changed, memo=memo, promises=self.promises, margin=self.margin, refined=frozenset(self.refined),
         )  # fmt: skip
 
@@ -158,7 +158,7 @@ class Ledger(RunAccount):
         """The session before is over, however it ended: nobody holds a device, and each job begins anew."""
         for name in list(self.running):
             self._released(name, self.jobs[name].state.ready)
-        self.jobs = {name: job.reopened(self.is_over) for name, job in self.jobs.items()}
+        self.jobs = JobBook(job.reopened(self.is_over) for job in self.jobs.values())
         self.lost_devices, self.is_over, self.data_path = frozenset(), False, None
 
     def added(self, job: JobRecord) -> None:

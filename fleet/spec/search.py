@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, JsonValue, Strict, StrictBool, field_validator, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, Strict, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from fleet.spec.changeable_keys import OPTIMIZER, can_change
 from fleet.spec.corners import product
 from fleet.spec.distributions import Distribution
 from fleet.spec.search_metrics import Metrics, Modes, check_several, several
+from fleet.spec.share_ahead import Share
 from fleet.spec.stopping import Stopping, known_name
 from fleet.spec.values import MOST_JOBS, Count, Jobs, Named, Positive, Section, Seed, Text
 
 SAMPLERS = ("random", "grid", "qmc", "tpe", "cmaes", "gp", "nsga2")
 """The samplers that have a name; others are `module:Name`."""
 OPERATIONS = "operations"
-USUAL_SHARE = 0.03
-"""How many epochs of a search may be trained for nothing, as a part of those that it wants."""
 
 
 def _cost(value: Any) -> Any:
@@ -35,7 +34,6 @@ def _cost(value: Any) -> Any:
 
 Width = Annotated[int, Strict(), Field(ge=1, le=65_536)]
 Ahead = Annotated[int, Strict(), Field(ge=0, le=65_536)]
-Share = StrictBool | Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Cost = Annotated[int | str, BeforeValidator(_cost)]
 
 
@@ -222,11 +220,6 @@ class SearchSpec(Section):
                 "trials is {trials}, and the grid has {there} combinations",
                 {"trials": "null" if self.trials is None else self.trials, "there": f"{there:.7g}", "mend": mend},
             )
-
-    @property
-    def share_ahead(self) -> float:
-        """How many epochs may be trained for nothing, as a part of those that the search wants; 0: nothing is ahead."""
-        return (USUAL_SHARE if self.ahead else 0.0) if isinstance(self.ahead, bool) else self.ahead
 
     @property
     def combinations(self) -> int | None:

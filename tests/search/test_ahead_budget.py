@@ -13,10 +13,15 @@ def search(trials: int) -> Search:
     return Search(Halving([1, 3, 9], 3), Random({}, 0), lambda trial, values: 1, 4, trials)
 
 
-def test_nothing_more_is_at_risk_than_the_share() -> None:
-    assert may_train_ahead(0.03, 100, 0, 2) and not may_train_ahead(0.03, 100, 0, 3)
-    assert not may_train_ahead(0.03, 100, 3, 0) and not may_train_ahead(0.03, 20, 0, 0)
-    assert may_train_ahead(1.0, 20, 4, 15)
+def test_as_long_as_nothing_turned_out_to_be_wanted_all_counts_that_may_be_for_nothing() -> None:
+    assert may_train_ahead(0.03, 100, 0, 0, 2) and not may_train_ahead(0.03, 100, 0, 0, 3)
+    assert not may_train_ahead(0.03, 100, 3, 0, 0) and not may_train_ahead(0.03, 20, 0, 0, 0)
+    assert may_train_ahead(1.0, 20, 4, 0, 15)
+
+
+def test_what_was_wanted_before_lets_more_train() -> None:
+    assert may_train_ahead(0.03, 100, 0, 9, 29) and not may_train_ahead(0.03, 100, 0, 9, 30)
+    assert not may_train_ahead(0.03, 100, 3, 1000, 0)
 
 
 def test_a_search_never_wants_fewer_epochs_than_it_says() -> None:

@@ -13,6 +13,7 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterMap
 from fleet.machine.signals import StopFlag
 from fleet.run.ranks.energy_reader import EnergyReader, meter_of
 from fleet.run.ranks.guarded_thread import GuardedThread
+from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.ring_keeper import RingKeeper
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.ranks.stack_board import Board
@@ -73,6 +74,7 @@ class Rank:
         self.directory, self.ties, self.cluster, self.runtime, self.stop = directory, ties, cluster, runtime, stop
         self.datasets, self.warnings = datasets, warnings
         self.threads: list[GuardedThread] = []
+        self.sizes = KnownSizes()
         self._mailboxes: list[Mailbox] = []
         self._told = False
 

@@ -71,6 +71,7 @@ class Ahead:
         self._refused: set[int] = set()
         self.unwanted: set[str] = set()
         self.unused = unused  # epochs of all withdrawals
+        self._useful = 0  # epochs that were trained at a risk, and were wanted
 
     def begin(self) -> None:
         """Let the books know where trials stand that a session before began to take back."""
@@ -90,7 +91,9 @@ class Ahead:
         segments = self._beyond.get(trial, [])
         if not segments:
             return
-        first = segments.pop(0)
+        first, until = segments.pop(0), self._books.ledger.jobs[self._name(trial)].until
+        if first.start and until is not None:
+            self._useful += max(0, min(until, first.end) - first.start)
         drop_way_back(self._files.folder(self._name(trial)), first.start)
         if segments:
             job = self._books.ledger.jobs[self._name(trial)]
@@ -147,7 +150,7 @@ class Ahead:
         if not segment.start and self._limits.sure:
             return True
         at_risk, least = sum(map(self._at_risk, self._beyond)), self._search.least_epochs(self._limits.sure)
-        return may_train_ahead(self._limits.share, least, self.unused, at_risk)
+        return may_train_ahead(self._limits.share, least, self.unused, self._useful, at_risk)
 
     def _at_risk(self, trial: int) -> int:
         """Epochs of a trial, trained or under way, that may turn out to be for nothing."""

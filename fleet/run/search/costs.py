@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import Size
+from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
 from fleet.search import Costs
 from fleet.spec import resolve, trial_job
@@ -16,8 +17,13 @@ UNIT = 1_000_000
 _PASSES = 6  # operations of a sample for each parameter, where they cannot be counted: two forward, four backward
 
 
-def costs_of(runtime: Runtime) -> Costs:
-    """The costs of the trials of a runtime's search: functions of its spec and its data alone, of no device."""
+def costs_of(runtime: Runtime, sizes: KnownSizes) -> Costs:
+    """The costs of the trials of a runtime's search: functions of its spec and its data alone, of no device.
+
+    Args:
+        runtime: of the run.
+        sizes: of jobs, those that are known.
+    """
     search = runtime.spec.search
     assert search is not None
     asked = search.costs
@@ -26,15 +32,15 @@ def costs_of(runtime: Runtime) -> Costs:
     if asked != OPERATIONS:
         own: Callable[[Mapping[str, Any]], int] = resolve(asked)
         return lambda trial, values: own(values)
-    return lambda trial, values: _counted(runtime, trial, values)
+    return lambda trial, values: _counted(runtime, sizes, trial, values)
 
 
-def _counted(runtime: Runtime, trial: int, values: Mapping[str, Any]) -> int:
+def _counted(runtime: Runtime, sizes: KnownSizes, trial: int, values: Mapping[str, Any]) -> int:
     """Operations of an epoch, in millions; 1 where no network can be made of the values: the trial fails."""
     try:
         job = trial_job(runtime.spec, trial, values)
         known = runtime.with_job(job)
-        size = size_of(known.task(job.name), known.data_of(job.name).layout)
+        size = sizes.of(known, job.name)
         samples = known.samples_of(job.name)
     except (Exception, SystemExit):  # of the trial's own code
         return 1

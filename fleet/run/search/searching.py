@@ -17,6 +17,7 @@ from fleet.run.search.steering import Steering
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
 from fleet.spec import EnsembleSpec, Job, trial_job
+from fleet.spec.share_ahead import share_of
 from fleet.spec.trial import trial_name
 
 Admit = Callable[[Job], str]
@@ -48,10 +49,11 @@ class Searching:
         self._told_front = list(recorded.front)
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
+        share = share_of(spec.search.ahead)
         limits = Limits(
-            paused=spec.search.share_ahead > 0 and spec.checkpoints.best is None,  # else in vain could be the best
-            fresh=spec.search.share_ahead > 0 and spec.search.most_epochs is None,
-            share=spec.search.share_ahead,
+            paused=share > 0 and spec.checkpoints.best is None,  # else in vain could be the best
+            fresh=share > 0 and spec.search.most_epochs is None,
+            share=share,
             sure=spec.search.budget is None,
         )
         self._ahead = Ahead(self._search, books, self._name, files, limits, recorded.beyond, recorded.unused)

@@ -34,7 +34,7 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     spec = rank.runtime.spec
     if spec.search is None:
         return None
-    found = recorded(spec, costs_of(rank.runtime), read_journal(rank.directory.journal))
+    found = recorded(spec, costs_of(rank.runtime, rank.sizes), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
     files = Files(
         rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fleet.spec import EnsembleSpec
 from fleet.spec.corner_jobs import corner_jobs
+from fleet.spec.share_ahead import share_of
 from fleet.spec.values import MOST_JOBS
 
 
@@ -11,7 +12,7 @@ def trials_at_once(spec: EnsembleSpec) -> int:
     """How many trials can train at a time, as far as there are devices."""
     if spec.search is None:
         return 0
-    return MOST_JOBS if spec.search.share_ahead else spec.search.width
+    return MOST_JOBS if share_of(spec.search.ahead) else spec.search.width
 
 
 def largest_trial_batch(spec: EnsembleSpec) -> int:

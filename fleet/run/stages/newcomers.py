@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
-from fleet.profiling.sizing import Size, size_of
+from fleet.profiling.sizing import Size
 from fleet.run.bad_input import BadInput
 from fleet.run.input_checks import check_memory, minimum_problem
 from fleet.run.lanes import RingPlan, largest_batch
@@ -147,7 +147,7 @@ class Newcomers:
             raise BadInput(
                 f"its minimum_devices is {job.minimum_devices}, but {short[0]}; set it to at most {short[1]}"
             )
-        size = size_of(runtime.task(job.name), runtime.data_of(job.name).layout)
+        size = self._rank.sizes.of(runtime, job.name)
         check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})
         return size
 
