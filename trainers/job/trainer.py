@@ -135,10 +135,7 @@ class Trainer(Progress):
         self._losses.settle()
 
     def meet(self) -> Callable[[], None]:
-        """Begin what `adding` will wait for, beside what comes before it; all members call it at once.
-
-        Return what ends it where `adding` is not reached. PeerFailed, PeerSilent.
-        """
+        """Begin what `adding` waits for; all members call it at once. Return what ends it. PeerFailed, PeerSilent."""
         self._adder.prepare()
         return partial(self._adder.stop, False)
 
