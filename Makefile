@@ -12,9 +12,9 @@ READY := $(VENV)/.ready-$(FLEET_MPI)
 # Without compiled bytecode every rank of every test compiles fleet anew.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # These share a device, or the machine's batch system, so they go one after another. The other tests go beside each other
-# and beside these; many wait for processes, so three of them share two processors.
+# and beside these; many wait for processes, so two of them share a processor.
 ALONE := $(addprefix tests/,gpu slurm)
-WORKERS = $(shell expr \( 3 \* $$(nproc) + 1 \) / 2)
+WORKERS = $(shell expr 2 \* $$(nproc))
 # Those of the rig come last: by then the tests that go alone have compiled it.
 RIG := tests/device
 BESIDE := $(filter-out $(ALONE) $(RIG),$(patsubst %/,%,$(wildcard tests/[a-z]*/)) $(wildcard tests/test_*.py)) $(RIG)

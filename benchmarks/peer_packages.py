@@ -36,6 +36,8 @@ NEEDED = (
     "filelock",
 )
 SEARCHERS = ("ray[tune]==2.60.0", "syne-tune==0.16.0", "optuna==5.0.0")
+BESIDE = "_beside.pth"
+"""Names the folders of the packages that the environment shares; where they are gone, it is of no use."""
 
 
 def peers_python() -> Path | None:
@@ -65,7 +67,7 @@ def _make(name: str, *words: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    (folder / "lib" / version / "site-packages" / "_beside.pth").write_text("\n".join(_packages_here()) + "\n")
+    (folder / "lib" / version / "site-packages" / BESIDE).write_text("\n".join(_packages_here()) + "\n")
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *words], check=True, cwd=folder)
     (folder / "ready").touch()
@@ -73,7 +75,10 @@ def _make(name: str, *words: str) -> None:
 
 def _python(name: str) -> Path | None:
     folder = _folder(name)
-    return folder / "bin" / "python" if (folder / "ready").exists() else None
+    if not (folder / "ready").exists():
+        return None
+    beside = next(folder.glob(f"lib/*/site-packages/{BESIDE}")).read_text().splitlines()
+    return folder / "bin" / "python" if all(map(os.path.isdir, beside)) else None
 
 
 def _folder(name: str) -> Path:

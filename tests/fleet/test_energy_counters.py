@@ -182,9 +182,9 @@ def test_doctor_tells_how_counters_become_readable() -> None:
         assert zones(folder) == [file]
         file.chmod(stat.S_IRUSR)
         code = (
-            "import json, os, sys, pathlib; from fleet.machine.doctor.energy import energy;"
+            "import json, os, sys, pathlib; from fleet.machine.doctor.energy import check_energy;"
             f"os.geteuid() or os.setuid({NOBODY}); folder = pathlib.Path(sys.argv[1]);"
-            "(check,) = energy(folder, folder, folder); print(json.dumps([check.verdict.value, check.mend]))"
+            "(check,) = check_energy(folder, folder, folder); print(json.dumps([check.verdict.value, check.mend]))"
         )
         if os.geteuid():
             file.chmod(0)

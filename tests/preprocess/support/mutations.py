@@ -62,7 +62,7 @@ def outcome(decoding: Any, content: bytes, seed: int) -> str:
     channels = (1, 3)[seed % 2]
     out = np.empty((256, 256, channels), np.uint8)
     try:
-        image = decoding.decode(np.frombuffer(content, np.uint8), channels, out)
+        image = decoding.decode_picture(np.frombuffer(content, np.uint8), channels, out)
     except decoding.DecodeError as error:
         assert str(error)
         return "refused"
