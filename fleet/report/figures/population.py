@@ -163,7 +163,7 @@ def _line(job: str, steps: Sequence[tuple[int, Any]], best: bool) -> FigureTrace
         "type": "scatter",
         "mode": "lines",
         "name": job,
-        "meta": {"networks": [job] * len(steps)},
+        "meta": {"network": job},
         "x": [epoch for epoch, _ in steps],
         "y": [value for _, value in steps],
         "line": {"shape": "hv", "color": "@accent" if best else "@idle", "width": 2 if best else 1},

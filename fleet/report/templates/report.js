@@ -15,7 +15,7 @@
   }
 
   function highlight(trace, mode) {
-    if (selected && trace.meta && trace.meta.network !== selected) {
+    if (selected && trace.meta && trace.meta.network && trace.meta.network !== selected) {
       if (mode === "only") trace.visible = false;
       else trace.opacity = 0.1;
     }
