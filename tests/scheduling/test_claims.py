@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleet.scheduling.easyscale.claims import ClaimPaces, is_worth_returning, is_worth_waiting
@@ -63,17 +63,20 @@ def test_going_back_pays_where_enough_is_left() -> None:
     assert is_worth_returning(2.0, 4.0, math.inf, RESTART) and not is_worth_returning(4.0, 4.0, math.inf, RESTART)
 
 
-positive = st.floats(0.1, 50)
+less = st.floats(0, 0.99)
 
 
-@given(st.tuples(positive, positive, positive), st.floats(0, 100), st.floats(0, 100), st.floats(0, 30), st.booleans())
+@given(st.floats(0.1, 50), less, less, st.floats(0.1, 30), less, less, st.booleans())
 def test_whoever_waits_for_long_waits_for_less_time_too(
-    paces: tuple[float, float, float], longer: float, shorter: float, restart: float, leaves: bool
+    whole: float, of_whole: float, of_other: float, restart: float, of_longest: float, of_longer: float, leaves: bool
 ) -> None:
-    held, other, whole = sorted(paces)
-    assume(shorter <= longer and is_worth_waiting(ClaimPaces(held, other, whole), longer, restart, leaves))
-    assert is_worth_waiting(ClaimPaces(held, other, whole), shorter, restart, leaves)
-    assert other * max(0.0, longer - restart) <= held * longer * (1 + 1e-6)
+    other = whole * of_whole
+    paces = ClaimPaces(held=other * of_other, other=other, whole=whole)
+    longest = restart if leaves else restart / (1 - of_other)  # where p_held T = p_other (T - c)
+    longer = longest * of_longest
+    assert is_worth_waiting(paces, longer, restart, leaves)
+    assert is_worth_waiting(paces, longer * of_longer, restart, leaves)
+    assert not is_worth_waiting(replace(paces, other=whole), longer, restart, leaves), "as good as its own"
 
 
 # Plans
