@@ -6,14 +6,17 @@ they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
 
 `pytest -n`: the workers share one nursery (see `tests.warm`), which gets ready while they collect.
 
+What pytest collects stays, so garbage is looked for behind it alone.
+
 `pytest -m "not slow"`: tests of Hypothesis draw fewer examples than they name.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -38,6 +41,17 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = ExitStack()
         config.add_cleanup(stack.close)
         os.environ |= stack.enter_context(warming())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.Item]) -> None:

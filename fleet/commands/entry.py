@@ -6,6 +6,8 @@ import importlib
 import sys
 from pathlib import Path
 
+from fleet.machine.launch.loading import loading
+
 ALONE = (
     "add", "best", "change", "compare", "convert", "doctor", "export", "extend", "init", "plan", "predict", "profile",
     "replay", "report", "run", "simulate", "status", "stop", "submit", "track", "train",
@@ -22,7 +24,8 @@ def main() -> None:
     if named in ALONE:
         import typer
 
-        command = importlib.import_module(f"fleet.commands.{named}")
+        with loading():
+            command = importlib.import_module(f"fleet.commands.{named}")
         app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]})
         app.callback()(_group)
         app.command(named)(getattr(command, named))

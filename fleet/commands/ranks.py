@@ -7,6 +7,7 @@ import traceback
 from fleet.commands.ending import mendable
 from fleet.machine.launch.exit_codes import FAILED
 from fleet.machine.launch.launched import ABORTED, inside_launcher, leave_first
+from fleet.machine.launch.loading import loading
 from fleet.machine.signals import StopFlag
 from fleet.run.options import RunOptions
 
@@ -30,7 +31,8 @@ def _join(options: RunOptions) -> int:
 
     with mendable():
         pin_rank(options)
-    from fleet.run.main import run_rank
+    with loading():
+        from fleet.run.main import run_rank
 
     try:
         return run_rank(options, stop)

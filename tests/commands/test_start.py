@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from fleet.commands.cli import app
 from fleet.commands.entry import ALONE
 from fleet.commands.trace import trace_tensors
+from fleet.machine.launch.loading import loading
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,3 +37,17 @@ def test_the_commands_that_are_loaded_alone_are_all_but_one() -> None:
 def test_a_word_that_is_no_command_is_told_with_those_that_there_are() -> None:
     done = subprocess.run([sys.executable, "-m", "fleet", "runn"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 2 and "run" in done.stderr.replace("runn", ""), done.stderr
+
+
+def test_garbage_is_collected_again_behind_what_is_loaded_and_only_where_it_was() -> None:
+    with pytest.raises(ImportError), loading():
+        assert not gc.isenabled()
+        import_module("fleet.commands.none_such")
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with loading():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -22,6 +22,7 @@ import socket
 import sys
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -210,15 +211,24 @@ def end(code: int) -> NoReturn:
     os._exit(code)
 
 
+def _let_libraries_be() -> None:
+    """What torch registered when it was imported need not be unregistered by each process at its end."""
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False
+
+
 def main() -> None:
     end_with_parent()
     around = surroundings()  # libraries set variables when they are imported
+    gc.disable()  # all of it stays
     for name in IMPORTED:
         importlib.import_module(name)
     if "torch_rig" not in sys.modules:  # with an accelerator, the first backward pass starts threads
         importlib.import_module("tests.warm.first_uses").use_all()
+    _let_libraries_be()
     gc.collect()
     gc.freeze()
+    gc.enable()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lose the nursery's other threads"
     try:
         go_on(take_over(Nursery(sys.argv[1], around).serve()))
