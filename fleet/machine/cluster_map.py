@@ -184,7 +184,8 @@ def discover(
         processor: the model of this rank's.
 
     Raises:
-        ClusterError: on every rank alike, if the roles cannot be filled, or a kind names a device that is not there.
+        ClusterError: on every rank alike, if the roles cannot be filled, a trainer has no such device, or a kind names
+            one that is not there.
     """
     _refuse_singletons(comm.size, ranks_started())
     hosts = gather(comm, _facts_of_host(comm, processor))
@@ -195,7 +196,7 @@ def discover(
     order = sorted((r for r in range(comm.size) if role[r] == "trainer"), key=lambda r: (nodes[r], r))
     device_of = {rank: index for index, rank in enumerate(order)}
     local = sum(nodes[r] == nodes[comm.rank] for r in order[: device_of.get(comm.rank, 0)])
-    devices = gather(comm, _facts_of_device(device, local) if comm.rank in device_of else {})
+    devices = _gathered_devices(comm, device, local if comm.rank in device_of else None)
     near = [each.get("near", []) for each in devices]
     cores = settle_cores(partial(gather, comm), comm.rank, [each["cores"] for each in hosts], near, nodes)
     found = _found_kinds([devices[r] for r in order], [hosts[r]["processor"] for r in order])
@@ -311,6 +312,24 @@ def _found_kinds(devices: Sequence[Mapping[str, Any]], processors: Sequence[str]
 
 def _accelerator(device: Mapping[str, Any], in_sizes: bool) -> str:
     return f"{device['model']}, {device['bytes'] / 2**30:.1f} GiB" if in_sizes else str(device["model"])
+
+
+def _gathered_devices(comm: MPI.Intracomm, device: str, local: int | None) -> list[dict[str, Any]]:
+    """The facts of all ranks' devices, on every rank; {} of those that do not train, for which `local` is None.
+
+    Raises:
+        ClusterError: on every rank alike, what the first trainer says that has no such device.
+    """
+    problem = ""
+    try:
+        mine = {} if local is None else _facts_of_device(device, local)
+    except ClusterError as error:
+        mine, problem = {}, str(error)
+    told = gather(comm, {"facts": mine, "problem": problem})
+    for each in told:
+        if each["problem"]:
+            raise ClusterError(each["problem"])
+    return [each["facts"] for each in told]
 
 
 def _facts_of_device(device: str, local: int) -> dict[str, Any]:

@@ -10,7 +10,10 @@ import psutil
 
 MASKS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 """Variables that show a process only some of its node's GPUs."""
-FILES = Path("/dev")
+FILES, BUS = Path("/dev"), Path("/sys/bus/pci/devices")
+_COMPUTING = {"0x10de": ("0x0302",), "0x1002": ("0x0380", "0x1200")}
+"""What GPUs of NVIDIA and AMD that drive no screen are on the bus: 3D controllers, accelerators and the like."""
+_NO_DRIVER = ("", "nouveau")
 ON_DEVICES = "--reduce device adds on accelerators that send to each other, and {why}; leave --reduce out, or give mpi"
 """What is told where they cannot."""
 
@@ -50,8 +53,23 @@ def local_trainers(device: str, members: int = 1) -> int:
 
 
 def has_gpus() -> bool:
-    """Whether the machine has GPUs, whatever torch says."""
-    return bool(list(FILES.glob("nvidia[0-9]*"))) or (FILES / "kfd").exists()
+    """Whether the machine has GPUs, whatever torch says.
+
+    Their driver has files for them; where it is not loaded, they are on the bus alone. Those that a driver has, and no
+    file, are not for this container.
+    """
+    with_files = bool(list(FILES.glob("nvidia[0-9]*"))) or (FILES / "kfd").exists()
+    return with_files or any(_lacks_its_driver(place) for place in BUS.glob("*"))
+
+
+def _lacks_its_driver(place: Path) -> bool:
+    """Whether a PCI device is a GPU for computing that no driver for that has taken."""
+    try:
+        maker, kind = (place / "vendor").read_text().strip(), (place / "class").read_text()
+    except OSError:
+        return False
+    driver = place / "driver"
+    return kind[:6] in _COMPUTING.get(maker, ()) and (driver.resolve().name if driver.exists() else "") in _NO_DRIVER
 
 
 def found_kind() -> str:

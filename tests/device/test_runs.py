@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fleet.run.ranks.runtime import Runtime, facts_of, open_datasets
+from fleet.spec import load
 from tests.device.rig import RANDOM, Rig
 from tests.run.support.bits import final_states
 from tests.run.support.ensembles import WELL_FED, Ensemble, cnn, counting, faulty, mlp, write_ensemble
@@ -130,7 +132,7 @@ def test_the_doctor_looks_at_who_shares_a_device(rig: Rig, tmp_path: Path, membe
     assert ended.code == code and ("share GPU" in ended.output) is (code == 1), ended.output
 
 
-def test_rates_are_those_of_members_that_all_train(rig: Rig, tmp_path: Path) -> None:
+def test_rates_are_those_of_members_that_all_train(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One network is measured alone first, when each of its steps runs both virtual workers in one process."""
     (tmp_path / "told.py").write_text(TOLD)
     job = {"name": "told", "task": "told:Told", "virtual_workers": 2, "stop": {"epochs": 1}}
@@ -142,6 +144,11 @@ def test_rates_are_those_of_members_that_all_train(rig: Rig, tmp_path: Path) -> 
     assert ended.code == 0, ended.output
     alone = {line for line in ended.output.splitlines() if line.endswith("ran 2 of 0.45")}
     assert len(alone) == 2, ended.output
+    monkeypatch.syspath_prepend(tmp_path)
+    spec, told = load(made.spec), json.loads((tmp_path / "rates.json").read_text())["rates"]
+    known = Runtime(spec, facts_of(open_datasets(spec)))
+    keys = {device: known.fingerprint("told", device) for device in ("Rig", "rig")}
+    assert keys["Rig"] in told and keys["rig"] not in told, "rates are those of a model of device"
 
 
 def _metrics(summary: Mapping[str, Any], job: str) -> Any:

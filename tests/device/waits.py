@@ -11,6 +11,7 @@ SUM, BUCKETS, RING, BESIDE, HOROVOD = (
     f"trainers.reduce.{name}" for name in ("device_sum", "buckets", "ring", "overlap", "horovod")
 )
 CHANNEL, GROUP, TRANSPORT = (f"trainers.messages.{name}" for name in ("device_channel", "group", "transport"))
+MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
 PREFETCH, FEED, OWN_BATCHES = (f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches"))
@@ -201,6 +202,23 @@ OF_MESSAGES = (
     Mutant("neighbours do not wait", GROUP, "self._waited += self._transport.wait(pending)"),
     Mutant("an exchange does not wait", TRANSPORT, "return transport.wait(pending)", "return 0.0"),
 )
+OVER_MPI = (
+    Mutant("messages are not waited for", MPI, "[transfer for transfer in transfers if not transfer.done]", "[]"),
+    Mutant("nobody asks MPI", MPI, "all(request.Test() for request in self.requests)", "True"),
+    Mutant("a wait hears of nobody", MPI, "self._look_around(elapsed, transfers)"),
+    Mutant("a wait does not look for who gave up", MPI, "self.check()\n        if self.inter", "if self.inter"),
+    Mutant("what went before the end is given up", MPI, "all(transfer.done for transfer in transfers)", "False"),
+    Mutant("nobody looks for who gave up", MPI, "self._comm.Iprobe(rank, self._abort_tag, status)", "False"),
+    Mutant("who gave up is not heard out", MPI, "self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)"),
+    Mutant("what was sent lands after the end", MPI, "request.Cancel()"),
+    Mutant("memory that is being sent is given away", MPI, "not transfer.settled", "False"),
+    Mutant("what is over is not known", MPI, "return self.done", "return True"),
+)
+OVER_TORCH = (
+    Mutant("a message is not waited for", TORCH, "self._finish(message)"),
+    Mutant("gloo is not waited for", TORCH, "message.work.wait(timedelta(seconds=self.timeout))"),
+)
 ALL = (
     *STEPS, *FEEDS, *OTHERS.values(), *SUMS, *GROUPS, *IN_THE_RING, *BESIDE_STEPS, *IN_HOROVOD, *OF_MESSAGES,
+    *OVER_MPI, *OVER_TORCH,
 )  # fmt: skip

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from fleet.run.ranks import prefetch
 from fleet.run.ranks.feed import BatchFeed, EpochEnd, HeldOutBatch, Reading, Share, StepBatches
 from fleet.run.ranks.prefetch import ReadAhead, TimedOut
 from preprocess import Dataset, DatasetSpec, Itinerary, LaneSpec, Preprocessor, Ring, RingShape, SourceSpec, StreamKey
@@ -172,3 +175,18 @@ def test_wait_for_an_item_is_bounded() -> None:
     go.set()
     closed.set()
     ahead.close()
+
+
+class Prompt(ThreadPoolExecutor):
+    """Has done what it was given before it goes on, as if samples lay ready and whoever gave it were held up."""
+
+    def submit(self, *given: Any, **named: Any) -> Any:
+        future = super().submit(*given, **named)
+        wait([future])
+        return future
+
+
+def test_a_feed_is_whole_before_its_thread_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefetch, "ThreadPoolExecutor", Prompt)
+    with feeds(2, 1, Reading()) as (feed,):
+        assert isinstance(feed.next(), StepBatches)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable
 from itertools import product
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -14,29 +12,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.device.waits import BESIDE_STEPS, IN_HOROVOD, IN_THE_RING, OF_MESSAGES, ROOT, Mutant
+from tests.device.waits import BESIDE_STEPS, IN_HOROVOD, IN_THE_RING, OF_MESSAGES, Mutant
 from tests.trainers.programs.cases import vector
 from tests.trainers.support import late_messages
+from tests.trainers.support.without import without
 from trainers import Group, blocks_of
 from trainers.reduce.adder import InOrder
 
 SEGMENT, ELEMENTS = 64, 400
 SPLITS = [(2, 2), (4, 4), (5, 3), (7, 2)]
 SEEDS = range(4)
-
-
-def without(mutant: Mutant) -> Any:
-    """The mutant's module, which nobody else knows."""
-    made = ModuleType(mutant.module)
-    file = str(ROOT / mutant.module.replace(".", "/")) + ".py"
-    made.__file__ = file
-    text = mutant.text.replace(mutant.old, mutant.new)
-    sys.modules[mutant.module], kept = made, sys.modules[mutant.module]  # dataclasses look there
-    try:
-        exec(compile(text, file, "exec"), vars(made))
-    finally:
-        sys.modules[mutant.module] = kept
-    return made
 
 
 def ring_is_right(module: Any) -> bool:

@@ -53,7 +53,8 @@ def silent(rank: int, ranks: int) -> str:
 def silent_beside(rank: int, ranks: int) -> str:
     """The member after the first sends no gradients."""
     group = Group.over(TorchTransport(dist.new_group(list(range(ranks))), timeout=0.5))
-    channel = Communicators().take(group, torch.device("cpu"))
+    communicators = Communicators()  # members meet there
+    channel = communicators.take(group, torch.device("cpu"))
     channel.met()
     try:
         if rank == 0:
@@ -70,7 +71,8 @@ def failing(rank: int, ranks: int, beside: bool) -> str:
     transport = TorchTransport(dist.new_group(list(range(ranks))), timeout=60)
     try:
         with Group.over(transport) as group:
-            channel = Communicators().take(group, torch.device("cpu")) if beside else None
+            communicators = Communicators()  # members meet there
+            channel = communicators.take(group, torch.device("cpu")) if beside else None
             if channel is not None:
                 channel.met()
             if rank == ranks - 1:
