@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import configparser
 from collections.abc import Iterator
 
 from tests.device.waits import ROOT
@@ -34,3 +35,11 @@ def test_no_source_names_a_kind_of_accelerator() -> None:
 def test_what_names_one_is_found() -> None:
     text = "import torch.cuda\nfrom torch.xpu import Stream\ntorch.cuda.synchronize()\ntorch.version.hip\n"
     assert sorted(named(ast.parse(text))) == ["torch.cuda", "torch.cuda", "torch.xpu"]
+
+
+def test_the_oldest_torch_that_may_be_installed_knows_accelerators() -> None:
+    """`torch.accelerator` came with 2.6."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    (floor,) = (line for line in setup["options"]["install_requires"].split() if line.startswith("torch>"))
+    assert tuple(map(int, floor.removeprefix("torch>=").split("."))) >= (2, 6)
