@@ -108,11 +108,9 @@ class DeviceChannel:
     def abort(self) -> None:
         """End all messages under way on the device, and the waits of the members beside."""
         self._is_over = True
-        held, self._group = [self._group], None
-        if held != [None]:
-            held[0].abort()
-            # Its threads end by and by, gloo's after 20 ms, and whoever lets go of it last waits for them.
-            Thread(target=held.clear, name="parting").start()
+        group, self._group = self._group, None
+        if group is not None:
+            group.abort()
 
     def _begin_to_meet(self) -> None:
         """Send and receive the first messages, in a thread of their own."""

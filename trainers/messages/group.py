@@ -6,7 +6,7 @@ The first is the master. Members talk in flat byte buffers, never in pickles, an
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 TIMEOUT_SECONDS = 300.0
-_BATCH = 4 << 20
-"""Bytes that go down the tree together; more would wait for each other at each branch."""
 
 
 def blocks_of(virtual_workers: int, members: int, shares: Sequence[int] = ()) -> list[range]:
@@ -177,10 +175,12 @@ class Group:
         header = json.dumps([structure, [[path, array.dtype.str, array.shape] for path, array in arrays.items()]])
         structure, entries = json.loads(self.bcast_bytes(header.encode()))
         if self.is_master:
-            self._down_together([_octets(np.ascontiguousarray(array)) for array in arrays.values()])
+            for array in arrays.values():
+                self._down(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
             return tree
         arrays = {path: np.empty(shape, dtype) for path, dtype, shape in entries}
-        self._down_together([_octets(array) for array in arrays.values()])
+        for array in arrays.values():
+            self._down(array.reshape(-1).view(np.uint8))
         return unflatten(structure, arrays)
 
     def gather_trees(self, tree: Any) -> list[Any]:
@@ -228,17 +228,12 @@ class Group:
 
     def _down(self, memory: np.ndarray) -> None:
         """Fill `memory` from the master: member i hears from i without its lowest bit, then tells its own subtree."""
-        self._down_together([memory])
-
-    def _down_together(self, memories: Sequence[np.ndarray]) -> None:
-        """Fill all of them so. Small ones go down together, as each wait for another member may be long."""
         lowest = self.index & -self.index
+        if lowest:
+            self._exchange([], [(self.index - lowest, memory)])
         steps = [1 << bit for bit in range(self.size.bit_length()) if not lowest or 1 << bit < lowest]
         children = [self.index + step for step in reversed(steps) if self.index + step < self.size]
-        for batch in _batches(memories):
-            if lowest:
-                self._exchange([], [(self.index - lowest, memory) for memory in batch])
-            self._exchange([(child, memory) for child in children for memory in batch], [])
+        self._exchange([(child, memory) for child in children], [])
 
 
 class Beside:
@@ -266,23 +261,6 @@ class Beside:
         """Return the seconds spent in `wait` since the last call."""
         waited, self._waited = self._waited, 0.0
         return waited
-
-
-def _batches(memories: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Put memories into batches that are small, or of one."""
-    batch: list[np.ndarray] = []
-    for memory in memories:
-        if batch and sum(each.nbytes for each in batch) + memory.nbytes > _BATCH:
-            yield batch
-            batch = []
-        batch.append(memory)
-    if batch:
-        yield batch
-
-
-def _octets(array: np.ndarray) -> np.ndarray:
-    """Return the memory of a contiguous array as bytes."""
-    return array.reshape(-1).view(np.uint8)
 
 
 def _bytes(tensor: Tensor) -> np.ndarray:

@@ -23,9 +23,6 @@ from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Pen
 
 _DRAIN_SECONDS = 0.1
 """How long a member that gives up lets its sends finish: a peer that gave up as well never takes them."""
-_LEAST_PROBES = 8
-"""In one look for failed peers: where nothing else is asked of it, Open MPI hears of lost processes at every eighth
-call alone."""
 _LARGEST_MESSAGE = 1 << 29
 """Bytes; MPI counts elements in a C int."""
 _LONGEST_TEXT = 1024
@@ -84,9 +81,6 @@ class MpiTransport:
         self.size = len(self._ranks)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.interrupted = False
-        others = [peer for peer in range(self.size) if peer != self.index]
-        self._looked_at = others * max(1, -(-_LEAST_PROBES // max(1, len(others))))
-        self._heard: tuple[int, str] | None = None  # who has aborted, and why
         self._open: dict[int, _Transfer] = {}  # begun, and not waited for to the end
         self._keep_alive: list[_Transfer] = []
 
@@ -126,12 +120,7 @@ class MpiTransport:
         try:
             while transfers := [transfer for transfer in transfers if not transfer.done]:
                 elapsed = time.perf_counter() - begin
-                try:
-                    self._look_around(elapsed, transfers)
-                except PeerFailed:
-                    if all(transfer.done for transfer in transfers):
-                        break  # they went before; the next wait hears of it
-                    raise
+                self._look_around(elapsed, transfers)
                 nap(elapsed)
         except (PeerFailed, PeerSilent, Interrupted):
             self._give_up()
@@ -146,20 +135,16 @@ class MpiTransport:
 
     def check(self) -> None:
         """Raise PeerFailed if a peer has aborted, or is lost."""
-        if self._heard is not None:
-            raise PeerFailed(*self._heard)
         status = MPI.Status()
-        for peer in self._looked_at:
-            rank = self._ranks[peer]
+        for peer, rank in enumerate(self._ranks):
             try:
-                if not self._comm.Iprobe(rank, self._abort_tag, status):
+                if peer == self.index or not self._comm.Iprobe(rank, self._abort_tag, status):
                     continue
                 text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
                 self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
             except MPI.Exception as error:
                 raise self._lost(peer, error) from error
-            self._heard = (self.names[peer], text.tobytes().decode(errors="replace"))
-            raise PeerFailed(*self._heard)
+            raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
 
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the group is of no use afterwards."""

@@ -105,41 +105,6 @@ def given_up(made: Any, tag: int) -> str:
     return told
 
 
-def sent_before(made: Any, tag: int) -> str:
-    """What a member sent before it gave up is there, and its end is heard of after that."""
-    transport, room = made.MpiTransport(WORLD, tag=tag), np.zeros(8, np.uint8)
-    if WORLD.rank == 1:
-        WORLD.Recv(np.zeros(1, np.uint8), 0, TOKEN)
-        WORLD.Send(np.full(8, 7, np.uint8), 0, tag)
-        WORLD.Send(np.zeros(1, np.uint8), 0, tag + 1)
-        return ""
-    look = transport.check
-    made.nap, let_go = naps_until(LOOKS)
-
-    def check() -> None:
-        let_go()
-        WORLD.Probe(1, tag + 1)
-        transport.check = look
-        look()
-
-    transport.check = check
-    try:
-        transport.wait([transport.receive(1, room)])
-    except PeerFailed:
-        taken(tag, room)
-        return "what it sent is lost"
-    finally:
-        let_go()
-    if not room.any():
-        taken(tag, room)
-        return "what it sent is not there"
-    try:
-        look()
-        return "its end is forgotten"
-    except PeerFailed:
-        return ""
-
-
 def landing(made: Any, tag: int) -> str:
     """Nothing lands with a member that has given up."""
     transport, room = made.MpiTransport(WORLD, tag=tag), np.zeros(8, np.uint8)
@@ -172,21 +137,7 @@ def kept(made: Any, tag: int) -> str:
     return told
 
 
-def probes(made: Any) -> int:
-    """How often one look asks MPI whether somebody has given up."""
-    asked = 0
-
-    class Counted(MPI.Intracomm):
-        def Iprobe(self, *told: Any, **more: Any) -> bool:
-            nonlocal asked
-            asked += 1
-            return bool(super().Iprobe(*told, **more))
-
-    made.MpiTransport(Counted(WORLD), tag=next(TAGS)).check()
-    return asked
-
-
-LOOKED = (late_message, given_up, sent_before, landing, kept)
+LOOKED = (late_message, given_up, landing, kept)
 
 
 def harm(make: Callable[[], Any]) -> str:
@@ -202,9 +153,7 @@ def main(folder: Path) -> None:
     told = {"": harm(partial(made_of, MODULE, text_of(MODULE)))}
     for mutant in OVER_MPI:
         told[mutant.name] = harm(partial(without, mutant))
-    looks = probes(made_of(MODULE, text_of(MODULE)))
     if WORLD.rank == 0:
-        (folder / "probes.json").write_text(json.dumps(looks))
         (folder / "told.json").write_text(json.dumps(told))
 
 
