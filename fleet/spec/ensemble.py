@@ -112,7 +112,7 @@ class EnsembleSpec(Section):
     def with_jobs(self, jobs: tuple[Job, ...]) -> EnsembleSpec:
         """Return the spec with these jobs in place of its own; their names are all different."""
         spec = self.model_copy(update={"jobs": jobs})
-        spec._found = FoundJobs(self._found.places)
+        spec._found = FoundJobs()
         return spec
 
     def with_job(self, job: Job) -> EnsembleSpec:

@@ -27,8 +27,8 @@ class FoundJobs:
 
     def place(self, jobs: Sequence[Job], name: str) -> int | None:
         """Where the job of this name stands; None: there is none."""
-        place = self.places.get(name)
-        if place is None or place >= len(jobs) or jobs[place].name != name:
+        place = self._seen(jobs, name)
+        if place is None:
             place = next((number for number, job in enumerate(jobs) if job.name == name), None)
             if place is not None:
                 self.places[name] = place
@@ -43,6 +43,12 @@ class FoundJobs:
     def joined(self, jobs: Sequence[Job], more: Sequence[Job]) -> FoundJobs:
         """What is found among `more`, which are the jobs and one after them."""
         new = more[-1]
-        self.places[new.name] = len(jobs)
+        if self._seen(jobs, new.name) is None:
+            self.places[new.name] = len(jobs)
         known = self.with_folds(jobs)
         return FoundJobs(self.places, (more, known if new.folds is None else (*known, new)))
+
+    def _seen(self, jobs: Sequence[Job], name: str) -> int | None:
+        """Where the job of this name was found last, if it stands there among these, too."""
+        place = self.places.get(name, len(jobs))
+        return place if place < len(jobs) and jobs[place].name == name else None
