@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.searched import deciding, prefetching, virtual_time
+from benchmarks.searched import coordinating, deciding, prefetching, virtual_time
 from benchmarks.searched.peers import measuring as peers
 
 Figures = dict[str, Any]
 PARTS: dict[str, Callable[[int], Figures]] = {
     "virtual_time": virtual_time.measure,
     "deciding": deciding.measure,
+    "coordinating": coordinating.measure,
     "prefetch": prefetching.measure,
     "peers": peers.measure,
 }

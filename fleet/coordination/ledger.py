@@ -20,7 +20,7 @@ from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
 from fleet.scheduling.model.data_path import DataPath
-from fleet.scheduling.model.rates import RateCurve, expected_efficiency
+from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
 
@@ -134,7 +134,8 @@ class Ledger(RunAccount):
 
     def completed(self, curves: Mapping[str, RateCurve]) -> Mapping[str, RateCurve]:
         """A job's rate curves, and on kinds of device where nobody measured it those that other jobs let expect."""
-        return completed(curves, self.cluster.counts(), [job.by_kind for job in self.jobs.values() if job.by_kind])
+        kinds = self.cluster.counts()
+        return completed(curves, kinds, () if curves.keys() >= kinds.keys() else self.jobs.recent_kinds())
 
     def is_dealt_badly(self, job: str) -> bool:
         """Whether a running job's virtual workers, dealt anew over its devices, would be done enough sooner."""
@@ -379,7 +380,7 @@ class Ledger(RunAccount):
 
     def _expect_scaling(self) -> None:
         """Jobs that were timed on a single number of devices should scale as others do."""
-        expected = expected_efficiency(job.curve for job in self.jobs.values() if job.by_kind is None)
+        expected = self.jobs.efficiency
         for job in self.unfinished:
             self.jobs[job.name] = job.expected_to_keep(expected, self.kinds_of(self.running.get(job.name, ())))
 

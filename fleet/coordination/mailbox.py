@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
+_MOST_KEPT = 64
+"""Messages whose bytes are kept before it is looked which of them have gone: each look lets busy ranks of the host go
+first."""
+
+
 @dataclass
 class Mailbox:
     """One role's inbox, and the way to the others'. Waits sleep; they never spin."""
@@ -29,7 +34,8 @@ class Mailbox:
         from mpi4py import MPI
 
         data = np.frombuffer(MESSAGES.encode(message), dtype=np.uint8)
-        self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
+        if len(self._sent) >= _MOST_KEPT:
+            self._sent = [(request, kept) for request, kept in self._sent if not _is_over(request)]
         try:
             self._sent.append((self.comm.Isend(data, dest=rank, tag=inbox), data))
         except MPI.Exception as error:

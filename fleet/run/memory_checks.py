@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fleet.profiling.sizing import Size
@@ -52,14 +52,54 @@ def memory_problem(sizes: Mapping[str, Size], workers: Mapping[str, int], room: 
         found = _too_large(needs, room.device, what, mend)
         if found is not None:
             return found
-        needs = {job: size.host_bytes(workers[job]) for job, size in sizes.items()}
+        needs = {job: _host_bytes(size, workers[job], room) for job, size in sizes.items()}
         what = "for the gradients of its virtual workers, which leave the device for the host, and the node"
         mend = "give it fewer virtual_workers, or raise resources.memory_gib"
     else:
-        needs = {job: size.cpu_bytes(workers[job]) for job, size in sizes.items()}
+        needs = {job: _host_bytes(size, workers[job], room) for job, size in sizes.items()}
         what = "with its virtual workers on one device, and the node"
         mend = "make its batch or the network smaller, or raise resources.memory_gib"
     return _too_large(needs, room.host, what, mend) or _too_many(needs, room)
+
+
+class FittingJobs:
+    """Jobs that fit a run's nodes; of those that join, each is held against the largest of them alone.
+
+    Args:
+        rooms: the nodes.
+        sizes: of the jobs.
+        workers: virtual workers of each job.
+    """
+
+    def __init__(self, rooms: Sequence[Room], sizes: Mapping[str, Size], workers: Mapping[str, int]) -> None:
+        self._rooms, self._workers = rooms, dict(workers)
+        self._largest = [_largest(sizes, workers, room) for room in rooms]
+
+    def problem(self, job: str, size: Size, workers: int) -> MemoryProblem | None:
+        """Why one more job does not fit; None: it does."""
+        for largest, room in zip(self._largest, self._rooms):
+            counts = {**{each: self._workers[each] for each in largest}, job: workers}
+            found = memory_problem({**largest, job: size}, counts, room)
+            if found is not None:
+                return found
+        return None
+
+    def joined(self, job: str, size: Size, workers: int) -> None:
+        """One more job has joined the run."""
+        self._workers[job] = workers
+        self._largest = [
+            _largest({**largest, job: size}, self._workers, room) for largest, room in zip(self._largest, self._rooms)
+        ]
+
+
+def _largest(sizes: Mapping[str, Size], workers: Mapping[str, int], room: Room) -> dict[str, Size]:
+    """The jobs that need most of a node's memory, as many as it can train at a time."""
+    needs = {job: _host_bytes(size, workers[job], room) for job, size in sizes.items()}
+    return {job: sizes[job] for job in sorted(needs, key=lambda job: -needs[job])[: room.devices]}
+
+
+def _host_bytes(size: Size, workers: int, room: Room) -> int:
+    return size.cpu_bytes(workers) if room.device is None else size.host_bytes(workers)
 
 
 def _too_large(needs: Mapping[str, int], there: float, what: str, mend: str) -> MemoryProblem | None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-_PART = 0.02
+PART = 0.002
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Seldom:
     """
 
     action: Callable[[], None]
-    part: float = _PART
+    part: float = PART
     clock: Callable[[], float] = time.monotonic
     _next: float = field(default=-math.inf, init=False)
 

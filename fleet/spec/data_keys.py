@@ -25,5 +25,5 @@ def has_folds(spec: EnsembleSpec, key: str) -> bool:
     """Whether jobs divide a data set into folds; all its training samples then are held-out ones, too."""
     search = spec.search
     varied = search is not None and (search.job.get("folds") is not None or "folds" in search.over)
-    jobs = (*spec.jobs, *corner_jobs(spec)) if varied else spec.jobs
+    jobs = (*spec.folded_jobs, *corner_jobs(spec)) if varied else spec.folded_jobs
     return any(job.folds is not None and data_key(job) == key for job in jobs)

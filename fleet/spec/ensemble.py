@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.building import build, document_of
 from fleet.spec.checkpoints import Checkpoints
 from fleet.spec.document import Document
+from fleet.spec.found_jobs import FoundJobs
 from fleet.spec.job import Job
 from fleet.spec.origins import Origins
 from fleet.spec.profile_files import profile_files
@@ -78,6 +79,7 @@ class EnsembleSpec(Section):
         examples=[False],
     )
     _origins: Origins = PrivateAttr(default_factory=Origins)
+    _found: FoundJobs = PrivateAttr(default_factory=FoundJobs)
 
     @classmethod
     def from_mapping(
@@ -109,7 +111,15 @@ class EnsembleSpec(Section):
 
     def with_jobs(self, jobs: tuple[Job, ...]) -> EnsembleSpec:
         """Return the spec with these jobs in place of its own; their names are all different."""
-        return self.model_copy(update={"jobs": jobs})
+        spec = self.model_copy(update={"jobs": jobs})
+        spec._found = FoundJobs()
+        return spec
+
+    def with_job(self, job: Job) -> EnsembleSpec:
+        """Return the spec with one job more, whose name none of its jobs has."""
+        spec = self.model_copy(update={"jobs": (*self.jobs, job)})
+        spec._found = self._found.joined(self.jobs, spec.jobs)
+        return spec
 
     def job(self, name: str) -> Job:
         """The job of this name.
@@ -117,7 +127,15 @@ class EnsembleSpec(Section):
         Raises:
             KeyError: there is none.
         """
-        return next((job for job in self.jobs if job.name == name), None) or _missing(name)
+        place = self._found.place(self.jobs, name)
+        if place is None:
+            raise KeyError(f"no job is called {name!r}")
+        return self.jobs[place]
+
+    @property
+    def folded_jobs(self) -> tuple[Job, ...]:
+        """The jobs that hold out a fold of their samples."""
+        return self._found.with_folds(self.jobs)
 
     @property
     def origins(self) -> Origins:
@@ -170,7 +188,3 @@ class EnsembleSpec(Section):
                     {"position": position, "folds": job.folds, "mend": "use from_mapping, which writes them out"},
                 )
         return self
-
-
-def _missing(name: str) -> Job:
-    raise KeyError(f"no job is called {name!r}")

@@ -1,6 +1,7 @@
 """Rate curves: measured points, what lies between and beyond, what is learnt."""
 
 import math
+from statistics import median
 
 import numpy as np
 import pytest
@@ -152,5 +153,8 @@ def test_others_let_expect_how_a_curve_goes_on() -> None:
     curves = [RateCurve({1: 100.0, 2: 200.0 * kept}, per_node=4) for kept in (0.5, 0.6, 0.9)]
     alone = RateCurve({1: 10.0}, per_node=4)
     assert alone.efficiency is None and curves[0].efficiency == pytest.approx(0.5)
-    assert expected_efficiency([alone, None]) == 0.97
-    assert expected_efficiency([*curves, alone]) == pytest.approx(0.75), "0.97 is one of four"
+    known = [curve.efficiency or 0.0 for curve in curves]
+    assert expected_efficiency([]) == 0.97
+    assert expected_efficiency(known) == pytest.approx(0.75), "0.97 is one of four"
+    for some in ([0.5], [0.99], [0.97, 0.98], [0.5, 0.99], [0.5, 0.6, 0.98], [0.98] * 4):
+        assert expected_efficiency(some) == pytest.approx(median([*some, 0.97]))

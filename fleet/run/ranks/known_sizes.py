@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import torch
+from torch import nn
 
 from fleet.profiling.sizing import Size, size_of
 from fleet.run.ranks.runtime import Runtime
@@ -18,6 +20,7 @@ _NO_MATTER = {
     "soft", "user", "priority", "guaranteed", "minimum_devices", "arrival",
 }  # fmt: skip
 _RATES = ("lr", "weight_decay")  # torch's optimizers need as much with any of them
+_KEPT = 64  # networks, and jobs that were asked for last
 
 
 class KnownSizes:
@@ -25,18 +28,38 @@ class KnownSizes:
 
     def __init__(self) -> None:
         self._found: dict[str, Size] = {}
+        self._networks: dict[str, nn.Module] = {}  # on torch's meta device
+        self._last: dict[str, Size] = {}
 
     def of(self, runtime: Runtime, name: str) -> Size:
         """The size of a job of the runtime; whatever its code raises."""
-        key, task = _key(runtime.job(name)), runtime.task(name)
-        if key is not None and key in self._found:
-            with no_exit(), torch.device("meta"):
-                rules_of(task, task.model())  # whose arguments may be such as nothing can be made of
+        job = runtime.job(name)
+        key = _key(job)
+        if key is None:
+            return size_of(runtime.task(name), runtime.data_of(name).layout)
+        whole = json.dumps([data_key(job), job.model_dump(mode="json", exclude={"name", "arrival"})], sort_keys=True)
+        if whole not in self._last:
+            _keep(self._last, whole, self._of_its_kind(runtime, name, key))
+        return self._last[whole]
+
+    def _of_its_kind(self, runtime: Runtime, name: str, key: str) -> Size:
+        """The size of all jobs of this key; the job's own arguments may be such as nothing can be made of."""
+        task = runtime.task(name)
+        if key not in self._found:
+            self._found[key] = size_of(task, runtime.data_of(name).layout)
             return self._found[key]
-        found = size_of(task, runtime.data_of(name).layout)
-        if key is not None:
-            self._found[key] = found
-        return found
+        with no_exit(), torch.device("meta"):
+            if key not in self._networks:
+                _keep(self._networks, key, task.model())
+            rules_of(task, self._networks[key])
+        return self._found[key]
+
+
+def _keep(known: dict[str, Any], key: str, value: Any) -> None:
+    """Keep one more, and the oldest no longer."""
+    known[key] = value
+    if len(known) > _KEPT:
+        del known[next(iter(known))]
 
 
 def _key(job: Job) -> str | None:
@@ -46,6 +69,13 @@ def _key(job: Job) -> str | None:
         return None
     told = job.model_dump(mode="json", exclude=_NO_MATTER)
     if ":" not in optimizer.name:
-        arguments = {key: value for key, value in told["optimizer"]["arguments"].items() if key not in _RATES}
+        arguments = {key: _matters(value) for key, value in optimizer.arguments.items() if key not in _RATES}
         told["optimizer"] = {**told["optimizer"], "arguments": arguments}
     return json.dumps([data_key(job), told], sort_keys=True)
+
+
+def _matters(value: Any) -> Any:
+    """What of an argument of torch's optimizers matters: of one with decimals, such as momentum, whether it is 0."""
+    if isinstance(value, (list, tuple)):
+        return [_matters(each) for each in value]
+    return f"{value != 0}" if isinstance(value, float) else value

@@ -83,30 +83,33 @@ class Runtime:
 
     def with_job(self, job: Job) -> Runtime:
         """Return a runtime with one job more, whose data is among those that are open."""
-        return replace(self, spec=self.spec.with_jobs((*self.spec.jobs, job)))
+        return replace(self, spec=self.spec.with_job(job))
 
     def with_batch(self, name: str, batch_size: int) -> Runtime:
         """Return a runtime in which a job's virtual workers have this batch size, which is then fixed."""
-        return self._with_size(name, {"batch_size": batch_size, "batch_range": None, "batch": None})
+        return self._with(_sized(self.job(name), _fixed(batch_size)))
 
     def with_change(self, name: str, change: BatchChange) -> Runtime:
         """Return a runtime in which a job has another batch from the epoch on that it is about to train."""
         batches = self.batches_of(name)
         assert batches is not None, "the batch of other jobs does not change"
         known = {**self.batches, name: batches.changed(change)}
-        return replace(self._with_size(name, {"batch_size": change.size}), batches=known)
+        return replace(self._with(_sized(self.job(name), {"batch_size": change.size})), batches=known)
 
     def for_measuring(self, name: str, batch_size: int = 0) -> Runtime:
         """Return a runtime in which a job has this batch size in all epochs; 0: its spec's, if its batch changes."""
+        return self._with(self._measured(name, batch_size))
+
+    def _measured(self, name: str, batch_size: int = 0) -> Job:
+        """The job as it is measured; see `for_measuring`."""
         job, known = self.job(name), self.batches_of(name)
         changes = job.batch is not None and job.batch.change == "epochs"
-        return self.with_batch(name, batch_size or (known.own if known and changes else job.batch_size))
+        return _sized(job, _fixed(batch_size or (known.own if known and changes else job.batch_size)))
 
-    def _with_size(self, name: str, values: Mapping[str, Any]) -> Runtime:
-        mine = self.job(name).with_batch_size(values["batch_size"]).model_copy(update=values)
-        return replace(
-            self, spec=self.spec.with_jobs(tuple(mine if job.name == name else job for job in self.spec.jobs))
-        )
+    def _with(self, mine: Job) -> Runtime:
+        """Return a runtime with this job in place of that of its name."""
+        jobs = tuple(mine if job.name == mine.name else job for job in self.spec.jobs)
+        return replace(self, spec=self.spec.with_jobs(jobs))
 
     @property
     def own_spec(self) -> EnsembleSpec:
@@ -202,7 +205,7 @@ class Runtime:
         Args:
             device: its model, or its kind as torch names it.
         """
-        job = self.for_measuring(name).job(name)
+        job = self._measured(name)
         parts = job.model_dump(
             mode="json", include={"model", "task", "optimizer", "schedule", "loss", "virtual_workers", "batch_size"}
         )
@@ -216,6 +219,16 @@ class Runtime:
             everything.append(determinism.pinned_to)  # its kernels are slower
         everything += sorted(determinism.chosen_float32.items())
         return hashlib.blake2b(json.dumps(everything, sort_keys=True).encode(), digest_size=12).hexdigest()
+
+
+def _sized(job: Job, values: Mapping[str, Any]) -> Job:
+    """The job with another batch size, and what else the values say."""
+    return job.with_batch_size(values["batch_size"]).model_copy(update=values)
+
+
+def _fixed(batch_size: int) -> Mapping[str, Any]:
+    """The values of a job whose batch size is this for good."""
+    return {"batch_size": batch_size, "batch_range": None, "batch": None}
 
 
 def batch_set(runtime: Runtime, news: SetBatch) -> Runtime:

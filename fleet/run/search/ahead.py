@@ -68,6 +68,10 @@ class Ahead:
     ) -> None:  # fmt: skip
         self._search, self._books, self._name, self._files, self._limits = search, books, name, files, limits
         self._beyond = {trial: list(segments) for trial, segments in beyond.items()}
+        self._untold = set(self._beyond)  # those that may soon have come to the end of a segment
+        self._decided = set(self._beyond)  # those on which the search has decided since they were looked at
+        self._risks: dict[int, int] = {}  # trial -> epochs, see `_at_risk`; of all of them together:
+        self._risk = 0
         self._refused: set[int] = set()
         self.unwanted: set[str] = set()
         self.unused = unused  # epochs of all withdrawals
@@ -79,12 +83,25 @@ class Ahead:
             name = self._name(trial)
             if name in self._books.ledger.jobs:
                 self._books.note("stands", job=name, found=self._files.stands(name))
+            self._note_risk(trial)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The segments under way whose results have not been told."""
-        begun = (segment for segments in self._beyond.values() for segment in segments)
-        return tuple(each for each in begun if not self._search.has_result(each.trial, each.end))
+        """The segments whose results have not been told, of trials that have not stopped on the way."""
+        found = {trial: self._untold_of(trial) for trial in sorted(self._untold)}
+        self._untold = {trial for trial, segments in found.items() if segments}
+        return tuple(segment for segments in found.values() for segment in segments)
+
+    def _untold_of(self, trial: int) -> list[Segment]:
+        """A trial's segments that are not told; none of one that pauses before their ends."""
+        begun, job = self._beyond.get(trial, ()), self._books.ledger.jobs.get(self._name(trial))
+        untold = [each for each in begun if not self._search.has_result(each.trial, each.end)]
+        pauses = job is not None and job.status == "pending" and job.is_paused
+        return [] if pauses and job is not None and untold and job.epoch < untold[0].end else untold
+
+    def decided(self, trial: int) -> None:
+        """The search has decided on a trial."""
+        self._decided.add(trial)
 
     def wanted(self, trial: int) -> None:
         """The search wants now what a trial has trained, or trains, ahead."""
@@ -100,6 +117,7 @@ class Ahead:
             self._tell(segments[-1], job.epoch + (job.status == "running"))
         else:
             del self._beyond[trial]
+        self._note_risk(trial)
 
     def is_beyond(self, trial: int) -> bool:
         """Whether a trial has trained further than it is known to be wanted."""
@@ -129,13 +147,16 @@ class Ahead:
             in_memory: has jobs saved that are in memory alone; whether there still are such.
         """
         taken = []
-        for trial in [trial for trial in self._beyond if self._is_unwanted(trial)]:
+        looked_at = self._beyond.keys() if self._search.is_over else self._beyond.keys() & self._decided
+        unwanted = [trial for trial in sorted(looked_at) if self._is_unwanted(trial)]
+        for trial in unwanted:
             name = self._name(trial)
             if self._books.ledger.jobs[name].waits:
                 self.unwanted.add(name)
             elif not in_memory():
                 self._withdraw(trial, name)
                 taken.append(trial)
+        self._decided = set(unwanted).difference(taken)
         return taken
 
     def _may(self, segment: Segment) -> bool:
@@ -149,8 +170,15 @@ class Ahead:
         """Whether one epoch more of a segment leaves enough of what is trained for something."""
         if not segment.start and self._limits.sure:
             return True
-        at_risk, least = sum(map(self._at_risk, self._beyond)), self._search.least_epochs(self._limits.sure)
-        return may_train_ahead(self._limits.share, least, self.unused, self._useful, at_risk)
+        least = self._search.least_epochs(self._limits.sure)
+        return may_train_ahead(self._limits.share, least, self.unused, self._useful, self._risk)
+
+    def _note_risk(self, trial: int) -> None:
+        """Epochs of a trial are wanted, are taken back, or begin."""
+        now = self._at_risk(trial) if trial in self._beyond else 0
+        self._risk += now - self._risks.pop(trial, 0)
+        if now:
+            self._risks[trial] = now
 
     def _at_risk(self, trial: int) -> int:
         """Epochs of a trial, trained or under way, that may turn out to be for nothing."""
@@ -161,11 +189,9 @@ class Ahead:
     def _let_wait(self, likely: set[int]) -> None:
         """Trials that are no longer likely do not begin to train."""
         ledger = self._books.ledger
-        for trial in self._beyond.keys() - likely:
-            name = self._name(trial)
-            job = ledger.jobs[name]
-            if job.waits and job.state.ahead and name not in ledger.running:
-                self._tell(self._beyond[trial][-1], job.epoch)
+        waiting = {job.name: job for job in ledger.unfinished if job.state.ahead and job.name not in ledger.running}
+        for trial in [trial for trial in sorted(self._untold - likely) if self._name(trial) in waiting]:
+            self._tell(self._beyond[trial][-1], waiting[self._name(trial)].epoch)
 
     def _idle(self) -> int:
         """How many devices nobody needs: none while somebody who is needed waits for some."""
@@ -194,6 +220,7 @@ class Ahead:
             if segment.start:
                 keep_way_back(self._files.folder(name), segment.start)
             begun.append(segment)
+        self._untold.add(trial)
         self._tell(segment, job.epoch + 1)
         return True
 
@@ -203,6 +230,7 @@ class Ahead:
             "ahead", job=self._name(segment.trial), trial=segment.trial, start=segment.start, end=segment.end,
             epoch=epoch,
         )  # fmt: skip
+        self._note_risk(segment.trial)
 
     def _is_unwanted(self, trial: int) -> bool:
         """Whether the search wants no more of a trial."""
@@ -211,6 +239,7 @@ class Ahead:
     def _withdraw(self, trial: int, name: str) -> None:
         """Set a trial back to where the search wanted it."""
         wanted, job = self._beyond.pop(trial)[0].start, self._books.ledger.jobs[name]
+        self._note_risk(trial)
         if not wanted:  # it has not begun, and will not in these bounds
             return
         go_back(self._files.folder(name), wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fleet.profiling.sizing import Size
@@ -39,7 +40,7 @@ def _counted(runtime: Runtime, sizes: KnownSizes, trial: int, values: Mapping[st
     """Operations of an epoch, in millions; 1 where no network can be made of the values: the trial fails."""
     try:
         job = trial_job(runtime.spec, trial, values)
-        known = runtime.with_job(job)
+        known = replace(runtime, spec=runtime.spec.with_jobs((*runtime.spec.jobs, job)))  # not as part of the run
         size = sizes.of(known, job.name)
         samples = known.samples_of(job.name)
     except (Exception, SystemExit):  # of the trial's own code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
@@ -13,7 +14,7 @@ from fleet.report import wording
 from fleet.run.search.ahead import Ahead, Files, Limits
 from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
-from fleet.run.search.steering import Steering
+from fleet.run.search.steering import SECONDS_BETWEEN_LOOKS, Steering
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
 from fleet.spec import EnsembleSpec, Job, trial_job
@@ -47,6 +48,8 @@ class Searching:
         self._recorded, self._steering = recorded, steering
         self._written, self._pruned = recorded.written, set(recorded.pruned)
         self._told_front = list(recorded.front)
+        self._seen: object = None
+        self._looked = -math.inf  # the last look
         assert spec.search is not None
         self._section, self._names = spec.search, dict[int, str]()
         share = share_of(spec.search.ahead)
@@ -106,12 +109,23 @@ class Searching:
             in_memory: has jobs saved that are in memory alone; whether there still are such.
         """
         self._steering.look()
+        if not self._has_news():
+            return
         self._carry_out(admit)
         while self._tell_all():
             self._carry_out(admit)
         self.settle(in_memory)
         if not self.is_stuck:
             self._ahead.look(lambda trial: not self._made(trial, admit))
+
+    def _has_news(self) -> bool:
+        """Whether anything has happened since the last look that may lead to more; as a net, once a second all has."""
+        ledger, now = self._books.ledger, self._books.journal.seconds()
+        seen = (ledger.jobs.news, len(self._search.decisions), self._search.is_over, ledger.lost_devices)
+        if seen == self._seen and now < self._looked + SECONDS_BETWEEN_LOOKS:
+            return False
+        self._seen, self._looked = seen, now
+        return True
 
     def settle(self, in_memory: Callable[[], bool]) -> None:
         """Take back what was trained for nothing, and tell of which trials the search wants no more; see `look`."""
@@ -161,6 +175,7 @@ class Searching:
                 self._inheriting.carry_out(decision)
             self._write(name, decision)
             self._written += 1
+            self._ahead.decided(decision.trial)
             if decision.kind in ("start", "resume"):
                 self._pruned.discard(name)
                 self._ahead.wanted(decision.trial)
@@ -242,12 +257,14 @@ class Searching:
         """What run.json says of the search."""
         outcomes = (self._search.outcome(trial) for trial in range(self._search.begun))
         best, several = self._search.best(), len(self._values.metrics) > 1
+        latest = {each.trial: each.copy.values for each in self._search.decisions if each.copy is not None}
         return {
             "over": self._search.is_over,
             "trials": [
                 {
                     "name": self._name(one.trial), "values": dict(one.values), "status": one.status,
                     "epochs": one.epochs, "value": one.value,
+                    **({"latest_values": dict(latest[one.trial])} if one.trial in latest else {}),
                     **({"further": list(one.further)} if several else {}),
                 }
                 for one in outcomes

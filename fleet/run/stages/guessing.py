@@ -42,8 +42,8 @@ def measured_first(opened: Opened) -> frozenset[str]:
 def guess(opened: Opened, size: Size) -> float:
     """Samples/s of a job of that size on one device, of the first kind, by all that the run knows by now."""
     kind, sizes = next(iter(opened.ready.known)), opened.ready.sizes
-    rated = (job for job in opened.books.ledger.jobs.values() if kind in job.curves and not job.guessed)
-    others = ((sizes[job.name], job.curves[kind](1)) for job in rated if job.name in sizes)
+    rated = (job for job in opened.books.ledger.jobs.recent(kind) if job.name in sizes)
+    others = ((sizes[job.name], job.curves[kind](1)) for job in rated)
     return guessed_rate(size, others, opened.rank.cluster.device_name.partition(":")[0])
 
 

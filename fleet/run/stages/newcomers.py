@@ -11,8 +11,9 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.profiling.sizing import Size
 from fleet.run.bad_input import BadInput
-from fleet.run.input_checks import check_memory, minimum_problem
+from fleet.run.input_checks import minimum_problem, rooms_of
 from fleet.run.lanes import RingPlan, largest_batch
+from fleet.run.memory_checks import FittingJobs
 from fleet.run.ranks.runtime import Runtime
 from fleet.run.stages.books import record_of
 from fleet.run.stages.first_words import write_job
@@ -53,6 +54,9 @@ class Newcomers:
         self._rank, self._sizes = opened.rank, opened.ready.sizes
         self._ledger, self._journal = opened.books.ledger, opened.output.journal
         self._offers = AddedJobs(opened.output.directory.path)
+        spec = self._rank.runtime.spec
+        workers = {job.name: job.virtual_workers for job in spec.jobs}
+        self._fitting = FittingJobs(rooms_of(spec, self._rank.cluster), self._sizes, workers)
         self._looked = -float("inf")
         self.undecided = {name for name in self._offers.undecided() if name in self._ledger.jobs}
 
@@ -71,7 +75,7 @@ class Newcomers:
             if not self._has_room():
                 return  # until a job has ended
             try:
-                newcomer = self._judged(name, job)
+                newcomer = self._judged(self._offered(name, job))
             except Exception as error:  # whatever a newcomer's code does, the run goes on
                 why = _why(error)
                 self._offers.refuse(name, why)
@@ -82,7 +86,7 @@ class Newcomers:
     def admit(self, job: Job) -> str:
         """Take in a trial of the run's search; returns why that cannot be, "" if it is done."""
         try:
-            newcomer = self._judged(job.name, job.model_dump(mode="json"))
+            newcomer = self._judged(job)
         except Exception as error:  # whatever a trial's code does, the run goes on
             return _why(error)
         self._take_in(newcomer)
@@ -93,15 +97,19 @@ class Newcomers:
         groups = min(self._ledger.cluster.size, len(self._ledger.unfinished) + 1)
         return groups < self._ring.lanes
 
-    def _judged(self, name: str, mapping: JobMapping | None) -> _Newcomer:
-        """Return what the run has to know of an offer; an error says why it cannot be taken in."""
+    def _offered(self, name: str, mapping: JobMapping | None) -> Job:
+        """The job of an offer; an error says why there is none."""
         if mapping is None:
             raise BadInput("the file holds no job; use `fleet add`")
+        importlib.invalidate_caches()  # its module may be younger than this process
+        return Job.model_validate(mapping)
+
+    def _judged(self, offered: Job) -> _Newcomer:
+        """Return what the run has to know of a job that is offered; an error says why it cannot be taken in."""
+        name = offered.name
         if name in self._ledger.jobs:
             raise BadInput("the run has a job of this name; choose another")
-        offered = Job.model_validate(mapping)
         job = offered.model_copy(update={"arrival": self._journal.seconds() + offered.arrival})
-        importlib.invalidate_caches()  # its module may be younger than this process
         runtime = self._rank.runtime.with_job(job)
         size = self._check(runtime, job)
         books = self._opened.books
@@ -119,6 +127,7 @@ class Newcomers:
         self._offers.take(mapping)
         self._rank.runtime = new.runtime
         self._sizes[job.name] = new.size
+        self._fitting.joined(job.name, new.size, job.virtual_workers)
         self._opened.wire.to_trainers(AddJob(mapping))
         self._opened.books.keeper.note("added", record=new.record)
         write_job(self._journal, new.runtime, job, new.size, new.record.state.deadline, self._rank.cluster)
@@ -148,7 +157,9 @@ class Newcomers:
                 f"its minimum_devices is {job.minimum_devices}, but {short[0]}; set it to at most {short[1]}"
             )
         size = self._rank.sizes.of(runtime, job.name)
-        check_memory(runtime.spec, self._rank.cluster, {**self._sizes, job.name: size})
+        found = self._fitting.problem(job.name, size, job.virtual_workers)
+        if found is not None:
+            raise BadInput(found.text)
         return size
 
     def _check_part(self, runtime: Runtime, job: Job, key: str) -> None:

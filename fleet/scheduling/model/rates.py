@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -236,10 +236,16 @@ class RateCurve:
         return counts[_rises(rates[counts - 1])]
 
 
-def expected_efficiency(curves: Iterable[RateCurve | None]) -> float:
-    """q of Eq. 5 where nobody has measured it: the median of those that somebody has, and of 0.97."""
-    known = (curve.efficiency for curve in curves if curve is not None)
-    return median((*(q for q in known if q is not None), DEFAULT_EFFICIENCY))
+def expected_efficiency(known: Sequence[float]) -> float:
+    """q of Eq. 5 where nobody has measured it: the median of those that somebody has, and of 0.97.
+
+    Args:
+        known: those, ascending; there may be very many.
+    """
+    place = bisect_left(known, DEFAULT_EFFICIENCY)
+    middle = (len(known) // 2, (len(known) + 1) // 2)
+    low, high = (known[at - (at > place)] if at != place else DEFAULT_EFFICIENCY for at in middle)
+    return (low + high) / 2
 
 
 def _rises(values: npt.NDArray[Any], by: float = 1.0) -> npt.NDArray[np.bool_]:

@@ -59,6 +59,9 @@ def test_members_go_on_from_better_ones_with_values_near_theirs(on_one_device: R
         group = newest.optimizer["param_groups"][0]
         assert group["lr"] == line["copy"]["values"]["optimizer.arguments.lr"]
         assert group["weight_decay"] == line["copy"]["values"]["optimizer.arguments.weight_decay"]
+    told = {trial["name"]: trial for trial in on_one_device.summary["search"]["trials"]}
+    for name, trial in told.items():
+        assert trial.get("latest_values") == (last[name]["copy"]["values"] if name in last else None)
     assert {trial["epochs"] for trial in on_one_device.summary["search"]["trials"]} == {4}
     assert not list(on_one_device.path.glob("checkpoints/*/settled"))
 
