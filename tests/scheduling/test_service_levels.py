@@ -13,7 +13,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.plan import Plan
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.model.service_level import TOLERANCE, ServiceLevel
+from fleet.scheduling.model.service_level import TOLERANCE, ServiceLevel, ServiceWindow
 from fleet.scheduling.model.state import State, validate
 from fleet.scheduling.policies import POLICIES, breaks_service_level
 from fleet.scheduling.policies.easyscale import EasyScale
@@ -107,6 +107,20 @@ def test_where_more_is_promised_than_there_is_the_more_important_have_theirs() -
     assert plan(late).whole_of(late.running) == late.running
 
 
+def test_those_beyond_what_there_is_have_what_the_others_leave() -> None:
+    halves = [elastic(name, devices=0.5, priority=1.0) for name in "ab"]
+    greedy = elastic("greedy", 2, devices=2.0)
+    two = Cluster((2,))
+    begun = plan(State.of(two, [*halves, greedy]))
+    assert begun.allocation.keys() == {"a", "b"}
+    served = [held_for(job, 1, 0.0) for job in halves]
+    running = {"a": begun.allocation["a"], "b": begun.allocation["b"]}
+    early = State.of(two, [*served, greedy], running, time=49.0, promises=begun.promises)
+    assert plan(early).whole_of(running) == running
+    after = plan(State.of(two, [*served, greedy], running, time=50.0, promises=begun.promises))
+    assert len(after.allocation["greedy"]) == 2
+
+
 def test_a_shortage_within_the_tolerance_widens_nobody() -> None:
     a = elastic("a", devices=1.0)
     begun = plan(State.of(FOUR, [a, elastic("b")], time=0.0))
@@ -155,7 +169,8 @@ def test_promises_that_fit_together_are_kept_whoever_comes_beside(
         f"job-{i}": elastic(f"job-{i}", sizes[i], levels[i] if i < len(levels) else 0.0, window, arrival=parts[i][2])
         for i in range(len(parts))
     }
-    cluster, now, running, promises, windows = Cluster((devices,)), 0.0, dict[str, tuple[int, ...]](), {}, []
+    cluster, now, running = Cluster((devices,)), 0.0, dict[str, tuple[int, ...]]()
+    promises, windows = dict[str, Any](), list[ServiceWindow]()
     while now < 3 * window:
         state = State.of(
             cluster, [job for job in jobs.values() if job.arrival <= now], running, time=now, promises=promises

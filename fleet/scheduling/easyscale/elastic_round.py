@@ -86,20 +86,22 @@ class ElasticRound:
         """Give jobs the devices that they need to have what their service level promises for this window.
 
         They take free devices first, and then those that others miss least: of a job that is promised something, too,
-        only what it does not need itself. Those who cannot wait any longer take from those who can, and from the less
-        important.
+        only what it does not need itself. Those who cannot wait any longer take from those who can. Jobs whose
+        promises come to more devices than there are, the less important ones, have what all these leave.
         """
         most = {job.name: self._most(job) for job in self.windows.jobs}
-        laxity = {job.name: self.windows.laxity(job.name, most[job.name]) for job in self.windows.jobs}
-        dues = {job.name: self._due(job) for job in self.windows.jobs}
-        urgent = [job for job in self.windows.jobs if not laxity[job.name]]
-        others = sorted((job for job in self.windows.jobs if laxity[job.name]), key=lambda job: laxity[job.name])
+        laxity = {name: self.windows.laxity(name, count) for name, count in most.items()}
+        covered, beyond = self._covered()
+        urgent = [job for job in covered if not laxity[job.name]]
         for job in urgent:
-            self._floors[job.name] = dues[job.name]  # those after it may take none of that
-            self._widen_for_service(job, dues[job.name])
-        self._floors = dues
-        for job in others:
-            self._widen_for_service(job, dues[job.name])
+            self._floors[job.name] = self._due(job)  # those after it may take none of that
+            self._widen_for_service(job)
+        self._floors = {job.name: self._due(job) for job in covered}
+        for job in sorted((job for job in covered if laxity[job.name]), key=lambda job: laxity[job.name]):
+            self._widen_for_service(job)
+        for job in beyond:
+            self._floors[job.name] = self._due(job)
+            self._widen_for_service(job)
         self._floors = {}
         self.windows.settle(most)
 
@@ -304,9 +306,18 @@ class ElasticRound:
         database = self.companions.of(job)
         return min(database.most, sum(self._there[i] for i, there in enumerate(database.there) if there))
 
-    def _widen_for_service(self, job: JobState, due: int) -> None:
+    def _covered(self) -> tuple[list[JobState], list[JobState]]:
+        """The jobs whose promises can all be kept beside guaranteed jobs, the more important first; and the others."""
+        left, covered, beyond = sum(self._there) - sum(self._guaranteed()) + _ROUNDING, [], []
+        for job in self.windows.jobs:
+            promised = 0.0 if job.service_level is None else job.service_level.devices
+            (covered if promised <= left else beyond).append(job)
+            left -= promised if promised <= left else 0.0
+        return covered, beyond
+
+    def _widen_for_service(self, job: JobState) -> None:
         """Give a job as many more devices as can be had, up to those that are due; none if it has too few then."""
-        held = len(self._held.get(job.name, ()))
+        held, due = len(self._held.get(job.name, ())), self._due(job)
         kinds = self._fastest_first(self.companions.of(job))
         before = [name for name, devices in self._held.items() if devices]
         for count in range(due - held, max(1, self.companions.least(job) - held) - 1, -1):
