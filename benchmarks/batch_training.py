@@ -34,9 +34,9 @@ line (Goyal et al., 2017, 2.2; Smith et al., 2018, raise a batch in steps too).
 """
 WORKERS, TRAINERS = 2, 2
 MODELS: dict[str, dict[str, Any]] = {
-    "resnet": {"name": "trainers.zoo:ResNet", "arguments": {"blocks": [1, 1], "width": 4, "channels": 1}},
     "cnn": {"name": "trainers.zoo:CNN", "arguments": {"widths": [8, 16, 32]}},
-    "mlp": {"name": "trainers.zoo:MLP", "arguments": {"widths": [256]}},
+    "deep": {"name": "trainers.zoo:MLP", "arguments": {"widths": [128, 128]}},
+    "wide": {"name": "trainers.zoo:MLP", "arguments": {"widths": [256]}},
 }
 """The longest first."""
 
