@@ -308,7 +308,8 @@ class ElasticRound:
 
     def _covered(self) -> tuple[list[JobState], list[JobState]]:
         """The jobs whose promises can all be kept beside guaranteed jobs, the more important first; and the others."""
-        left, covered, beyond = sum(self._there) - sum(self._guaranteed()) + _ROUNDING, [], []
+        left = sum(self._there) - sum(self._guaranteed()) + _ROUNDING
+        covered, beyond = list[JobState](), list[JobState]()
         for job in self.windows.jobs:
             promised = 0.0 if job.service_level is None else job.service_level.devices
             (covered if promised <= left else beyond).append(job)
