@@ -30,15 +30,24 @@ def fashion_files(folder: Path, counts: dict[str, int] | None = None) -> tuple[F
     Returns:
         Part -> "images" and "labels" -> path; and what they are, for people.
     """
-    data: dict[str, Any] = yaml.safe_load(SPEC.read_text())["data"]["fashion"]
-    known = {part: dict(data[part]["arguments"]) for part in COUNTS}
-    if "FASHION_MNIST" in os.environ:  # a folder with the four files
-        here = Path(os.environ["FASHION_MNIST"])
-        known = {part: {key: str(here / Path(path).name) for key, path in known[part].items()} for part in known}
-    if counts is None and all(Path(path).exists() for files in known.values() for path in files.values()):
-        return known, "Fashion-MNIST"
+    if counts is None and is_fashion_there():
+        return _published(), "Fashion-MNIST"
     written = {part: _write(folder, part, count) for part, count in (counts or COUNTS).items()}
     return written, "pictures drawn in Fashion-MNIST's shapes"
+
+
+def is_fashion_there() -> bool:
+    """Whether the published files are here, where the example names them or in the folder `FASHION_MNIST`."""
+    return all(Path(path).exists() for files in _published().values() for path in files.values())
+
+
+def _published() -> Files:
+    data: dict[str, Any] = yaml.safe_load(SPEC.read_text())["data"]["fashion"]
+    known: Files = {part: dict(data[part]["arguments"]) for part in COUNTS}
+    if "FASHION_MNIST" not in os.environ:
+        return known
+    here = Path(os.environ["FASHION_MNIST"])
+    return {part: {key: str(here / Path(path).name) for key, path in known[part].items()} for part in known}
 
 
 def _write(folder: Path, part: str, count: int) -> dict[str, str]:

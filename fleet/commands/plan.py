@@ -59,7 +59,7 @@ def plan(
 
 def plan_tables(plan: DryRun) -> list[Table | str]:
     """The plan for people."""
-    from fleet.report.wording import readable_bytes
+    from fleet.report.wording import broken_service, readable_bytes
     from fleet.run.binding_table import binding_table
 
     parts: list[Table | str] = [binding_table(plan.cluster), _jobs_table(plan)]
@@ -79,6 +79,10 @@ def plan_tables(plan: DryRun) -> list[Table | str]:
         parts.append(plan.more_workers.told(plan.seconds))
     parts += [f"dropped: {name}: {why}" for name, why in plan.dropped.items()]
     parts += [f"late: {job.name} ends at {job.end:.0f} s, its deadline is {job.deadline:.0f} s" for job in plan.late]
+    parts += [
+        f"{window.job}: {broken_service(window.promised, window.had, window.begin, window.end)}"
+        for window in plan.broken
+    ]
     if any(job.source == "assumed" for job in plan.jobs):
         parts.append(
             "rates marked ~ are guessed from operation counts: only their ratios mean something; "

@@ -13,6 +13,7 @@ from fleet.coordination.ledger import Ledger
 from fleet.run_directory.journal import Journal, JournalLine
 from fleet.run_directory.sample_counts import SampleCounts
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.service_level import ServiceWindow
 
 
 class Bookkeeper:
@@ -48,6 +49,14 @@ class Bookkeeper:
         kinds = {kind: dict(each.measured) for kind, each in curves.items() if kind}
         told = {"kinds": kinds} if kinds else {}
         self.record("rates", job=name, source=source, measured=dict(curve.measured), fitted=fitted, **told)
+
+    def record_windows(self, windows: Iterable[ServiceWindow]) -> None:
+        """Write down what became of promised service levels."""
+        for window in windows:
+            self.record(
+                "service_window", job=window.job, begin=window.begin, end=window.end, promised=window.promised,
+                had=window.had, broken=window.broken,
+            )  # fmt: skip
 
     def note(self, event: str, **keys: Any) -> None:
         """Change the books by what the journal need not keep: the next session learns it anew, from files or a clock.
@@ -134,6 +143,8 @@ def _change_job(ledger: Ledger, job: str, line: JournalLine) -> None:
             ledger.admitted(job, math.inf if deadline is None else deadline)
         case "late":
             ledger.promise_broken(job, line["deadline"], line["end"])
+        case "service_window":
+            ledger.service_told(job, line["broken"])
         case "pardoned":
             ledger.pardoned(job, line["t"])
         case "set_back":

@@ -13,7 +13,7 @@ from fleet.coordination.batch_wishes import BatchWishes
 from fleet.coordination.bookkeeper import Bookkeeper
 from fleet.coordination.coming import Coming
 from fleet.coordination.errors import SilentGroupError
-from fleet.coordination.event_lines import dropped_by, end_line, epoch_line_keys, unlike_keys
+from fleet.coordination.event_lines import dropped_by, end_line, epoch_line_keys, plan_keys, unlike_keys
 from fleet.coordination.executor import Event, Executor, GroupEnded, Measured, RanksGone, SetBack, Start, StopReason
 from fleet.coordination.feeding import Feeding
 from fleet.coordination.first_rates import FirstRates
@@ -153,21 +153,18 @@ class Coordinator:
         for job in running:
             if job in new or job not in allocation:
                 self._leave(job, "policy")
-        self._coming = Coming(new, plan.lanes, plan.batches, self._plan_keys(plan))
+        self._coming = Coming(new, plan.lanes, plan.batches, plan_keys(plan, self._plan_seconds))
         self._start_who_can()
         if not self._coming.devices and not self._leaving:
             self.executor.save_held()  # jobs pause while others go on
         self._check_somebody_trains(plan)
-
-    def _plan_keys(self, plan: Plan) -> dict[str, float]:
-        known = {"seconds": self._plan_seconds, "bound_seconds": plan.bound, "end_seconds": plan.end}
-        return {name: value for name, value in known.items() if value is not None}
 
     def _decide(self, plan: Plan) -> None:
         """Book what is promised, whose service is forgotten, and who will never run."""
         for name in plan.admitted:
             self._promise(name)
         self._tell_late(plan.late)
+        self.books.record_windows(plan.windows)
         self.books.note("promises", promises=plan.promises)
         for name in plan.promoted:
             self.books.record("pardoned", job=name)

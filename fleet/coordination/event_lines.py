@@ -8,6 +8,7 @@ from fleet.coordination.executor import GroupEnded, Start
 from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import EpochEnded
 from fleet.scheduling.easyscale.kind_curves import Kinds
+from fleet.scheduling.model.plan import Plan
 
 Keys = dict[str, Any]
 
@@ -27,6 +28,12 @@ def epoch_line_keys(event: EpochEnded, round_: int, devices: tuple[int, ...]) ->
         "deaf": event.deaf,
         **_times(devices, event),
     }
+
+
+def plan_keys(plan: Plan, seconds: float) -> Keys:
+    """What the line "planned" says of the plan, which took so long."""
+    known = {"seconds": seconds, "bound_seconds": plan.bound, "end_seconds": plan.end}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def unlike_keys(start: Start, kinds: Kinds) -> Keys:

@@ -47,6 +47,7 @@ class JobRecord:
         ranks_cost: times since its last checkpoint that ranks were lost which trained it.
         deadly: whether it failed as its code ends the processes that train it.
         promise: of its deadline; None: none was made.
+        windows, broken_windows: of its service level, of which it is known what became; those with less than promised.
         guessed: whether its rates are a guess, since nobody has measured it yet.
         rehearsed: how fast it trains in a rehearsal that does not know that; None: as its rates say.
         until: epochs after which it pauses until its search wants more of it; None: it is no trial of a search.
@@ -71,6 +72,8 @@ class JobRecord:
     ranks_cost: int = 0
     deadly: bool = False
     promise: Promise | None = None
+    windows: int = 0
+    broken_windows: int = 0
     guessed: bool = False
     rehearsed: JobRecord | None = None
     until: int | None = None
@@ -393,4 +396,5 @@ class JobRecord:
             "checkpoint": self.checkpoint,
             "error": self.error,
             "promise": None if self.promise is None else self.promise.to_json(),
+            **({"service": {"windows": self.windows, "broken": self.broken_windows}} if self.windows else {}),
         }

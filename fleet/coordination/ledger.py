@@ -270,6 +270,10 @@ class Ledger(RunAccount):
         """A job cannot meet the deadline that it was promised; it can be done at `end` at the earliest; None: never."""
         self._change(job, promise=Promise("late", deadline, end))
 
+    def service_told(self, job: str, broken: bool) -> None:
+        """A window of a job's service level has brought what was promised, or less."""
+        self._change(job, windows=self.jobs[job].windows + 1, broken_windows=self.jobs[job].broken_windows + broken)
+
     def pardoned(self, job: str, now: float) -> None:
         """The service that a job has had until now no longer counts against it."""
         self._change(job, state=transitions.pardoned(self.jobs[job].state, now))

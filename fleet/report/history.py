@@ -27,7 +27,7 @@ from fleet.report.records import (
     Waited,
     Warned,
 )
-from fleet.report.wording import lateness
+from fleet.report.wording import broken_service, lateness
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.run_directory.sample_counts import SampleCounts
@@ -119,6 +119,7 @@ class _Reader:
             "round_end": self._round_end,
             "warning": self._warning,
             "late": self._late,
+            "service_window": self._service_window,
             "lost": self._lost,
             "skipped": self._skipped,
             "samples": self._samples,
@@ -315,6 +316,11 @@ class _Reader:
     def _warning(self, event: JournalLine) -> None:
         job = None if event.get("job") is None else str(event["job"])
         self._warnings.append(Warned(str(event.get("text", "")), job, self._now))
+
+    def _service_window(self, event: JournalLine) -> None:
+        if event["broken"]:
+            told = [float(event[key]) for key in ("promised", "had", "begin", "end")]
+            self._warnings.append(Warned(broken_service(*told), self._named(event), self._now))
 
     def _late(self, event: JournalLine) -> None:
         deadline, end = (number_of(event.get(key)) for key in ("deadline", "end"))

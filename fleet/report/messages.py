@@ -115,6 +115,13 @@ def _late(event: JournalLine, progress: RunProgress) -> str:
     return f"warning: {event.get('job')}: {wording.lateness(event.get('deadline'), event.get('end'))}"
 
 
+def _service_window(event: JournalLine, progress: RunProgress) -> str | None:
+    if not event.get("broken"):
+        return None
+    told = [float(event[key]) for key in ("promised", "had", "begin", "end")]
+    return f"warning: {event.get('job')}: {wording.broken_service(*told)}"
+
+
 def _lost(event: JournalLine, progress: RunProgress) -> str:
     ranks, hosts = ", ".join(map(str, event.get("ranks") or ())), ", ".join(map(str, event.get("hosts") or ()))
     devices = wording.devices(map(int, event.get("devices") or ()))
@@ -149,6 +156,7 @@ _WRITERS = {
     "failed": _failed,
     "warning": _warning,
     "late": _late,
+    "service_window": _service_window,
     "lost": _lost,
     "skipped": _skipped,
     "ended": _ended,

@@ -110,6 +110,15 @@ def devices(indices: Iterable[int]) -> str:
     return ", ".join(runs) or "-"
 
 
+def broken_service(promised: float, had: float, begin: float, end: float) -> str:
+    """A job had less of the devices than its service level promises; device-seconds and seconds."""
+    window = end - begin
+    return (
+        f"its service level is broken: {had / window:.2f} devices of {promised / window:g} in the mean "
+        f"from {duration(begin)} to {duration(end)}"
+    )
+
+
 def lateness(deadline: float | None, end: float | None) -> str:
     """What is told of a promised deadline that cannot be kept; seconds of the run, end None: it never ends."""
     due = "its promised deadline" if deadline is None or deadline < 0 else f"its deadline, {duration(deadline)},"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fleet.run.prediction import PredictionInput, asked_device, prepare
 from fleet.run.recorded_choices import with_known_batches
 from fleet.run.search.foretold import described_search, with_first_trials
 from fleet.scheduling.model.data_path import Feed
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.simulator.outcome import SimulationOutcome
 from fleet.simulator.rounds import PlannedRound
 from fleet.spec import EnsembleSpec, Job
@@ -95,6 +96,7 @@ class DryRun:
 
     Attributes:
         rounds: by start.
+        broken: windows in which jobs would have less than their service levels promise.
         dropped: job -> why the policy would never run it.
         shared_memory: node -> bytes.
         chosen_workers: job -> virtual workers, of the jobs that leave them to fleet.
@@ -118,6 +120,7 @@ class DryRun:
     problems: tuple[str, ...]
     orders: tuple[str, ...] = ()
     search: tuple[str, ...] = ()
+    broken: tuple[ServiceWindow, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -154,6 +157,7 @@ class DryRun:
             **({} if bounded is None else _bound_json(bounded)),
             "dropped": dict(self.dropped),
             "missed_deadlines": [job.name for job in self.late],
+            "broken_service": [asdict(window) for window in self.broken],
             "rates": sorted({job.source for job in self.jobs}),
             "shared_memory_bytes": {str(node): size for node, size in self.shared_memory.items()},
             "more_workers": None if self.more_workers is None else self.more_workers.to_json(),
@@ -192,7 +196,19 @@ def make_plan(spec: EnsembleSpec, shape: tuple[int, ...] | None, start: float | 
     wider = more_workers(ready.prediction, expected, told)
     shortages, orders = _shortages(ready, shared), tuple(described_orders(ready.runtime))
     return DryRun(
-        spec, cluster, jobs, told.rounds, told.dropped, shared, chosen, sizes_of, wider, shortages, orders, searched
+        spec,
+        cluster,
+        jobs,
+        told.rounds,
+        told.dropped,
+        shared,
+        chosen,
+        sizes_of,
+        wider,
+        shortages,
+        orders,
+        searched,
+        told.outcome.broken,
     )
 
 

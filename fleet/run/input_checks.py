@@ -66,26 +66,45 @@ def _check_trainers(spec: EnsembleSpec, cluster: ClusterMap) -> None:
 
 
 def check_minimum(runtime: Runtime, cluster: ClusterMap) -> None:
-    """Raise SpecError with all jobs that could never have as many devices as they need at least."""
-    found, origins = [], runtime.spec.origins
-    for position, job in enumerate(runtime.spec.jobs):
-        short = minimum_problem(job, runtime, cluster)
-        if short is not None:
-            rule, most = short
-            mend = f"set it to at most {most}, or start the run with more trainers"
-            found.append(
-                origins.problem(("jobs", position, "minimum_devices"), job.minimum_devices, rule, str(most), mend)
-            )
+    """Raise SpecError with all jobs that could never have as many devices as they need or are promised."""
+    found = [
+        problem
+        for position, job in enumerate(runtime.spec.jobs)
+        for problem in _shortages(position, job, runtime, cluster)
+    ]
     if found:
         raise SpecError(tuple(found))
 
 
+def _shortages(position: int, job: Job, runtime: Runtime, cluster: ClusterMap) -> Iterator[Problem]:
+    origins, more = runtime.spec.origins, "or start the run with more trainers"
+    short = minimum_problem(job, runtime, cluster)
+    if short is not None:
+        rule, most = short
+        path = ("jobs", position, "minimum_devices")
+        yield origins.problem(path, job.minimum_devices, rule, str(most), f"set it to at most {most}, {more}")
+    lacking = service_problem(job, runtime, cluster)
+    if job.service_level is not None and lacking is not None:
+        path, (rule, most) = ("jobs", position, "service_level"), lacking
+        mend = f"set its devices to at most {most}, {more}"
+        yield origins.problem(path, job.service_level.model_dump(), rule, str(most), mend)
+
+
 def minimum_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
     """Why the job could never have as many devices as it needs, and the most that it can have; None: it can."""
+    return _short_of(job.minimum_devices, job, runtime, cluster)
+
+
+def service_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
+    """The same of the devices that its service level promises it."""
+    return None if job.service_level is None else _short_of(job.service_level.devices, job, runtime, cluster)
+
+
+def _short_of(devices: float, job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
     counts = devices_to_plan(cluster).counts()
     mixed, _ = mixes_kinds(runtime, cluster, job.name)
     most = sum(counts.values()) if mixed else max(counts.values())
-    if job.minimum_devices <= most:
+    if devices <= most:
         return None
     if len(counts) > 1 and not mixed:
         there = ", ".join(f"{count} of kind {kind}" for kind, count in counts.items())

@@ -14,6 +14,7 @@ from fleet.scheduling.model.cluster import Cluster
 from fleet.scheduling.model.free_devices import FreeDevices
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Allocation
 
 
@@ -37,6 +38,7 @@ class SimulatedBooks:
         self.free = FreeDevices(cluster)
         self.unavailable: frozenset[int] = frozenset()
         self.promises: dict[str, Any] = {}
+        self.windows: list[ServiceWindow] = []  # what became of promised service levels
         self.row: dict[str, int] = {}
         self.names: list[str] = []  # of those that have arrived, by row
         self.version = [0] * jobs  # of the job's end that was predicted last

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleet.scheduling.model.arrays import Counts, Flags, Floats
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.simulator.books import SimulatedBooks
 from fleet.simulator.fairness import finish_time_fairness
 from fleet.simulator.traces.trace import Trace
@@ -80,6 +81,7 @@ class SimulationOutcome:
         held: seconds that jobs held each device; shape (devices,).
         alone: seconds that one device would have taken for all that was trained.
         timeline: the figures at each plan.
+        windows: what became of promised service levels, in the order of time.
         seconds: wall time of the simulation, with the planning.
     """
 
@@ -98,6 +100,7 @@ class SimulationOutcome:
     held: Floats
     alone: float
     timeline: Timeline
+    windows: tuple[ServiceWindow, ...]
     seconds: float
 
     @classmethod
@@ -112,7 +115,8 @@ class SimulationOutcome:
         fairness = finish_time_fairness(jobs.arrival, books.end, books.samples, books.curve, books.limit, size)
         return cls(
             policy, size, jobs.name, jobs.arrival, books.begin, books.end, deadline, books.service, admitted,
-            books.dropped, books.restarts, fairness, np.array(books.held), books.alone, timeline, seconds,
+            books.dropped, books.restarts, fairness, np.array(books.held), books.alone, timeline,
+            tuple(books.windows), seconds,
         )  # fmt: skip
 
     @property
@@ -148,6 +152,11 @@ class SimulationOutcome:
     def late_admitted(self) -> int:
         """Jobs that were admitted and missed their deadline."""
         return int((self.admitted & np.isfinite(self.deadline) & ~self.in_time).sum())
+
+    @property
+    def broken(self) -> tuple[ServiceWindow, ...]:
+        """The windows in which jobs had less than they were promised."""
+        return tuple(window for window in self.windows if window.broken)
 
     @property
     def utilisation(self) -> float:
@@ -214,6 +223,8 @@ class SimulationOutcome:
             "max_idle": float(self.idle.max()),
             "avg_wait": _mean(waits),
             "avg_queue": self.queue,
+            "service_windows": len(self.windows),
+            "broken_service_windows": len(self.broken),
             "plans": len(plans),
             "p99_plan_seconds": _percentile(plans, 99),
             "seconds": self.seconds,

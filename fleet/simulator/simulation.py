@@ -183,6 +183,7 @@ class Simulation:
         ready = self._free_moves(new)
         self._take(stopped, now)
         books.promises.update(plan.promises)
+        books.windows += plan.windows
         for job in plan.dropped:
             books.refused(job)
         for job in plan.admitted:

@@ -13,7 +13,7 @@ from fleet.spec.job import OWN_SAMPLES, STEP_OPTIONS
 from fleet.spec.problem import ABSENT, Path, shown, written
 
 _NO_RESULT = frozenset(
-    {"deadline", "soft", "user", "priority", "arrival", "guaranteed", "minimum_devices"}
+    {"deadline", "soft", "user", "priority", "arrival", "guaranteed", "minimum_devices", "service_level"}
 )  # of a job: they decide when it trains, not what comes out
 _LATER = frozenset({"width", "trials", "budget", "ahead"})  # of a search: they may change as it goes on
 _NO_SAMPLE = frozenset({"on_corrupt", "corrupt_limit", "store"})  # of data: they do not change a sample

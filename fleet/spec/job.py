@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from fleet.spec.changing_batch import ChangingBatch
 from fleet.spec.largest_batch import LargestBatch, SizeOrLargest
 from fleet.spec.moments import EXAMPLE, Due
+from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
 from fleet.spec.values import (
     AUTO,
@@ -189,6 +190,12 @@ class Job(Section):
         "`virtual_workers`; for policies that keep to it, such as `easyscale`.",
         examples=[2],
     )
+    service_level: ServiceAgreement | None = Field(
+        default=None,
+        description="Devices that the job is promised in the mean of each window of time; for policies that hold such "
+        "promises, such as `easyscale`. Not together with `guaranteed`.",
+        examples=[{"devices": 0.5, "window": 600}],
+    )
     batch_range: CountRange | None = Field(
         default=None,
         description="The smallest and largest global batch (samples of all virtual workers) that a policy may choose, "
@@ -326,6 +333,12 @@ class Job(Section):
                     "mend": f"set minimum_devices to at most {self.virtual_workers}",
                 },
             )
+        return self
+
+    @model_validator(mode="after")
+    def _service_can_be_used(self) -> Job:
+        if self.service_level is not None:
+            self.service_level.check(self.virtual_workers, self.guaranteed)
         return self
 
     @model_validator(mode="after")

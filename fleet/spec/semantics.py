@@ -38,6 +38,7 @@ def check(spec: EnsembleSpec, lengths: Lengths | None = None) -> tuple[Problem, 
             *_resource_problems(spec),
             *_policy_problems(spec),
             *_minimum_problems(spec),
+            *_service_problems(spec),
             *_file_problems(spec),
             *_rate_problems(spec),
             *_data_problems(spec, lengths or {}),
@@ -92,6 +93,20 @@ def _minimum_problems(spec: EnsembleSpec) -> Iterator[Problem]:
             mend = "name one of these as policy.name, or take minimum_devices away"
             path = ("jobs", position, "minimum_devices")
             yield spec.origins.problem(path, job.minimum_devices, broken, mend=mend)
+
+
+def _service_problems(spec: EnsembleSpec) -> Iterator[Problem]:
+    """Jobs that are promised a service level, where the policy holds none."""
+    from fleet.scheduling.policies import POLICIES, breaks_service_level
+
+    known = spec.policy.name in [each.name for each in POLICIES]
+    broken = breaks_service_level(spec.policy.name) if known else None
+    for position, job in enumerate(spec.jobs):
+        if job.service_level is not None and broken is not None:
+            mend = "name this one as policy.name, or take service_level away"
+            yield spec.origins.problem(
+                ("jobs", position, "service_level"), job.service_level.model_dump(), broken, mend=mend
+            )
 
 
 def _file_problems(spec: EnsembleSpec) -> Iterator[Problem]:

@@ -17,7 +17,7 @@ from trainers.task.parts import rules_of
 
 _NO_MATTER = {
     "name", "seed", "subset", "folds", "fold", "bag", "metrics", "schedule", "virtual_workers", "stop", "deadline",
-    "soft", "user", "priority", "guaranteed", "minimum_devices", "arrival",
+    "soft", "user", "priority", "guaranteed", "minimum_devices", "service_level", "arrival",
 }  # fmt: skip
 _RATES = ("lr", "weight_decay")  # torch's optimizers need as much with any of them
 _KEPT = 64  # networks, and jobs that were asked for last

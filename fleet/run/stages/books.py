@@ -23,6 +23,7 @@ from fleet.run.wall_clock import WallClock
 from fleet.run.wire import Wire
 from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.job_state import JobState
+from fleet.scheduling.model.service_level import ServiceLevel
 from fleet.scheduling.policies import Policy, chooses_batches
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key
@@ -101,7 +102,7 @@ def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:
     """The line of a job that has not begun."""
     mixed_kinds, _ = mixes_kinds(runtime, cluster, job.name)
-    samples = runtime.samples_of(job.name)
+    samples, level = runtime.samples_of(job.name), job.service_level
     state = JobState(
         job.name, UNRATED, job.virtual_workers, mixed_kinds=mixed_kinds,
         arrival=job.arrival, deadline=clock.due(job.arrival, job.deadline),
@@ -109,6 +110,7 @@ def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches,
         minimum_devices=job.minimum_devices, batch=job.global_batch,
         remaining=job.stop.epochs * samples, epoch=samples, data=data_key(job),
         passing=runtime.data_of(job.name).samples / samples,
+        service_level=None if level is None else ServiceLevel(level.devices, level.window),
     )  # fmt: skip
     range_, changes = batches.range_of(job, samples), job.batch is not None and job.batch.change == "epochs"
     schedule = runtime.batches_of(job.name) if changes else None

@@ -76,6 +76,7 @@ def describe_job(journal: Journal, runtime: Runtime, job: Job, size: Size, due: 
         samples=runtime.samples_of(job.name), part=part_in_words(job), max_epochs=job.stop.epochs,
         arrival=job.arrival, deadline=job.deadline, due=due if due < math.inf else None, priority=job.priority,
         guaranteed=job.guaranteed, minimum_devices=job.minimum_devices,
+        service_level=None if job.service_level is None else job.service_level.model_dump(),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from fleet.coordination.job_record import JobRecord
 from fleet.coordination.protocol import AddJob
 from fleet.profiling.sizing import Size
 from fleet.run.bad_input import BadInput
-from fleet.run.input_checks import minimum_problem, rooms_of
+from fleet.run.input_checks import minimum_problem, rooms_of, service_problem
 from fleet.run.lanes import RingPlan, largest_batch
 from fleet.run.memory_checks import FittingJobs
 from fleet.run.ranks.runtime import Runtime
@@ -21,7 +21,7 @@ from fleet.run.stages.guessing import guess
 from fleet.run.stages.opened import Opened
 from fleet.run_directory.added_jobs import AddedJobs, JobMapping
 from fleet.scheduling.model.rates import RateCurve
-from fleet.scheduling.policies import breaks_minimum
+from fleet.scheduling.policies import breaks_minimum, breaks_service_level
 from fleet.spec import Job
 from fleet.spec.data_keys import data_key, has_folds
 from fleet.spec.own_part import part_problems
@@ -151,11 +151,17 @@ class Newcomers:
         broken = breaks_minimum(runtime.spec.policy.name) if job.minimum_devices > 1 else None
         if broken is not None:
             raise BadInput(f"its minimum_devices is {job.minimum_devices}, but {broken}; take minimum_devices away")
+        broken = breaks_service_level(runtime.spec.policy.name) if job.service_level is not None else None
+        if broken is not None:
+            raise BadInput(f"it has a service_level, but {broken}; take service_level away")
         short = minimum_problem(job, runtime, self._rank.cluster)
         if short is not None:
             raise BadInput(
                 f"its minimum_devices is {job.minimum_devices}, but {short[0]}; set it to at most {short[1]}"
             )
+        short = service_problem(job, runtime, self._rank.cluster)
+        if short is not None:
+            raise BadInput(f"its service_level promises too much: {short[0]}; set its devices to at most {short[1]}")
         size = self._rank.sizes.of(runtime, job.name)
         found = self._fitting.problem(job.name, size, job.virtual_workers)
         if found is not None:

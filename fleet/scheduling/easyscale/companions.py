@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fleet.scheduling.easyscale.claims import Claim
 from fleet.scheduling.easyscale.executors import each_of, kept_speed
 from fleet.scheduling.easyscale.intra_job import Capability, KindCounts, Measured, PlanDatabase
+from fleet.scheduling.easyscale.service_windows import OpenWindow
 from fleet.scheduling.model.job_state import JobState, Scaling
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import State
@@ -41,10 +42,13 @@ def executors_on(rules: Rules, kind: str) -> int:
 
 
 class KeptOfJob(NamedTuple):
-    """What the driver keeps of a job from plan to plan: devices -> samples/s that were seen there, and its claim."""
+    """What the driver keeps of a job from plan to plan: devices -> samples/s that were seen there, its claim, and the
+    window of its service level.
+    """
 
     seen: Mapping[KindCounts, float]
     claim: Claim | None = None
+    window: OpenWindow | None = None
 
 
 class _Kept(NamedTuple):
@@ -94,14 +98,23 @@ class Companions:
         found = {name: self._kept(name).claim for name in self._state.promises}
         return {name: claim for name, claim in found.items() if claim is not None}
 
-    def promises(self, claims: Mapping[str, Claim | None]) -> dict[str, KeptOfJob]:
+    def windows(self) -> dict[str, OpenWindow]:
+        """The windows of the jobs that are promised a service level, as the last plan left them."""
+        found = {name: self._kept(name).window for name in self._state.promises}
+        return {name: window for name, window in found.items() if window is not None}
+
+    def promises(self, claims: Mapping[str, Claim | None], windows: Mapping[str, OpenWindow]) -> dict[str, KeptOfJob]:
         """What the driver is to keep from now on, of the jobs of which that is new.
 
         Args:
             claims: job -> its claim, where that is new.
+            windows: job -> its window, where that is new.
         """
-        names = dict.fromkeys((*self.seen_anew, *claims))
-        return {name: KeptOfJob(self.seen(name), claims.get(name, self._kept(name).claim)) for name in names}
+        names, kept = dict.fromkeys((*self.seen_anew, *claims, *windows)), self._kept
+        return {
+            name: KeptOfJob(self.seen(name), claims.get(name, kept(name).claim), windows.get(name, kept(name).window))
+            for name in names
+        }
 
     def fall_back(self, job: JobState, held: KindCounts) -> KindCounts:
         """The devices on which the job was faster than on all that it holds; all if there are none.

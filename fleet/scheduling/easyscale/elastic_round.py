@@ -9,6 +9,7 @@ from fleet.scheduling.easyscale.claims import ClaimPaces, Claims, is_worth_retur
 from fleet.scheduling.easyscale.companions import Companions, Rules
 from fleet.scheduling.easyscale.inter_job import Proposal, approved
 from fleet.scheduling.easyscale.intra_job import KindCounts, PlanDatabase
+from fleet.scheduling.easyscale.service_windows import ServiceWindows
 from fleet.scheduling.model.job_state import JobState
 from fleet.scheduling.model.state import State
 
@@ -25,6 +26,7 @@ class ElasticRound:
     Attributes:
         companions: the companions of the jobs.
         claims: who may have back what guaranteed jobs have taken from it.
+        windows: how far jobs have come with what they are promised.
         dropped: job -> why it can never run.
     """
 
@@ -32,6 +34,7 @@ class ElasticRound:
         self._state, self._rules = state, rules
         self.companions = Companions(state, rules)
         self.claims = Claims(state, self.companions.claims(), rules.patience)
+        self.windows = ServiceWindows(state, self.companions.windows())
         self.dropped: dict[str, str] = {}
         self._kinds = self.companions.kinds
         self._all = list(state.cluster.counts().values())
@@ -42,6 +45,7 @@ class ElasticRound:
         self._shrunk: set[str] = set()  # jobs that lose devices to guaranteed ones
         self._patient: set[str] = set()  # jobs that wait for their own devices, with none meanwhile
         self._beyond: set[str] = set()  # guaranteed jobs beyond the quota, which wait in line with the others
+        self._floors: dict[str, int] = {}  # devices that nobody takes from jobs now
         self._held: dict[str, list[int]] = {}
         for name in sorted(state.running, key=self._first_placed):
             self._held[name] = self._kept(name)
@@ -78,12 +82,42 @@ class ElasticRound:
                     self._note_losses(before)
                     break
 
+    def serve(self) -> None:
+        """Give jobs the devices that they need to have what their service level promises for this window.
+
+        They take free devices first, and then those that others miss least: of a job that is promised something, too,
+        only what it does not need itself. Those who cannot wait any longer take from those who can. Jobs whose
+        promises come to more devices than there are, the less important ones, have what all these leave.
+        """
+        most = {job.name: self._most(job) for job in self.windows.jobs}
+        laxity = {name: self.windows.laxity(name, count) for name, count in most.items()}
+        covered, beyond = self._covered()
+        urgent = [job for job in covered if not laxity[job.name]]
+        for job in urgent:
+            self._floors[job.name] = self._due(job)  # those after it may take none of that
+            self._widen_for_service(job)
+        self._floors = {job.name: self._due(job) for job in covered}
+        for job in sorted((job for job in covered if laxity[job.name]), key=lambda job: laxity[job.name]):
+            self._widen_for_service(job)
+        for job in beyond:
+            self._floors[job.name] = self._due(job)
+            self._widen_for_service(job)
+        self._floors = {}
+        self.windows.settle(most)
+
+    @property
+    def next_service(self) -> float:
+        """When to look at what is promised again, seconds since the run began."""
+        held = {name: len(devices) for name, devices in self._held.items()}
+        return self.windows.next_look(held, {job.name: self._most(job) for job in self.windows.jobs})
+
     def fall_back(self) -> None:
-        """Let jobs that are slower than they were on fewer devices have these alone."""
+        """Let jobs that are slower than they were on fewer devices have these alone, unless they are promised more."""
         for name in list(self._held):
             job = self._state.by_name[name]
             if not job.guaranteed and self._held[name]:
-                self._shrink(name, self.companions.fall_back(job, self._counts(name)))
+                fewer = self.companions.fall_back(job, self._counts(name))
+                self._shrink(name, fewer if sum(fewer) >= self.windows.due(name) else self._counts(name))
 
     def give_back(self) -> None:
         """Let jobs have what guaranteed jobs took from them, or wait for it where that costs them least."""
@@ -224,8 +258,7 @@ class ElasticRound:
     def _make_room(self, count: int, kinds: list[int]) -> bool:
         """Have so many free devices of these kinds; False, and nothing changed, if that cannot be."""
         elastic = [name for name in self._held if not self._state.by_name[name].guaranteed]
-        there = sum(self._counts(name)[i] for name in elastic for i in kinds)
-        if sum(self._free_of(i) for i in kinds) + there < count:
+        if sum(self._free_of(i) for i in kinds) + sum(self._spared(name, kinds) for name in elastic) < count:
             return False
         while sum(self._free_of(i) for i in kinds) < count:
             self._scale_in(elastic, kinds)
@@ -240,7 +273,8 @@ class ElasticRound:
             if (loss := self._loss(name, i)) is not None
         ]
         if not losses:
-            name = min((name for name in elastic if any(self._counts(name)[i] for i in kinds)), key=self._last_first)
+            whole = [name for name in elastic if not self._floors.get(name)]
+            name = min((name for name in whole if any(self._counts(name)[i] for i in kinds)), key=self._last_first)
             self._shrink(name, (0,) * len(self._kinds))
             return
         _, _, name, i = min(losses)
@@ -252,9 +286,47 @@ class ElasticRound:
         """The part of its speed that a job loses with a device of that kind; None: it has none to give."""
         held = self._counts(name)
         database = self.companions.of(self._state.by_name[name])
-        if not held[kind] or sum(held) <= database.least:
+        if not held[kind] or sum(held) <= max(database.least, self._floors.get(name, 0)):
             return None
         return round(1 - database.perf((*held[:kind], held[kind] - 1, *held[kind + 1 :])) / database.perf(held), 9)
+
+    def _spared(self, name: str, kinds: list[int]) -> int:
+        """Devices of these kinds that can be taken from a job; all of them where it need not keep any."""
+        held, floor = self._counts(name), self._floors.get(name, 0)
+        least = max(floor, self.companions.of(self._state.by_name[name]).least) if floor else 0
+        return min(sum(held[i] for i in kinds), max(0, sum(held) - least))
+
+    def _due(self, job: JobState) -> int:
+        """The devices that a job needs now, no more than it can have."""
+        due = self.windows.due(job.name)
+        return min(max(due, self.companions.least(job)), self._most(job)) if due else 0
+
+    def _most(self, job: JobState) -> int:
+        """Devices that a job could have if there were no other."""
+        database = self.companions.of(job)
+        return min(database.most, sum(self._there[i] for i, there in enumerate(database.there) if there))
+
+    def _covered(self) -> tuple[list[JobState], list[JobState]]:
+        """The jobs whose promises can all be kept beside guaranteed jobs, the more important first; and the others."""
+        left = sum(self._there) - sum(self._guaranteed()) + _ROUNDING
+        covered, beyond = list[JobState](), list[JobState]()
+        for job in self.windows.jobs:
+            promised = 0.0 if job.service_level is None else job.service_level.devices
+            (covered if promised <= left else beyond).append(job)
+            left -= promised if promised <= left else 0.0
+        return covered, beyond
+
+    def _widen_for_service(self, job: JobState) -> None:
+        """Give a job as many more devices as can be had, up to those that are due; none if it has too few then."""
+        held, due = len(self._held.get(job.name, ())), self._due(job)
+        kinds = self._fastest_first(self.companions.of(job))
+        before = [name for name, devices in self._held.items() if devices]
+        for count in range(due - held, max(1, self.companions.least(job) - held) - 1, -1):
+            if self._make_room(count, kinds):
+                self._held[job.name] = [*self._held.get(job.name, ()), *self._taken(count, kinds, self._free_of)]
+                self._uprooted.discard(job.name)
+                break
+        self._uprooted.update(name for name in before if not self._held[name])
 
     def _first_placed(self, name: str) -> tuple[float, float, str]:
         """Whose proposals are named first: those of the job that has held its devices for longest."""

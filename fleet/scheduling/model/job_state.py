@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fleet.scheduling.model.rates import RateCurve
+from fleet.scheduling.model.service_level import ServiceLevel
 
 
 class Scaling(Protocol):
@@ -43,6 +44,7 @@ class JobState:
         guaranteed: whether it takes devices from jobs that are not, at once.
         kind: the kind of device that it prefers; empty: any.
         tenant: for whom it runs.
+        service_level: the devices that it is promised in the mean of each window; None: none.
         batch: samples in a step of the whole job.
         batches: the least and the most samples that a step may have; None: it is fixed.
         scaling: speeds by batch size, nodes and kind; None: there is `rate` alone.
@@ -106,6 +108,7 @@ class JobState:
     last: tuple[int, ...] = ()
     restart: float = 0.0
     ahead: bool = False
+    service_level: ServiceLevel | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.limit < 1:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.scheduling.model.service_level import ServiceWindow
 from fleet.scheduling.model.state import Allocation
 
 
@@ -26,6 +27,7 @@ class Plan:
         undecided: job -> why nothing has been decided on its deadline yet.
         late: of the jobs whose deadline was promised, all that cannot meet it any more, and when each can be done at
             the earliest, counted as `wake`.
+        windows: what became of promised service levels since the last plan.
         promoted: jobs whose service until now no longer counts against them.
         wake: seconds since the run began at which the policy wants to be asked even if nothing has happened.
         bound: seconds below which no plan can bring the end of all jobs, counted as `wake`; None: not computed.
@@ -47,6 +49,7 @@ class Plan:
     dropped: Mapping[str, str] = field(default_factory=dict)
     undecided: Mapping[str, str] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
+    windows: tuple[ServiceWindow, ...] = ()
     promoted: tuple[str, ...] = ()
     wake: float = math.inf
     bound: float | None = None

@@ -88,6 +88,7 @@ def as_one_plan(machines: Sequence[MachineOfKind], states: Sequence[State], plan
         dropped=_union([plan.dropped for plan in plans]),
         undecided=_union([plan.undecided for plan in plans]),
         late=_union([plan.late for plan in plans]),
+        windows=tuple(window for plan in plans for window in plan.windows),
         promoted=tuple(job for plan in plans for job in plan.promoted),
         wake=min((plan.wake for plan in plans), default=math.inf),
         bound=_last([plan.bound for plan, state in zip(plans, states) if state.by_name]),

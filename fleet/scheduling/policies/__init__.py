@@ -44,6 +44,7 @@ __all__ = [
     "Local",
     "Policy",
     "breaks_minimum",
+    "breaks_service_level",
     "chooses_batches",
     "most_executors",
     "policy",
@@ -142,6 +143,14 @@ def breaks_minimum(name: str) -> str | None:
     if name in keeping:
         return None
     return f"policy {name} gives a job any number of devices from 1 on; {_listed(keeping)} keep to minimum_devices"
+
+
+def breaks_service_level(name: str) -> str | None:
+    """Why a policy cannot be asked for a job's `service_level`; None: it holds them."""
+    holding = [each.name for each in POLICIES if each.keeps_service_levels]
+    if name in holding:
+        return None
+    return f"policy {name} promises no job a part of the devices; {_listed(holding)} does"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -25,9 +25,9 @@ class EasyScale(Rules, UsualPolicy):
 
     A job has maxP virtual workers (`limit`) on any number of devices from minP on. It proposes to have more of one kind
     (`PlanDatabase`); Algorithm 1 chooses among the proposals (`approved`), again and again until no device is left that
-    helps. A running job is scaled in only for a guaranteed one, which gets its gang in the same
-    plan: the elastic jobs give up the devices that they miss least, and have first call on them for some time. What it
-    leaves is filled up again at the next plan.
+    helps. A running job is scaled in only for one that lacks devices of its service level, and for a guaranteed one,
+    which gets its gang in the same plan: the elastic jobs give up the devices that they miss least, and have first call
+    on those that guaranteed jobs took for some time. What these leave is filled up again at the next plan.
     A job that turns out slower on more devices than it was goes back to those that it had.
 
     Args:
@@ -57,6 +57,7 @@ class EasyScale(Rules, UsualPolicy):
     name: ClassVar[str] = "easyscale"
     knows_kinds: ClassVar[bool] = True
     keeps_minimum: ClassVar[bool] = True
+    keeps_service_levels: ClassVar[bool] = True
 
     interval: float = 0.0
 
@@ -94,6 +95,7 @@ class EasyScale(Rules, UsualPolicy):
 
     def _planned(self, one: ElasticRound) -> Plan:
         one.place_guaranteed()
+        one.serve()
         one.fall_back()
         one.give_back()
         one.start()
@@ -101,8 +103,11 @@ class EasyScale(Rules, UsualPolicy):
         placed, stopped = one.changes()
         return Plan(
             placed, others_go_on=True, stopped=stopped, dropped=one.dropped, memo=one.companions.memo,
-            wake=min(self._lapse(one.claims), self._look(one.time) if placed else math.inf),
-            promises=one.companions.promises(one.claims.changed),
+            wake=min(
+                self._lapse(one.claims), self._look(one.time) if placed else math.inf,
+                one.next_service,
+            ),
+            promises=one.companions.promises(one.claims.changed, one.windows.changed), windows=tuple(one.windows.over),
         )  # fmt: skip
 
     def _lapse(self, claims: Claims) -> float:

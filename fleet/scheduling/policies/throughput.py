@@ -152,7 +152,7 @@ class Throughput(UsualPolicy):
             elif least <= room:
                 room -= least
                 curves[job.name] = curve
-            elif least > state.capacity:
+            elif least > state.capacity and self.queue:
                 continue  # too few devices work: nobody waits for it
             elif not self.queue:
                 dropped[job.name] = f"it needs {least} devices, and {room} are left beside those that the others need"

@@ -14,7 +14,7 @@ from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 
 from fleet.scheduling.model.cluster import Cluster
-from fleet.scheduling.policies import breaks_minimum, policy
+from fleet.scheduling.policies import breaks_minimum, breaks_service_level, policy
 from fleet.simulator.books import BadPlan
 from fleet.simulator.comparing.cases import Case
 from fleet.simulator.comparing.failures import DrawnFailures, read_failures
@@ -72,6 +72,7 @@ class Comparison:
         """
         trace, rates = self.workload.load(seed)
         _check_minimum(trace, self.cases)
+        _check_service(trace, self.cases)
         machine = machine_for(self.cluster, rates, self.costs, self.guaranteed)
         if isinstance(self.failures, DrawnFailures):
             return trace, machine, self.failures.draw(self.cluster, trace, seed)
@@ -87,6 +88,15 @@ def _check_minimum(trace: Trace, cases: Sequence[Case]) -> None:
         what = f"job {asking[0]} and {len(asking) - 1} more have" if len(asking) > 1 else f"job {asking[0]} has"
         mend = "leave such policies out, or take minimum_devices from the trace"
         raise ValueError(f"{what} minimum_devices, but {'; '.join(broken.values())}; {mend}")
+
+
+def _check_service(trace: Trace, cases: Sequence[Case]) -> None:
+    """ValueError where jobs are promised a service level, and a policy holds none."""
+    asking = [name for name, count in zip(trace.jobs.name, trace.jobs.service_devices.tolist()) if count == count]
+    broken = {case.policy: why for case in cases if (why := breaks_service_level(case.policy)) is not None}
+    if asking and broken:
+        mend = "leave such policies out, or take service_devices and service_window from the trace"
+        raise ValueError(f"job {asking[0]} is promised a service level, but {'; '.join(broken.values())}; {mend}")
 
 
 def play_case(comparison: Comparison, case: Case, ticked: Callable[[], object] | None = None) -> SimulationOutcome:

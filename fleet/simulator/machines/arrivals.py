@@ -77,6 +77,7 @@ def arrived(
         "guaranteed": guaranteed is not None and job.priority >= guaranteed,
         "kind": job.kind,
         "tenant": job.tenant,
+        "service_level": job.service_level,
         "batch": job.batch_size,
         "remaining": samples,
         "epoch": samples / job.epochs if job.epochs else 0.0,

@@ -17,7 +17,7 @@ TEXTS = ("name", "model", "kind", "stream", "tenant", "outcome")
 CHUNK = 1024
 FLAGS = ("mixed", "soft")
 WHOLE = ("batch_size", "limit", "minimum_devices", "workers")
-MEASURES = ("work", "samples", "deadline", "duration", "epochs")
+MEASURES = ("work", "samples", "deadline", "duration", "epochs", "service_devices", "service_window")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +40,8 @@ class JobColumns(Sequence[TraceJob]):
     minimum_devices: Floats
     workers: Floats
     epochs: Floats
+    service_devices: Floats
+    service_window: Floats
     priority: Counts
     kind: tuple[str, ...]
     mixed: Flags

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from fleet.scheduling.model.service_level import ServiceLevel
+
 
 @dataclass(frozen=True)
 class TraceJob:
@@ -24,6 +26,8 @@ class TraceJob:
         minimum_devices: the fewest devices that it runs on; none does where it is not said.
         workers: virtual workers N; a step on m devices takes ceil(N / m) turns.
         epochs: epochs of training.
+        service_devices: devices that it is promised in the mean of each window; none where it is not said.
+        service_window: seconds of such a window.
         priority: the larger goes first.
         kind: the kind of device that it prefers.
         mixed: whether devices of several kinds may train it at once.
@@ -50,6 +54,8 @@ class TraceJob:
     minimum_devices: int | None = None
     workers: int | None = None
     epochs: float | None = None
+    service_devices: float | None = None
+    service_window: float | None = None
     priority: int = 0
     kind: str = ""
     mixed: bool = True
@@ -71,7 +77,16 @@ class TraceJob:
         if self.minimum_devices is not None and self.minimum_devices > self.devices:
             what = f"minimum_devices {self.minimum_devices} are more than the {self.devices} devices"
             raise ValueError(f"job {self.name}: {what} that it asks for")
-        for name in ("work", "samples", "duration", "epochs"):
+        for name in ("work", "samples", "duration", "epochs", "service_devices", "service_window"):
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"job {self.name}: {name} is {value}; it must be above 0, and finite")
+        if (self.service_devices is None) != (self.service_window is None):
+            raise ValueError(f"job {self.name}: of service_devices and service_window one is given; give both, or none")
+
+    @property
+    def service_level(self) -> ServiceLevel | None:
+        """What it is promised."""
+        if self.service_devices is None or self.service_window is None:
+            return None
+        return ServiceLevel(self.service_devices, self.service_window)

@@ -45,6 +45,8 @@ def read_native(table: TraceTable) -> Trace:
     table.check(
         ~few, "minimum_devices", "they are more than the devices that the job asks for", "correct one of the two"
     )
+    alone = np.isnan(columns["service_devices"]) != np.isnan(columns["service_window"])
+    table.check(~alone, "service_devices", "it goes with service_window", "give both, or none")
     table.finish()
     _complete(columns)
     return Trace.of(JobColumns.of(**columns, line=table.lines), table.file, FORMAT)

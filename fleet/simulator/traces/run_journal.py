@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
@@ -74,6 +75,7 @@ class _Job:
     due: float | None
     priority: int
     minimum: int
+    service: Mapping[str, float]
     measured: dict[int, float] = field(default_factory=dict)
     counts: dict[int, int] = field(default_factory=dict)  # finished epoch -> devices that trained it
     steps: dict[int, int] = field(default_factory=dict)  # finished epochs -> steps since the job began
@@ -112,6 +114,8 @@ class _Job:
             stream=self.stream,
             deadline=None if self.due is None else max(self.arrival, self.due),
             priority=self.priority,
+            service_devices=self.service.get("devices"),
+            service_window=self.service.get("window"),
             outcome=self.outcome,
         )
 
@@ -166,6 +170,7 @@ class _Run:
                 due=_due(event, arrival),
                 priority=int(event.get("priority") or 0),
                 minimum=int(event.get("minimum_devices") or 1),
+                service=event.get("service_level") or {},
             )
 
     @staticmethod

@@ -48,7 +48,7 @@ def spec_trace(known: Mapping[str, KnownJob], start: float) -> Trace:
 
 
 def _trace_job(known: KnownJob, start: float) -> TraceJob:
-    job = known.job
+    job, level = known.job, known.job.service_level
     return TraceJob(
         job.name,
         job.arrival,
@@ -65,6 +65,8 @@ def _trace_job(known: KnownJob, start: float) -> TraceJob:
         mixed=known.mixed_kinds,
         soft=job.soft,
         tenant=job.user or "",
+        service_devices=None if level is None else level.devices,
+        service_window=None if level is None else level.window,
         stream=f"{known.data}/{job.order_seed}",
     )
 

@@ -26,6 +26,7 @@ from fleet.spec.order import Order
 from fleet.spec.resources import Energy, Resources, Store
 from fleet.spec.search import Budget, SearchSpec
 from fleet.spec.sections import Data, Determinism, Normalise, Policy, Profile, Rehearse, Source, Transform
+from fleet.spec.service_agreement import ServiceAgreement
 from fleet.spec.stop import Stop
 from fleet.spec.stopping import Stopping
 from fleet.spec.values import Named, Seeds
@@ -42,6 +43,7 @@ MODELS: tuple[type[BaseModel], ...] = (
     Seeds,
     Stop,
     ChangingBatch,
+    ServiceAgreement,
     Grid,
     Sample,
     Distribution,
