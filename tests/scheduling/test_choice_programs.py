@@ -82,3 +82,19 @@ def test_jobs_that_are_alike_get_alike_shares() -> None:
 def test_filling_ends_and_its_plan_is_within_its_bound(jobs: int) -> None:
     found = best_choices(drawn(jobs, jobs), np.zeros(jobs), DEVICES, KINDS, CAPACITY)
     assert fits(tuple(found.chosen.tolist())) and 0 < found.worth <= found.bound + 1e-9
+
+
+def test_jobs_keep_what_they_have_where_nothing_is_worth_more() -> None:
+    worth = np.ones((2, len(DEVICES)))
+    for held in ([0, 3], [3, 0]):
+        found = best_choices(worth, np.full(2, -0.5), DEVICES, KINDS, CAPACITY, np.array(held))
+        assert found.worth == 2 and fits(tuple(found.chosen.tolist()))
+    kept = best_choices(drawn(2), np.zeros(4), DEVICES, KINDS, CAPACITY, np.array([2, NONE, NONE, 4]))
+    assert kept.worth >= best_choices(drawn(2), np.zeros(4), DEVICES, KINDS, CAPACITY).worth
+
+
+def test_what_a_job_holds_but_may_not_have_any_more_is_not_kept() -> None:
+    worth = drawn(1)
+    worth[0, 2] = -np.inf
+    found = best_choices(worth, np.zeros(4), DEVICES, KINDS, CAPACITY, np.array([2, NONE, NONE, NONE]))
+    assert np.isfinite(found.worth) and found.chosen[0] != 2

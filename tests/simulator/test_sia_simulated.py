@@ -154,6 +154,7 @@ class OnFast:
     """A `KindGoodput` measured on fast devices alone, which notes what it is asked for there."""
 
     asked: list[Shapes]
+    application: str = "net"
     tried: int = 4
     most: int = 8
     penalty: float = 10.0

@@ -35,7 +35,8 @@ class Plan:
         worth: what the plan is worth by the policy's own measure; None: it has none.
         worth_bound: what no plan could be worth more than now, by the same measure; None: not computed.
         memo: what the policy wants to see again in the next state, once, so that it may be changed in place. It saves
-            work alone: with or without it the answer is the same.
+            work alone: with or without it the answer is the same. Only `gavel` and `goodput` learn by it, and begin
+            anew where it is lost.
         promises: job -> its promise from now on. Unlike the memo it is never lost, and an answer may depend
             on it: the driver keeps it, as it is, until it is replaced or the job has left.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -18,38 +19,60 @@ from fleet.scheduling.placing.configurations import Configuration, configuration
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
+from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, by_application
 from fleet.scheduling.variable_batch.kind_goodput import Shapes, kind_goodput
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
 
 _SHORTEST = 60.0  # seconds that a job is taken to stay at least
 _UNTOLD = 600.0  # seconds on one device that a job is taken to have left at least, where nobody tells
 _AS_MUCH = 0.5  # part of what a job has trained that it is taken to have left yet, where nobody tells
-_SIZES = 0.2  # power with which jobs that have less left count more, where that is known
+_SOONER = 0.7  # part of the time that a job has stayed so far between moves, for which a move has to pay
+_LEAST = 0.05  # least price of a device, where it may be wanted later
+_TO_DATE = 3600.0  # seconds that the mean of the prices goes back
+_LASTING = 1800.0  # seconds that prices above their mean last
+
+
+@dataclass
+class _Past:
+    """What the policy has seen: its jobs; the prices since its last plan, their mean before that, and when it was."""
+
+    jobs: EarlierJobs
+    prices: Floats
+    mean: Floats
+    time: float
+
+    def priced(self, prices: Floats, now: float) -> None:
+        part = math.exp((self.time - now) / _TO_DATE)
+        self.mean = np.maximum(part * self.mean + (1 - part) * self.prices, _LEAST)
+        self.prices, self.time = prices, now
 
 
 @dataclass(frozen=True)
 class Goodput(UsualPolicy):
-    """At each event the configurations of greatest worth.
+    """At each event the configurations that save the jobs most time: the least sum of completion times is sought.
 
-    A configuration is a kind of device, and a count on as few nodes as hold it. That of c for job j is worth
+    A configuration is a kind of device, and a count n(c) on as few nodes as hold it. A job in it gets on at goodput
+    G_j(c), and costs 1 + p n(c) each second: the second itself, and the devices, which cost p = p_j(c) each. So m_j is
+    what it costs to bring job j on by one sample, and a configuration saves, each second,
 
-        W_j(c) = w_j (waiting - (E_j(c) / g_j)^power),    E_j(c) = G_j(c) / (1 + d_j(c) / H_j(c)),
+        W_j(c) = m_j E_j(c),    m_j = min over c of (1 + p_j(c) n(c)) / G_j(c),
+                                E_j(c) = G_j(c) / (1 + d_j(c) / H_j(c)),
 
-    with its goodput G_j(c), the least g_j that it has anywhere, and the seconds d_j(c) until it trains there: those
-    that are left of a restart where it is now, those of a restart elsewhere. H_j(c) is for how long a move has to pay:
-    as long as the job has left there and, for one that has devices, no longer than it has stayed so far between moves,
-    its age by 1 + its restarts. A job that loses its devices loses what its next restart will cost.
+    with the seconds d_j(c) until it trains there: those that are left of a restart where it is now, those of a restart
+    elsewhere. H_j(c) is for how long a move has to pay: as long as the job has left there and, for one that has
+    devices, no longer than 0.7 of what it has stayed so far between moves, its age by 1 + its restarts. A job that
+    loses its devices loses what its next restart will cost. The plan makes the sum of W_j largest.
 
-    Of what is left nobody tells the policy, unless `known`: it takes a job to have half as much before it as behind it,
-    and all count alike (w = 1). Where it is known w is the work that is left to the power of -0.2.
+    The prices of the kinds are those at which the devices suffice (`best_choices`), whose dual bounds the worth of
+    every plan: each plan tells its worth and that bound. p_j(c) is what the kind will cost when the job is done: its
+    price in the mean of the last hour, and what it costs more than that now, fading by e each half hour. So where
+    devices are short for a while those go first that are soon done.
 
-    The choice is by prices of the kinds (`best_choices`), whose dual bounds the worth of every plan: each plan tells
-    its worth and that bound.
+    What is left of a job, and its goodput until its end, is what jobs of its application had that are done by now. As
+    long as none is, it is taken to be half of what the farthest of them has trained, and what the others are behind it.
 
     Args:
         known: whether what is left of jobs may be read.
-        power: below 0; the lower, the fairer.
-        waiting: more than a job's worth of having its slowest configuration, 1; the more, the less jobs wait.
         again: seconds after which it plans anew though nothing has happened: jobs' goodput changes as they train.
 
     Raises:
@@ -61,46 +84,67 @@ class Goodput(UsualPolicy):
     tunes_batches: ClassVar[bool] = True
 
     known: bool = False
-    power: float = -0.5
-    waiting: float = 1.1
     again: float = 120.0
 
     def __post_init__(self) -> None:
         check_flag("known", self.known)
         check_period("again", self.again)
-        if not -math.inf < self.power < 0:
-            raise ValueError(f"power is {self.power}; it must be below 0, and finite")
-        if not 1 < self.waiting < math.inf:
-            raise ValueError(f"waiting is {self.waiting}; it must be above 1, and finite")
 
     def plan(self, state: State) -> Plan:
         """Configurations by their worth, then devices."""
+        past = _past(state)
         if not state.by_name:
-            return Plan()
+            past.jobs.see((), np.zeros((0, 0)), state.time)
+            return Plan(memo=past)
         table = _Table(state)
-        worth, none = self._worth(table)
-        choices = best_choices(worth, none, table.devices, table.kinds, table.capacity)
+        past.jobs.see(state.jobs, table.goodput, state.time)
+        left = self._look_ahead(table, state.jobs, past)
+        worth, none = _worth(table, left, past)
+        choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held)
+        past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
         wanted = {name: found[index] for name, index in zip(state.by_name, choices.chosen.tolist()) if index != NONE}
         allocation, wake = placed(wanted, state), state.time + self.again
-        return Plan(allocation, wake=wake, worth=choices.worth, worth_bound=choices.bound)
+        return Plan(allocation, wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past)
 
-    def _worth(self, table: _Table) -> tuple[Floats, Floats]:
-        """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,)."""
-        left = table.left if self.known else np.maximum(_AS_MUCH * table.trained, _UNTOLD * table.unit)
-        weight = (left / table.unit) ** -_SIZES if self.known else np.ones(len(left))
-        least = np.where(table.possible, table.goodput, np.inf).min(axis=1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            horizon = np.minimum(left[:, np.newaxis] / table.goodput, table.stays[:, np.newaxis])
-            counted = table.goodput / (1 + table.delay / horizon) / least[:, np.newaxis]
-            gained = weight[:, np.newaxis] * (self.waiting - counted**self.power)
-        worth = np.where(table.possible, gained, -np.inf)
-        rows = np.flatnonzero(table.held != NONE)
-        now = table.goodput[rows, table.held[rows]]
-        again = now / (1 + table.restart[rows] / np.minimum(left[rows] / now, table.stays[rows]))
-        none = np.zeros(len(left))
-        none[rows] = weight[rows] * ((now / least[rows]) ** self.power - (again / least[rows]) ** self.power)
-        return worth, none
+    def _look_ahead(self, table: _Table, jobs: Sequence[JobState], past: _Past) -> Floats:
+        """Samples that each job has left; the table's goodput is that of what is left from now on."""
+        outlook = past.jobs.outlook(jobs, table.goodput, table.trained)
+        table.goodput = outlook.pace
+        if self.known:
+            return table.left
+        guessed = np.maximum(_AS_MUCH * table.trained, np.maximum(_UNTOLD * table.unit, 1.0))
+        for rows in by_application(jobs).values():
+            farthest = table.trained[rows].max()
+            guessed[rows] = np.maximum(guessed[rows], (1 + _AS_MUCH) * farthest - table.trained[rows])
+        return np.where(np.isnan(outlook.left), guessed, outlook.left)
+
+
+def _past(state: State) -> _Past:
+    if isinstance(state.memo, _Past):
+        return state.memo
+    least = np.full(len(state.cluster.counts()), _LEAST)
+    return _Past(EarlierJobs(), least, least, state.time)
+
+
+def _worth(table: _Table, left: Floats, past: _Past) -> tuple[Floats, Floats]:
+    """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,)."""
+    stays = _SOONER * table.stays
+    mean, more = past.mean[table.kinds], np.maximum(past.prices - past.mean, 0.0)[table.kinds]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lasts = left[:, np.newaxis] / table.goodput
+        price = mean + more * np.exp(-lasts / _LASTING)
+        horizon = np.minimum(lasts, stays[:, np.newaxis])
+        cost = np.where(table.possible, (1 + price * table.devices) / table.goodput, np.inf).min(axis=1)
+        saved = cost[:, np.newaxis] * table.goodput / (1 + table.delay / horizon)
+    worth = np.where(table.possible, saved, -np.inf)
+    rows = np.flatnonzero(table.held != NONE)
+    now = table.goodput[rows, table.held[rows]]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        again = now / (1 + table.restart[rows] / np.minimum(left[rows] / now, stays[rows]))
+    none = np.zeros(len(left))
+    none[rows] = np.where(now > 0, cost[rows] * (again - now), 0.0)
+    return worth, none
 
 
 class _Table:

@@ -17,11 +17,13 @@ class KindGoodput(Protocol):
     """What a policy may ask of a job whose step times and gradient noise are known; `JobState.scaling` of such a job.
 
     Attributes:
+        application: jobs with the same one train the same network on the same data, as a rule equally long.
         tried: the most devices on which its steps were measured, on any kind; 0: it has not run yet.
         most: the most devices that have a sample each of its largest batch.
         penalty: seconds that a restart is taken to cost.
     """
 
+    application: str
     tried: int
     most: int
     penalty: float

@@ -22,18 +22,23 @@ class Choices(NamedTuple):
         chosen: the configuration of each job, or NONE; shape (jobs,).
         worth: of all of them together.
         bound: no choice within the devices is worth more (the Lagrangian dual at the best prices).
+        prices: of a device of each kind, at which the bound is least; shape (kinds,).
     """
 
     chosen: Counts
     worth: float
     bound: float
+    prices: Floats
 
 
-def best_choices(worth: Floats, none: Floats, devices: Counts, kinds: Counts, capacity: Counts) -> Choices:
+def best_choices(
+    worth: Floats, none: Floats, devices: Counts, kinds: Counts, capacity: Counts, held: Counts | None = None
+) -> Choices:
     """Let each job take what is worth most to it after the price of its devices; find prices at which all fit.
 
     At given prices the jobs decide by themselves, and the sum of what they gain, with the price of all devices, bounds
-    every plan. What the last prices leave free is given where it adds most for each device.
+    every plan. What the last prices leave free is given where it adds most for each device. Where that is worth less
+    than if nobody lost what it has, all keep it, and what is free is given so.
 
     Args:
         worth: of each configuration for each job, -inf where it cannot have it; shape (jobs, configurations).
@@ -41,20 +46,31 @@ def best_choices(worth: Floats, none: Floats, devices: Counts, kinds: Counts, ca
         devices: of each configuration; shape (configurations,).
         kinds: the number of each configuration's kind of device; shape (configurations,).
         capacity: devices of each kind; shape (kinds,).
+        held: the configuration that each job has, or NONE; shape (jobs,). None: none has any.
     """
     usage = np.zeros((len(devices), len(capacity)))
     usage[np.arange(len(devices)), kinds] = devices
-    best, bound = _priced(worth, none, usage, capacity)
-    chosen = _within(best, worth, none, usage, capacity)
-    chosen = _filled(chosen, worth, none, usage, capacity)
-    rows = np.arange(len(chosen))
-    gained = np.where(chosen >= 0, worth[rows, chosen], none)
-    return Choices(chosen, float(gained.sum()), bound)
+    best, bound, prices = _priced(worth, none, usage, capacity)
+    found = _filled(_within(best, worth, none, usage, capacity), worth, none, usage, capacity)
+    total = _total(found, worth, none)
+    if held is not None:
+        possible = np.isfinite(worth[np.arange(len(held)), held]) & (held != NONE)
+        kept = _filled(
+            _within(np.where(possible, held, NONE), worth, none, usage, capacity), worth, none, usage, capacity
+        )
+        if (told := _total(kept, worth, none)) > total:
+            found, total = kept, told
+    return Choices(found, total, bound, prices)
 
 
-def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tuple[Counts, float]:
-    """The choices at the prices at which the bound is least, and the bound."""
+def _total(chosen: Counts, worth: Floats, none: Floats) -> float:
+    return float(np.where(chosen >= 0, worth[np.arange(len(chosen)), chosen], none).sum())
+
+
+def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tuple[Counts, float, Floats]:
+    """The choices at the prices at which the bound is least, the bound, and those prices."""
     prices, bound, best = np.zeros(len(capacity)), np.inf, np.full(len(worth), NONE)
+    lowest = prices
     density = np.where(np.isfinite(worth), worth, 0.0).max(initial=0.0) or 1.0
     step = np.full(len(capacity), density / 4)
     before = np.zeros(len(capacity))
@@ -66,12 +82,14 @@ def _priced(worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> tup
         dual = float(np.maximum(gained, none).sum() + prices @ capacity)
         excess = usage[taken[taken >= 0]].sum(axis=0) - capacity
         if dual < bound:
-            bound, best = dual, taken
+            bound, best, lowest = dual, taken, prices
+        if (excess <= 0).all() and prices @ excess == 0:
+            break  # the bound is reached
         direction = np.sign(excess)
         step = np.where(direction * before < 0, step * _PARTS, step)
         before = direction
         prices = np.maximum(0.0, prices + step * direction)
-    return best, bound
+    return best, bound, lowest
 
 
 def _within(best: Counts, worth: Floats, none: Floats, usage: Floats, capacity: Counts) -> Counts:

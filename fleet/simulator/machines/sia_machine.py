@@ -133,9 +133,9 @@ class SiaMachine:
         application = agent.application
         least = min(application.kinds[kind].min_local for kind in self._kinds)
         most = min(MOST_DEVICES, application.largest_batch // least)
-        own = OwnRates(agent, batch, {}, self._kinds[0], most)
+        own = OwnRates(agent, batch, {}, self._kinds[0], most, model)
         curves = {kind: self._curve(own, kind) for kind in self._kinds}
-        return OwnRates(agent, batch, curves, self._kinds[0], most)
+        return OwnRates(agent, batch, curves, self._kinds[0], most, model)
 
     def _curve(self, own: OwnRates, kind: str) -> RateCurve:
         """Goodput at the own batch size in the mean of all epochs, on nodes that are filled one after another."""

@@ -28,6 +28,7 @@ class OwnRates:
         curves: kind -> goodput at that batch size by devices, in the mean of the whole training.
         home: the kind that comes first.
         most: as `KindGoodput.most`.
+        application: its name.
     """
 
     agent: SiaAgent
@@ -35,6 +36,7 @@ class OwnRates:
     curves: Mapping[str, RateCurve]
     home: str
     most: int
+    application: str
 
     def samples(self, kind: str, placement: Placement) -> float:
         """Samples/s at the own batch size."""
@@ -73,6 +75,11 @@ class SiaScaling:
     coming: BatchSplit | None = None
     measured: bool = False
     pace: float = 0.0
+
+    @property
+    def application(self) -> str:
+        """As `KindGoodput.application`."""
+        return self.own.application
 
     @property
     def tried(self) -> int:
