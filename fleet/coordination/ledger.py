@@ -389,8 +389,7 @@ class Ledger(RunAccount):
             self.jobs[job.name] = job.expected_to_keep(expected, self.kinds_of(self.running.get(job.name, ())))
 
     def _released(self, job: str, now: float) -> None:
-        devices, kept = self.running.pop(job, None), self.kept.pop(job, ())
-        self.shares.pop(job, None)
+        devices, kept, _ = self.running.pop(job, None), self.kept.pop(job, ()), self.shares.pop(job, None)
         if devices is not None and kept:
             idle = (len(kept) - len(devices)) / self.cluster.size
             self.charged("profiling", idle * max(0.0, now - self.jobs[job].state.since))

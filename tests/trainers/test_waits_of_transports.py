@@ -52,10 +52,11 @@ def is_right_over_torch(module: Any, groups: list[Any]) -> bool:
     landing, waits = np.zeros(BYTES, np.uint8), Event()
     pending = ends[0].receive(1, landing)
     work, pending.work = pending.work, Signalling(pending.work, waits)
+    sevens = np.full(BYTES, 7, np.uint8)
 
     def send() -> None:
         waits.wait(60.0)  # of the whole and the mutants; each goes on then
-        ends[1].wait([ends[1].send(0, np.full(BYTES, 7, np.uint8))])
+        ends[1].send(0, sevens).work.wait(timedelta(seconds=60.0))
 
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(send)

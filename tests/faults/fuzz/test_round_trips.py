@@ -107,7 +107,7 @@ def written(path: Path, event: str, keys: dict[str, Any]) -> list[dict[str, Any]
 WHOLE, MANY = st.integers(0, 2**53), st.integers(1, 64)
 SHAPES: list[tuple[Any, st.SearchStrategy[Any]]] = [  # an example, and values like it
     (3, MANY), (0, WHOLE), (2**53, WHOLE), (-1.5, NUMBERS), (1.5, st.floats(1e-300, 1e300)), ("x", TEXTS),
-    (None, st.none()),
+    (None, st.none()), (True, st.booleans()),
     ([0], st.lists(WHOLE, max_size=3)), (["x"], st.lists(TEXTS, max_size=3)),
     ({"1": -1.5}, st.dictionaries(MANY.map(str), NUMBERS, max_size=3)),
     ({"1": 1.5}, st.dictionaries(MANY.map(str), st.floats(1e-300, 1e300), min_size=1, max_size=3)),
