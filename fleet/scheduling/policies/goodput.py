@@ -19,7 +19,7 @@ from fleet.scheduling.placing.configurations import Configuration, configuration
 from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
-from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, by_application
+from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
 from fleet.scheduling.variable_batch.kind_goodput import Shapes, kind_goodput
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
 
@@ -98,8 +98,8 @@ class Goodput(UsualPolicy):
             return Plan(memo=past)
         table = _Table(state)
         past.jobs.see(state.jobs, table.goodput, state.time)
-        left = self._look_ahead(table, state.jobs, past)
-        worth, none = _worth(table, left, past)
+        outlook = self._outlook(table, state.jobs, past)
+        worth, none = _worth(table, outlook, past)
         choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held)
         past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
@@ -107,17 +107,16 @@ class Goodput(UsualPolicy):
         allocation, wake = placed(wanted, state), state.time + self.again
         return Plan(allocation, wake=wake, worth=choices.worth, worth_bound=choices.bound, memo=past)
 
-    def _look_ahead(self, table: _Table, jobs: Sequence[JobState], past: _Past) -> Floats:
-        """Samples that each job has left; the table's goodput is that of what is left from now on."""
-        outlook = past.jobs.outlook(jobs, table.goodput, table.trained)
-        table.goodput = outlook.pace
+    def _outlook(self, table: _Table, jobs: Sequence[JobState], past: _Past) -> Outlook:
+        """What is to come of the jobs: read, told by earlier ones, or guessed."""
+        told = past.jobs.outlook(jobs, table.goodput, table.trained)
         if self.known:
-            return table.left
+            return told._replace(left=table.left)
         guessed = np.maximum(_AS_MUCH * table.trained, np.maximum(_UNTOLD * table.unit, 1.0))
         for rows in by_application(jobs).values():
             farthest = table.trained[rows].max()
             guessed[rows] = np.maximum(guessed[rows], (1 + _AS_MUCH) * farthest - table.trained[rows])
-        return np.where(np.isnan(outlook.left), guessed, outlook.left)
+        return told._replace(left=np.where(np.isnan(told.left), guessed, told.left))
 
 
 def _past(state: State) -> _Past:
@@ -127,19 +126,19 @@ def _past(state: State) -> _Past:
     return _Past(EarlierJobs(), least, least, state.time)
 
 
-def _worth(table: _Table, left: Floats, past: _Past) -> tuple[Floats, Floats]:
+def _worth(table: _Table, outlook: Outlook, past: _Past) -> tuple[Floats, Floats]:
     """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,)."""
-    stays = _SOONER * table.stays
+    (left, pace), stays = outlook, _SOONER * table.stays
     mean, more = past.mean[table.kinds], np.maximum(past.prices - past.mean, 0.0)[table.kinds]
     with np.errstate(divide="ignore", invalid="ignore"):
-        lasts = left[:, np.newaxis] / table.goodput
+        lasts = left[:, np.newaxis] / pace
         price = mean + more * np.exp(-lasts / _LASTING)
         horizon = np.minimum(lasts, stays[:, np.newaxis])
-        cost = np.where(table.possible, (1 + price * table.devices) / table.goodput, np.inf).min(axis=1)
-        saved = cost[:, np.newaxis] * table.goodput / (1 + table.delay / horizon)
+        cost = np.where(table.possible, (1 + price * table.devices) / pace, np.inf).min(axis=1)
+        saved = cost[:, np.newaxis] * pace / (1 + table.delay / horizon)
     worth = np.where(table.possible, saved, -np.inf)
     rows = np.flatnonzero(table.held != NONE)
-    now = table.goodput[rows, table.held[rows]]
+    now = pace[rows, table.held[rows]]
     with np.errstate(divide="ignore", invalid="ignore"):
         again = now / (1 + table.restart[rows] / np.minimum(left[rows] / now, stays[rows]))
     none = np.zeros(len(left))
