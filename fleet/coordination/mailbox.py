@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
+_SHORTEST, _USUAL, _LONGEST = 0.0002, 0.005, 0.02
+"""Seconds between two looks for a message: at first, soon after another one, and after a long silence."""
+_LATE = 0.01
+"""By this part of a silence is its end seen late; a look each 5 ms keeps a processor busy by 1.6 %, and idle ranks are
+many."""
 _MOST_KEPT = 64
 """Messages whose bytes are kept before it is looked which of them have gone: each look lets busy ranks of the host go
 first."""
@@ -28,6 +33,7 @@ class Mailbox:
     comm: MPI.Intracomm
     inbox: int
     _sent: list[tuple[MPI.Request, np.ndarray]] = field(default_factory=list)
+    _heard: float = field(default_factory=time.monotonic)  # when the last message came
 
     def send(self, rank: int, inbox: int, message: Message) -> None:
         """Send without waiting; the bytes are kept until MPI has taken them."""
@@ -54,6 +60,7 @@ class Mailbox:
             matched = self.comm.Improbe(source=MPI.ANY_SOURCE, tag=self.inbox, status=status)
             if matched is None:
                 return None
+            self._heard = time.monotonic()
             data = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
             matched.Recv(data)
         except MPI.Exception as error:
@@ -61,15 +68,20 @@ class Mailbox:
             return None
         return MESSAGES.decode(data.tobytes())
 
+    @property
+    def pause(self) -> float:
+        """Seconds to let pass now between two looks for a message."""
+        return max(_USUAL, min(_LATE * (time.monotonic() - self._heard), _LONGEST))
+
     def receive(self, timeout: float, until: Callable[[], bool] = lambda: False) -> Message | None:
         """The next message; None after `timeout` seconds, or as soon as `until()` holds."""
-        deadline, pause = time.monotonic() + timeout, 0.0002
+        deadline, pause = time.monotonic() + timeout, _SHORTEST
         while True:
-            message = self.poll()
-            if message is not None or until() or time.monotonic() >= deadline:
+            message, now = self.poll(), time.monotonic()
+            if message is not None or until() or now >= deadline:
                 return message
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.005)
+            time.sleep(min(pause, deadline - now))
+            pause = min(1.5 * pause, self.pause)
 
     def flush(self, timeout: float = 10.0) -> None:
         """Wait, at most `timeout` seconds, until all sent messages have gone."""

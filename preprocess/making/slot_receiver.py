@@ -103,8 +103,8 @@ class SlotReceiver:
         return happened
 
     def wait(self, timeout: float) -> None:
-        """Sleep a little, at most so many seconds."""
-        time.sleep(min(self._back_off.next(), timeout))
+        """Sleep a little, at most so many seconds; so many where no lane is open."""
+        time.sleep(min(self._back_off.next(), timeout) if self._lanes else timeout)
 
     def close(self, timeout: float) -> None:
         """Close all lanes and wait until both sides of each have said so.

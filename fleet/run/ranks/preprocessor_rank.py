@@ -25,7 +25,7 @@ from fleet.run.ranks.rank import Rank
 from preprocess import HELD_OUT, TRAIN, CorruptLimitError, Preprocessor, SkippedSample, made_rates
 from preprocess.ring.process import use_one_thread
 
-_NAP_SECONDS = 0.005  # between looks at the mailbox while nothing can be made
+_NAP_SECONDS = 0.005  # between looks for room in the lanes of several makers
 _IDLE_SECONDS = 0.2
 
 
@@ -59,7 +59,7 @@ class PreprocessorRank:
                 if message is not None:
                     self._obey(message)
                 elif busy and not self._step(busy):
-                    busy[0].wait(_NAP_SECONDS)
+                    busy[0].wait(self._mailbox.pause if len(busy) == 1 else _NAP_SECONDS)
             except CorruptLimitError:
                 self._making = []  # the coordinator has heard of as many samples, and ends the run
             self._rank.report_signal()

@@ -17,8 +17,6 @@ from fleet.coordination.protocol import (
 from fleet.run.ranks.energy_reader import EnergyReader
 from preprocess import SlotReceiver
 
-_NAP_SECONDS = 0.005  # between looks at the mailbox while nothing arrives
-
 
 @dataclass
 class RingKeeper:
@@ -54,4 +52,4 @@ class RingKeeper:
             elif isinstance(message, ReadEnergy):
                 self.energy.ask()
             elif not self.receiver.step():
-                self.receiver.wait(_NAP_SECONDS)
+                self.receiver.wait(self.mailbox.pause)

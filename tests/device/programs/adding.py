@@ -6,7 +6,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
+from threading import Event
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -16,6 +18,7 @@ from torch import Tensor
 from tests.device.programs.mutants import changed
 from trainers import Group
 from trainers.messages import device_channel
+from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.group import blocks_of
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce import device_sum
@@ -77,14 +80,21 @@ def _in_a_thread(work: Callable[[], list[Tensor]], devices: list[int]) -> list[T
 
 
 def _devices_of_meetings() -> list[int]:
-    """From now on, the devices of the threads in which communicators are made."""
-    made, found = vars(device_channel)["_communicator"], list[int]()
+    """From now on, the devices of the threads in which communicators are made; none is before its member waits."""
+    made, found, awaited = vars(device_channel)["_communicator"], list[int](), Event()
+    met = DeviceChannel.met
 
     def noted(*arguments: Any) -> Any:
         found.append(torch.accelerator.current_device_index())
+        awaited.wait(SECONDS)
         return made(*arguments)
 
+    def waits(channel: DeviceChannel) -> None:
+        awaited.set()
+        met(channel)
+
     vars(device_channel)["_communicator"] = noted
+    patch.object(DeviceChannel, "met", waits).start()
     return found
 
 
