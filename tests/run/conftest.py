@@ -12,16 +12,13 @@ from tests.warm.starting import nursery, pinned, started_cold
 
 __all__ = ["nursery", "pinned", "started_cold"]
 
-SCALING = {1: 1000.0, 2: 1900.0, 3: 2700.0}  # samples/s by devices: each brings something, and preprocessors keep up
-
 Finished = Callable[[str, "list[str]"], RunFolder]
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     """Three networks, two epochs: with a perceptron's dropout, with BatchNorm, with books of what was trained on."""
-    jobs = [mlp(), cnn(), counting()]
-    return write_ensemble(tmp_path_factory.mktemp("small"), jobs, rates=SCALING, policy={"restart": 3.0})
+    return write_ensemble(tmp_path_factory.mktemp("small"), [mlp(), cnn(), counting()], policy={"restart": 3.0})
 
 
 @pytest.fixture(scope="session")
