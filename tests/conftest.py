@@ -4,7 +4,8 @@
 may touch one device alone, and draws the host's random numbers, so that the bits are the CPU's. Streams run late unless
 they are waited for; RIG_SCHEDULE says how (see `torch_rig`).
 
-`pytest -n`: the workers share one nursery (see `tests.warm`), which gets ready while they collect.
+`pytest -n`: the workers share one nursery (see `tests.warm`), which gets ready while they collect; and one that knows
+the rig, where they have tests of it.
 
 What pytest collects stays, so garbage is looked for behind it alone.
 
@@ -21,7 +22,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.warm.starting import RIG_FOLDER, warming
+from tests.warm.starting import RIG_FOLDER, RIG_SOCKET, rig_warming, warming
 
 RULES = {"RIG_FORBID": "others", "RIG_GENERATOR": "host", "RIG_SCHEDULE": "both-late"}
 SHARE, LEAST = 0.4, 10  # of the examples that a test names, those that quick tests draw; and no fewer than so many
@@ -41,6 +42,21 @@ def pytest_configure(config: pytest.Config) -> None:
         stack = ExitStack()
         config.add_cleanup(stack.close)
         os.environ |= stack.enter_context(warming())
+        os.environ[RIG_SOCKET] = f"{os.environ['FLEET_WARM']}-rig"
+        config.pluginmanager.register(RigWarming(stack))
+
+
+class RigWarming:
+    """Has the workers' nursery that knows the rig get ready, where they have tests of it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack, self._begun = stack, False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        if not self._begun and any(name.startswith("tests/device/") for name in ids):
+            self._begun = True
+            self._stack.enter_context(rig_warming())
 
 
 @pytest.hookimpl(wrapper=True)

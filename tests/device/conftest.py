@@ -8,7 +8,7 @@ import pytest
 
 from tests.device.building import NoCompiler, built
 from tests.device.rig import Rig
-from tests.warm.starting import python_path, warmed
+from tests.warm.starting import rig_warmed
 
 BUILD_SECONDS = 900
 """In which the first test of a session has the rig, on a machine that does much else."""
@@ -27,5 +27,5 @@ def rig() -> Iterator[Rig]:
         folder = built()
     except NoCompiler as error:
         pytest.skip(str(error))
-    with warmed(PYTHONPATH=python_path(folder)) as variables:
+    with rig_warmed(folder) as variables:
         yield Rig(variables)

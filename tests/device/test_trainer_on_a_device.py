@@ -9,14 +9,17 @@ import pytest
 from tests.device.rig import RANDOM, SCHEDULES, Rig
 
 ALL = [*SCHEDULES, *RANDOM]
+FEW = ["prompt", "both-late", RANDOM[0]]
+REST = [schedule for schedule in ALL if schedule not in FEW]
 STEPS, HELD_OUT_BATCHES = 5, 4  # of an epoch of the feed's 50 and 11 samples
 BATCHES = 2 * (4 * STEPS + HELD_OUT_BATCHES)
 
 
 @pytest.mark.parametrize("model", ["perceptron", "convolutions", "shared", "partly used"])
 @pytest.mark.parametrize(("workers", "spills"), [(1, False), (2, False), (5, False), (2, True)])
-def test_steps_have_the_cpu_s_bits(rig: Rig, model: str, workers: int, spills: bool) -> None:
-    assert rig.call("stepping.different", model, workers, ALL, spills, RIG_FORBID="others") == []
+@pytest.mark.parametrize("schedules", [FEW, pytest.param(REST, marks=pytest.mark.slow)], ids=["few", "rest"])
+def test_steps_have_the_cpu_s_bits(rig: Rig, model: str, workers: int, spills: bool, schedules: list[str]) -> None:
+    assert rig.call("stepping.different", model, workers, schedules, spills, RIG_FORBID="others") == []
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -147,7 +147,7 @@ def test_bits_are_those_of_one_device(finished: tuple[str, RunFolder], alone: Ru
 
 
 def test_devices_were_shared_out_as_many_as_there_are(finished: tuple[str, RunFolder]) -> None:
-    """Otherwise equal bits would say little: with more devices than networks, some may train on several from the start."""
+    """Otherwise equal bits would say little: with more devices than networks, some may have several."""
     way, folder = finished
     rounds = [list(map(len, round_["allocation"].values())) for round_ in folder.summary["rounds"]]
     assert max(map(sum, rounds)) == (TRAINERS[way] if way == "five" else min(TRAINERS[way], len(JOBS)))

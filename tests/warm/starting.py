@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 120.0
 RIG_FOLDER = "FLEET_TEST_RIG"
 """The variable that names the folder of the compiled rig, where tests use it (see tests/conftest.py)."""
+RIG_SOCKET = "FLEET_TEST_RIG_SOCKET"
+"""The variable that names the socket of the one nursery that knows the rig, where workers share it."""
 
 
 def python_path(*folders: str | Path) -> str:
@@ -30,15 +32,21 @@ def _started(**variables: str) -> Iterator[tuple[dict[str, str], Callable[[], bo
     """A nursery that gets ready: what a process needs to be forked by it, and whether it lives."""
     with tempfile.TemporaryDirectory(prefix="fleet-warm-") as folder:
         path = str(Path(folder) / "socket")
-        libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
-        python = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
-        command = [sys.executable, "-m", "tests.warm.nursery", path]
-        environment = os.environ | python | variables
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
-            try:
-                yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}, lambda: process.poll() is None
-            finally:
-                process.kill()
+        with _becoming("tests.warm.nursery", path, **variables) as process:
+            yield {"FLEET_WARM": path, "PYTHONPATH": python_path(), **variables}, lambda: process.poll() is None
+
+
+@contextmanager
+def _becoming(module: str, path: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that becomes a nursery, whose socket has this path."""
+    libraries = f"{sys.prefix}/lib"  # where mpiexec has its ranks look
+    python = {"PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", "LD_LIBRARY_PATH": libraries}
+    command, environment = [sys.executable, "-m", module, path], os.environ | python | variables
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, cwd=ROOT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager
@@ -46,6 +54,27 @@ def warming() -> Iterator[dict[str, str]]:
     """A nursery that nobody waits for yet; gives what a process needs to be forked by it."""
     with _started() as (given, _):
         yield given
+
+
+@contextmanager
+def rig_warming() -> Iterator[None]:
+    """The one nursery that knows the rig, for all workers of a session; nobody waits for it yet."""
+    with _becoming("tests.device.warming", os.environ[RIG_SOCKET]):
+        yield
+
+
+@contextmanager
+def rig_warmed(folder: Path) -> Iterator[dict[str, str]]:
+    """The same, once it is ready, or this process's own; gives what a process needs to be forked by it.
+
+    folder: of the compiled rig.
+    """
+    if RIG_SOCKET not in os.environ:
+        with warmed(PYTHONPATH=python_path(folder)) as given:
+            yield given
+        return
+    _await(os.environ[RIG_SOCKET])
+    yield {"FLEET_WARM": os.environ[RIG_SOCKET], "PYTHONPATH": python_path(folder)}
 
 
 @contextmanager
