@@ -37,6 +37,7 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
     A slow job that would not end within `budget_seconds` trains fewer steps, at least LEAST_TIMED of them timed; the
     members agree on that after the second step. The first says nothing: devices load their libraries in it.
     """
+    _leave_schedules(trainer)
     batch = batch_of(trainer, layout)
     own = [batch] * len(trainer.workers)
     begin = time.perf_counter()
@@ -59,10 +60,17 @@ def measure(trainer: Trainer, layout: SampleLayout, batches: int, timed: int, bu
 
 def keep_busy(trainer: Trainer, layout: SampleLayout, is_over: Callable[[], bool]) -> None:
     """Train a step on such a batch, and more until `is_over`: what is measured on the same device shares it so."""
+    _leave_schedules(trainer)
     own = [batch_of(trainer, layout)] * len(trainer.workers)
     trainer.step(own)
     while not is_over():
         trainer.step(own)
+
+
+def _leave_schedules(trainer: Trainer) -> None:
+    """Step no schedule of a learning rate: it may end before the measurement does, and OneCycleLR raises then."""
+    for update in trainer.updates:
+        update.schedule = None
 
 
 def batch_of(trainer: Trainer, layout: SampleLayout, count: int = 0) -> Batch:

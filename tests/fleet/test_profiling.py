@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fleet.profiling.guesses import guessed_rate
-from fleet.profiling.measure import made_up_batch, measure
+from fleet.profiling.measure import keep_busy, made_up_batch, measure
 from fleet.profiling.sizing import Size, assumed_rate
 from fleet.run.measuring.plan import Measurement, demand, first_pass, largest_count, preprocessors_needed, second_pass
 from fleet.run_directory.profile import ProfileError, RateProfile
@@ -105,6 +105,20 @@ def test_a_slow_job_is_measured_on_few_batches() -> None:
     trainer = Trainer(_Task(), 2, Group.alone())
     timing = measure(trainer, SampleLayout((3, 4), "float32"), batches=48, timed=20, budget_seconds=0.0)
     assert trainer.steps == 5 and timing.batches == 3
+
+
+class _OfFewSteps(_Task):
+    """Its learning rate has a schedule of so few steps that more of them are an error."""
+
+    def scheduler(self, optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=4)
+
+
+def test_a_measurement_may_take_more_steps_than_a_schedule_has() -> None:
+    trainer = Trainer(_OfFewSteps(), 2, Group.alone())
+    assert measure(trainer, SampleLayout((3, 4), "float32"), batches=10, timed=5, budget_seconds=60.0).batches == 5
+    looks = iter([False] * 6 + [True])
+    keep_busy(Trainer(_OfFewSteps(), 2, Group.alone()), SampleLayout((3, 4), "float32"), lambda: next(looks))
 
 
 class _SlowToBegin(_Task):
