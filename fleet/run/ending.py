@@ -14,10 +14,11 @@ from fleet.machine.launch.exit_codes import BAD_INPUT, FAILED, LOST
 from fleet.machine.launch.launched import leave_code
 from fleet.machine.standard_error import tell
 from fleet.run.bad_input import BadInput
+from fleet.run.torn_samples import told_of
 from fleet.run_directory.directory import RunDirectoryError
 from fleet.run_directory.profile import ProfileError
 from fleet.spec import SpecError
-from preprocess import SharedMemoryError, SourceError, TransformError
+from preprocess import SampleError, SharedMemoryError, SourceError, TransformError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -48,6 +49,10 @@ def exit_code(world: MPI.Intracomm, work: Callable[[], int]) -> int:
         if world.rank == COORDINATOR:
             tell(str(error))
         return leave_code(world.rank, BAD_INPUT)
+    except SampleError as error:
+        tell(f"rank {world.rank}: {told_of(error)}")
+        abort(world, FAILED)
+        raise
     except CannotGoOnError as error:
         if not isinstance(error, RunIsEnded):
             tell(f"rank {world.rank}: {error}")

@@ -82,6 +82,7 @@ class SampleError(RuntimeError):
         kind: "train" or "held_out".
         sample: index in the source.
         epoch: epoch in which it was asked for.
+        more: why no other sample took its place, where others may.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class SampleError(RuntimeError):
     ) -> None:
         reason = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         super().__init__(f"data set {data!r}, {kind} sample {sample}, epoch {epoch}: {reason}{more}")
-        self.data, self.kind, self.sample, self.epoch = data, kind, sample, epoch
+        self.data, self.kind, self.sample, self.epoch, self.more = data, kind, sample, epoch, more
 
 
 class CorruptLimitError(RuntimeError):

@@ -137,6 +137,7 @@ def test_run_that_ended_at_a_sample_goes_on_once_it_may_be_skipped(tmp_path: Pat
     ensemble = torn(tmp_path)
     ended = run(ensemble.plain("run"), tmp_path, SOON)
     assert ended.code == 1 and SUNK in ended.output, ended.output
+    assert "set data.pictures.on_corrupt to skip" in ended.output and "Traceback" not in ended.output, ended.output
     ended = run(ensemble.plain("run", "--set", "data.pictures.on_corrupt=skip"), tmp_path)
     assert ended.code == 0, ended.output
     assert_same_bits(final_states(ensemble.left("run"), JOBS), final_states(skipped, JOBS))
@@ -147,6 +148,7 @@ def test_code_that_fails_for_every_sample_is_told_at_once(tmp_path: Path) -> Non
     ended = run(ensemble.plain("run"), tmp_path, SOON)
     assert ended.code == 1, ended.output
     assert "others could be made in its place" in ended.output and SUNK in ended.output
+    assert "parts.py" in ended.output and "Traceback" not in ended.output, "the lines of one's own code, and no others"
 
 
 def faulty(folder: Path, part: str, source: str, **arguments: Any) -> Ensemble:
