@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from preprocess.samples.layout import Array
+from preprocess.sources.idx import read_idx
 
 SPEC = Path(__file__).resolve().parents[1] / "examples" / "fashion.yaml"
 COUNTS = {"train": 60_000, "held_out": 10_000}
@@ -34,6 +35,18 @@ def fashion_files(folder: Path, counts: dict[str, int] | None = None) -> tuple[F
         return _published(), "Fashion-MNIST"
     written = {part: _write(folder, part, count) for part, count in (counts or COUNTS).items()}
     return written, "pictures drawn in Fashion-MNIST's shapes"
+
+
+def cut_files(folder: Path, counts: dict[str, int]) -> tuple[Files, str]:
+    """The first pictures of each part, so many, as files of their own in the folder; returns as `fashion_files`."""
+    files, what = fashion_files(folder)
+    cut = {}
+    for part, count in counts.items():
+        cut[part] = {
+            kind: write_idx(folder / f"{part}-{kind}-cut.gz", np.array(read_idx(path)[:count]))
+            for kind, path in files[part].items()
+        }
+    return cut, what
 
 
 def is_fashion_there() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 _FEW = ("#4c7fbf", "#e08a3c", "#3fa877", "#cf5a8b", "#8a74cf", "#bd9a2a", "#2fa5b0", "#d2605a", "#7f9440", "#a3765c")
 _GOLDEN_ANGLE = math.pi * (3 - math.sqrt(5))
@@ -12,9 +13,12 @@ _LEVELS = ((0.66, 0.13), (0.58, 0.11), (0.74, 0.10))
 
 def network_colours(names: Sequence[str]) -> dict[str, str]:
     """A colour (#rrggbb) for each name, by its place: chosen by hand up to ten, then golden-angle hues in OKLCH."""
-    if len(names) <= len(_FEW):
-        return dict(zip(names, _FEW, strict=False))
-    return {name: _spread(place) for place, name in enumerate(names)}
+    return {name: colour_of(place, len(names)) for place, name in enumerate(names)}
+
+
+def colour_of(place: int, networks: int) -> str:
+    """The colour of the network at a place among so many."""
+    return _FEW[place] if networks <= len(_FEW) else _spread(place)
 
 
 def ink_on(colour: str) -> str:
@@ -24,6 +28,7 @@ def ink_on(colour: str) -> str:
     return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 * 0.6 else "#10151c"
 
 
+@cache
 def _spread(place: int) -> str:
     lightness, chroma = _LEVELS[place % len(_LEVELS)]
     hue = place * _GOLDEN_ANGLE + 4.4

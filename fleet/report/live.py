@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fleet.report import wording
-from fleet.report.colours import network_colours
+from fleet.report.colours import colour_of
 from fleet.report.messages import epochs_text, message
 from fleet.report.progress import FINISHED, NetworkProgress, RunProgress
 from fleet.report.terminal import plain_table
@@ -42,8 +42,9 @@ class PlainView:
         self._progress.apply(event)
         text = message(event, self._progress)
         if text is not None:
-            line = Text(f"[{wording.duration(float(event.get('t') or 0.0)):>9}] {text}")
-            self._console.print(line, soft_wrap=True)
+            file = self._console.file  # its own printing takes a hundred times as long, and changes nothing here
+            file.write(f"[{wording.duration(float(event.get('t') or 0.0)):>9}] {text}\n")
+            file.flush()
 
     def close(self) -> None:
         """Nothing is left to do."""
@@ -93,27 +94,31 @@ class LiveView:
     def _occupancy(self) -> Text:
         """One block a device, in its network's colour; as many as fit in a line."""
         progress = self._progress
-        colours = network_colours(tuple(progress.networks))
         line = Text(f"devices {len(progress.held)}/{progress.devices} ", no_wrap=True, overflow="ellipsis")
         for device in range(progress.devices):
             job = progress.held.get(device)
-            line.append("\u25a0" if job else "\u25a1", style=colours[job] if job else "dim")
+            line.append("\u25a0" if job else "\u25a1", style=self._colour(progress.networks[job]) if job else "dim")
         return line
 
     def _table(self) -> Table:
-        networks = sorted(self._progress.networks.values(), key=lambda network: _ORDER.index(network.status))
         room = max(3, self._console.size.height - _MESSAGES - _AROUND)
         table = plain_table()
         table.add_column("network", overflow="ellipsis", no_wrap=True)
         table.add_column("status", no_wrap=True)
         for title in ("devices", "epoch", "accuracy", "loss", "samples/s"):
             table.add_column(title, justify="right", no_wrap=True)
-        colours = network_colours(tuple(self._progress.networks))
-        for network in networks[:room]:
-            table.add_row(*_cells(network, colours[network.name]))
-        if len(networks) > room:
-            table.add_row(Text(_rest(networks[room:]), style="dim"))
+        left = {}
+        for status in _ORDER:
+            networks = self._progress.having(status, room)
+            room, left[status] = room - len(networks), self._progress.count(status) - len(networks)
+            for network in networks:
+                table.add_row(*_cells(network, self._colour(network)))
+        if any(left.values()):
+            table.add_row(Text(_rest(left), style="dim"))
         return table
+
+    def _colour(self, network: NetworkProgress) -> str:
+        return colour_of(network.place, len(self._progress.networks))
 
     def _last_messages(self) -> Text:
         lines = list(self._progress.messages)[-_MESSAGES:]
@@ -139,7 +144,6 @@ def _cells(network: NetworkProgress, colour: str) -> tuple[Text, ...]:
     )
 
 
-def _rest(networks: list[NetworkProgress]) -> str:
+def _rest(counts: Mapping[str, int]) -> str:
     """... and 80 pending, 3 done."""
-    counts = {status: sum(network.status == status for network in networks) for status in _ORDER}
     return "... and " + ", ".join(f"{number} {status}" for status, number in counts.items() if number)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from fleet.run_directory.journal import JournalLine
 
@@ -13,7 +14,7 @@ _STATUS = {"halted": "stopped", "pruned": "stopped", "taken_up": "pending"}  # a
 
 @dataclass
 class NetworkProgress:
-    """One network; `epochs` counts finished ones."""
+    """One network; `epochs` counts finished ones, and `place` the networks that were known before it."""
 
     name: str
     status: str = "pending"
@@ -22,6 +23,7 @@ class NetworkProgress:
     max_epochs: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     rate: float | None = None
+    place: int = 0
 
 
 class RunProgress:
@@ -30,6 +32,7 @@ class RunProgress:
     def __init__(self, total: int = 0) -> None:
         self.total = total
         self.networks: dict[str, NetworkProgress] = {}
+        self._having: defaultdict[str, dict[str, NetworkProgress]] = defaultdict(dict)  # status -> those that have it
         self.devices = 0
         self.held: dict[int, str] = {}
         self.flotilla: int | None = None
@@ -62,13 +65,19 @@ class RunProgress:
     def network(self, event: JournalLine) -> NetworkProgress:
         """The event's network, made known if it was not."""
         name = str(event.get("job", ""))
-        network = self.networks.setdefault(name, NetworkProgress(name))
-        self.total = max(self.total, len(self.networks))
-        return network
+        if name not in self.networks:
+            network = self.networks[name] = NetworkProgress(name, place=len(self.networks))
+            self._having[network.status][name] = network
+            self.total = max(self.total, len(self.networks))
+        return self.networks[name]
 
     def count(self, *statuses: str) -> int:
         """How many networks have one of `statuses`."""
-        return sum(network.status in statuses for network in self.networks.values())
+        return sum(len(self._having[status]) for status in statuses)
+
+    def having(self, status: str, most: int) -> list[NetworkProgress]:
+        """The networks of a status, as they came, at most so many."""
+        return nsmallest(most, self._having[status].values(), key=lambda network: network.place)
 
     def _cluster(self, event: JournalLine) -> None:
         self.devices = sum(int(devices) for devices in event.get("devices_per_node", ()))
@@ -88,7 +97,8 @@ class RunProgress:
     def _started(self, event: JournalLine) -> None:
         network = self.network(event)
         self._release(network)
-        network.status, self.phase = "running", "training"
+        self._become(network, "running")
+        self.phase = "training"
         network.devices = tuple(int(device) for device in event.get("devices", ()))
         network.epochs = int(event.get("epoch") or 0)
         self.held.update(dict.fromkeys(network.devices, network.name))
@@ -103,11 +113,17 @@ class RunProgress:
         network = self.network(event)
         self._release(network)
         kind = str(event["event"])
-        network.status, network.rate = _STATUS.get(kind, kind), None
+        self._become(network, _STATUS.get(kind, kind))
+        network.rate = None
         network.metrics.update(event.get("metrics") or {})
 
     def _ended(self, event: JournalLine) -> None:
         self.phase, self.ended = str(event.get("status", "done")), True
+
+    def _become(self, network: NetworkProgress, status: str) -> None:
+        del self._having[network.status][network.name]
+        network.status = status
+        self._having[status][network.name] = network
 
     def _release(self, network: NetworkProgress) -> None:
         for device in network.devices:

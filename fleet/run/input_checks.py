@@ -101,6 +101,8 @@ def service_problem(job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[st
 
 
 def _short_of(devices: float, job: Job, runtime: Runtime, cluster: ClusterMap) -> tuple[str, int] | None:
+    if devices <= 1:
+        return None
     counts = devices_to_plan(cluster).counts()
     mixed, _ = mixes_kinds(runtime, cluster, job.name)
     most = sum(counts.values()) if mixed else max(counts.values())

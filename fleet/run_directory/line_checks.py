@@ -112,7 +112,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("epoch", "step", "session", "count", "lane", "sample", "substitute", "rank", "parts"), _whole),
     **dict.fromkeys(("members_per_device", "working", "available"), _whole),
     **dict.fromkeys(("round", "bytes", "chosen", "samples", "max_epochs", "parameters"), _or_null(_whole)),
-    "parameter_bytes": _or_null(_whole),
+    **dict.fromkeys(("parameter_bytes", "search_seed"), _or_null(_whole)),
     **dict.fromkeys(("virtual_workers", "batch_size"), _or_null(_positive)),
     **dict.fromkeys(("seconds", "rate", "deaf", "start"), _number),
     **dict.fromkeys(

@@ -26,7 +26,7 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
     """
     asked = spec.search
     assert asked is not None
-    seed = spec.seed if asked.seed is None else asked.seed
+    seed = seed_of(spec)
     return Search(
         rule_of(asked, seed),
         sampler_of(asked, seed),
@@ -36,6 +36,12 @@ def search_of(spec: EnsembleSpec, costs: Costs) -> Search:
         asked.most_epochs,
         asked.maximises,
     )
+
+
+def seed_of(spec: EnsembleSpec) -> int:
+    """The seed of the search of a spec that has one: the ensemble's, if it says no other."""
+    assert spec.search is not None
+    return spec.seed if spec.search.seed is None else spec.search.seed
 
 
 def trials_of(asked: SearchSpec) -> int | None:

@@ -165,7 +165,7 @@ class SearchSpec(Section):
             mend = "add `trials: 60`, `budget: {epochs: 300}` or `budget: {hours: 4}`"
             raise PydanticCustomError("unbounded_search", "a search without an end", {"mend": mend})
         if self.stopping.name == "population":
-            self._check_population()
+            self.check_population()
         if self.stopping.synchronous and self.most_trials is None:
             raise PydanticCustomError(
                 "synchronous_without_trials",
@@ -174,8 +174,12 @@ class SearchSpec(Section):
             )
         return self
 
-    def _check_population(self) -> None:
-        """A population has a size, and its members differ in what can change while they train."""
+    def check_population(self) -> None:
+        """A population has a size, and its members differ in what can change while they train.
+
+        Raises:
+            PydanticCustomError: the trials could be no members of one.
+        """
         if self.most_trials is None:
             raise PydanticCustomError(
                 "population_without_trials", "a population has a size", {"mend": "add `trials: 16`"}

@@ -27,6 +27,9 @@ from preprocess.store.sample_store import SampleStore
 #: made once in 2^64 times: it is then an error in the code, which raises for every sample.
 _MOST_SUBSTITUTES = 64
 
+#: Bytes of samples that are copied together at most.
+_MOST_COPIED = 1 << 20
+
 
 class Dataset:
     """The train and the held-out source of a data set with their transforms.
@@ -97,14 +100,18 @@ class Dataset:
         Inputs are those of a slot, or as `SampleLayout.empty` makes them.
 
         Yields:
-            the number of samples made so far, after each; the caller may do other things in between.
+            the number of samples made so far, after each, or after some that are copied together; the caller may do
+            other things in between.
 
         Raises:
             SampleError, CorruptLimitError: see `make`.
         """
         done, place = 0, places_in(inputs)
         for span in itinerary.spans(start, start + len(inputs)):
-            for sample in self.samples_of(span, seed).tolist():
+            samples, begin = self.samples_of(span, seed), done
+            for done in self._copied(span.kind, samples, begin, inputs, targets):
+                yield done
+            for sample in samples[done - begin :].tolist():
                 self.make(span.kind, seed, span.epoch, sample, place(done), targets[done : done + 1])
                 done += 1
                 yield done
@@ -155,6 +162,18 @@ class Dataset:
         if span.kind == HELD_OUT:
             return places
         return self.orders.of(seed, span.epoch)[places % self.length]
+
+    def _copied(self, kind: str, samples: Indices, row: int, inputs: Any, targets: Array) -> Iterator[int]:
+        """Copy samples together into rows from this one on, where that can be; yields the row after each part."""
+        copy = self._preparations[kind].copy
+        if copy is None or self._corrupt.was_told_any(kind):
+            return
+        most = max(1, _MOST_COPIED // max(1, self.layout.input_bytes))
+        for begin in range(0, len(samples), most):
+            some = samples[begin : begin + most]
+            rows = slice(row + begin, row + begin + len(some))
+            copy(some, inputs[rows], targets[rows])
+            yield rows.stop
 
     def make(
         self,

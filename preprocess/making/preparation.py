@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from preprocess.samples.block_order import Indices
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.samples.ragged import InputPlace
 from preprocess.samples.stream import SourceSpec
@@ -26,6 +27,7 @@ class Preparation:
         prepared_layout: after those that draw nothing; -1 for a side that differs.
         has_user_code: a source or a transform is the user's, and may draw from process-wide generators.
         needs_generator: something may draw.
+        copy: writes many samples at once, see `Source`; None: each is prepared by itself.
         is_kept: samples that are read and prepared once may be kept: nothing of that draws.
 
     Args:
@@ -47,6 +49,8 @@ class Preparation:
         own = not isinstance(spec.source, str) or ":" in spec.source
         self.has_user_code = own or self.pipeline.has_user_code
         self.needs_generator = self.has_user_code or bool(self.pipeline.transforms)
+        copies_many = not self.needs_generator and bool(getattr(self.source, "copies_many", False))
+        self.copy: Callable[[Indices, Array, Array], None] | None = cast(Any, self.source).copy if copies_many else None
         self.is_kept = not own if store is None else store
         self._prefix, self._suffix = self.pipeline.split()
         self.prepared_layout = self._prefix.varying_layout(given)

@@ -70,9 +70,9 @@ def _making(dataset: Dataset, itinerary: Itinerary, seed: int, inputs: Array, ta
     """
     blocks, made = dataset.orders.blocks, 0
     while blocks is None:
-        for _ in dataset.fill(itinerary, seed, made, inputs, targets):
-            made += 1
-            yield made
+        for done in dataset.fill(itinerary, seed, made, inputs, targets):
+            yield made + done
+        made += len(inputs)
     order = dataset.orders.of(seed, 0)
     mine = order[blocks.strata_of(order) == blocks.strata - 1]
     ends = np.diff(blocks.blocks_of(mine), append=-1) != 0

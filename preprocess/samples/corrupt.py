@@ -56,14 +56,21 @@ class CorruptSamples:
         self._data, self._limit = data, limit
         self._skipped: dict[tuple[str, int], SkippedSample] = {}
         self._told: set[tuple[str, int]] = set()
+        self._told_kinds: set[str] = set()
 
     def tell(self, kind: str, samples: Iterable[int]) -> None:
         """Take samples as corrupt that somebody else found."""
-        self._told.update((kind, sample) for sample in samples)
+        told = {(kind, sample) for sample in samples}
+        self._told |= told
+        self._told_kinds |= {kind for kind, _ in told}
 
     def was_told(self, kind: str, sample: int) -> bool:
         """Say whether somebody else found the sample corrupt."""
         return (kind, sample) in self._told
+
+    def was_told_any(self, kind: str) -> bool:
+        """Say whether somebody else found any sample of this kind corrupt."""
+        return kind in self._told_kinds
 
     def add(self, skipped: SkippedSample) -> None:
         """Note a sample that was skipped.

@@ -16,6 +16,9 @@ class ArraySource:
     """Samples i = (inputs[i], targets[i]) of two array-likes of equal length.
 
     A two-dimensional uint8 input is an image and gets one channel. Integer targets become int64.
+
+    Attributes:
+        copies_many: whether `copy` can be called.
     """
 
     def __init__(self, inputs: Any, targets: Any, what: str) -> None:
@@ -25,6 +28,7 @@ class ArraySource:
         self._inputs, self._targets = inputs, targets
         shape, dtype = tuple(inputs.shape[1:]), np.dtype(inputs.dtype)
         self._add_channel = is_plain_image(shape, dtype)
+        self.copies_many = isinstance(inputs, np.ndarray) and isinstance(targets, np.ndarray)
         target_dtype = "int64" if np.dtype(targets.dtype).kind in "iub" else str(targets.dtype)
         self.layout = SampleLayout(
             (*shape, 1) if self._add_channel else shape, str(dtype), tuple(targets.shape[1:]), target_dtype
@@ -47,6 +51,12 @@ class ArraySource:
     def read(self, index: int) -> tuple[Array, Any]:
         image = self._inputs[index]
         return (image[..., None] if self._add_channel else image), self._targets[index]
+
+    def copy(self, indices: Indices, inputs: Array, targets: Array) -> None:
+        """Write copies of many samples into inputs and targets of the layout, (count, ...) each."""
+        images = self._inputs[indices]
+        inputs[...] = images[..., None] if self._add_channel else images
+        targets[...] = self._targets[indices]
 
 
 def is_plain_image(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:

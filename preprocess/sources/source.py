@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from preprocess.samples.block_order import Indices
 from preprocess.samples.errors import SourceError, spelling_advice
 from preprocess.samples.layout import Array, SampleLayout
 from preprocess.sources.arrays import open_numpy
@@ -33,6 +36,9 @@ class Source(Protocol):
     ascending from 0, or None. If it reads chunks whole, `chunk_bytes()` gives the bytes of all of them once they are
     read, and of those that a process keeps.
 
+    A source that copies many samples as easily as one has `copies_many = True` and the method `copy(indices, inputs,
+    targets)`, which writes them into inputs and targets of its layout, (count, ...) each.
+
     Attributes:
         layout: shape and dtype of every sample, before any transform.
     """
@@ -59,12 +65,17 @@ class Subset:
         self.source, self.indices = source, indices
         self.layout = source.layout
         self.encoded = bool(getattr(source, "encoded", False))
+        self.copies_many = bool(getattr(source, "copies_many", False))
 
     def __len__(self) -> int:
         return len(self.indices)
 
     def read(self, index: int) -> tuple[Array, Any]:
         return self.source.read(self.indices[index])
+
+    def copy(self, indices: Indices, inputs: Array, targets: Array) -> None:
+        source: Any = self.source
+        source.copy(self.indices.start + self.indices.step * indices.astype(np.int64), inputs, targets)
 
     def inner(self, index: int) -> tuple[Source, int]:
         """Return where a sample comes from, and its index there."""

@@ -150,6 +150,42 @@ def test_samples_differ_between_epochs_and_seeds(dataset: Dataset) -> None:
     assert made(HELD_OUT, 1, 1) == made(HELD_OUT, 1, 2)
 
 
+@pytest.mark.parametrize("subset", [None, 11, [30, 3, -2]])
+@pytest.mark.parametrize("most", [1 << 20, 100])
+def test_samples_of_arrays_are_copied_together_and_are_those_that_are_made_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subset: Any, most: int
+) -> None:
+    monkeypatch.setattr("preprocess.making.dataset._MOST_COPIED", most)
+    draw = np.random.default_rng(1)
+    for part, count in {"train": 37, "held_out": 9}.items():
+        np.savez(
+            tmp_path / f"{part}.npz", inputs=draw.integers(0, 256, (count, 5, 4), np.uint8),
+            targets=draw.integers(0, 9, count, np.uint8),
+        )  # fmt: skip
+    train, held_out = (SourceSpec("numpy", {"path": str(tmp_path / f"{part}.npz")}) for part in ("train", "held_out"))
+    spec = DatasetSpec("arrays", replace(train, subset=subset), held_out, on_corrupt="skip")
+    copied, alone = Dataset(spec), Dataset(spec)
+    itinerary = Itinerary(copied.length, 3, copied.held_out, first_epoch=1, first_place=4)
+    count = 3 * itinerary.epoch_samples
+    inputs, targets = copied.layout.empty(count)
+    steps = list(copied.fill(itinerary, 3, 0, inputs, targets))
+    wanted, wanted_targets = alone.layout.empty(count)
+    alone.skip_always(TRAIN, [copied.length])  # there is no such sample: nothing is replaced, but each is looked at
+    alone.skip_always(HELD_OUT, [copied.held_out])
+    assert list(alone.fill(itinerary, 3, 0, wanted, wanted_targets)) == list(range(1, count + 1))
+    assert steps[-1] == count and len(steps) < count / 3 and steps == sorted(set(steps))
+    assert np.array_equal(inputs, wanted) and np.array_equal(targets, wanted_targets)
+
+
+def test_a_sample_of_arrays_that_somebody_found_corrupt_is_replaced(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.arange(40, dtype=np.float32).reshape(10, 4), targets=np.arange(10))
+    dataset = Dataset(DatasetSpec("arrays", SourceSpec("numpy", {"path": str(tmp_path / "a.npz")}), on_corrupt="skip"))
+    inputs, targets = dataset.layout.empty(10)
+    dataset.skip_always(TRAIN, [7])
+    assert [*dataset.fill(Itinerary(10), 0, 0, inputs, targets)][-1] == 10
+    assert 7 not in targets and np.array_equal(inputs[:, 0], 4 * targets)
+
+
 def test_lanes_take_turns(dataset: Dataset) -> None:
     ring = make_ring(dataset, lanes=2)
     preprocessor = Preprocessor(ring, 0, {dataset.name: dataset})

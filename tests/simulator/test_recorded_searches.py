@@ -156,6 +156,70 @@ def test_bounds_and_widths_are_those_that_are_asked_for(recorded: Recorded) -> N
     assert "nobody knows what they come to" in simulate("--search", folder, "--trials", "500")[1]
 
 
+POPULATION: dict[str, Any] = {
+    "stopping": {"name": "population", "interval": 2}, "trials": 8, "width": 8,
+    "over": {"optimizer.arguments.lr": {"log_uniform": [1e-4, 0.1]}},
+}  # fmt: skip
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()]
+
+
+def first_copies(folder: Path) -> dict[int, int]:
+    """Trial -> epochs that it had when it first took another one's weights."""
+    copied = [line for line in lines_of(folder) if line.get("copy")]
+    return {line["trial"]: line["start"] for line in reversed(copied)}
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_a_population_has_the_same_lineage_on_any_devices(recorded: Recorded, barrier: bool) -> None:
+    asked = {**POPULATION, "stopping": {**POPULATION["stopping"], "synchronous": barrier}}
+    folder = recorded(whole, **asked)
+    digest = drive(search_of(spec_of(**asked), cost), whole).digest()
+    found = told("--search", folder, "--devices", "1", "--devices", "3", "--policy", "fifo")
+    assert first_copies(folder) and len(found["runs"]) == 2
+    for one in (found["recorded"], *found["runs"]):
+        assert one["as_recorded"] and one["decisions"] == digest and not one["missing_trials"]
+
+
+def test_of_members_with_other_weights_than_in_the_run_nothing_is_known(recorded: Recorded) -> None:
+    folder = recorded(whole, **POPULATION)
+    (alone,) = told("--search", folder, "--stopping", "none")["runs"]
+    short = {trial: 9 - start for trial, start in first_copies(folder).items()}
+    assert (alone["missing_trials"], alone["missing_epochs"]) == (len(short), sum(short.values()))
+    assert alone["done"] == 8 - len(short) > 0
+    (other,) = told("--search", folder, "--stopping", "population:interval=2,quantile=0.5")["runs"]
+    assert other["missing_trials"] and not other["as_recorded"] and other["known_seconds"] > 0
+
+
+def test_what_a_population_would_do_is_known_until_its_first_copies(recorded: Recorded) -> None:
+    folder = recorded(whole, **{**POPULATION, "stopping": "none"})
+    (found,) = told("--search", folder, "--stopping", "population:interval=3")["runs"]
+    assert found["missing_trials"] and 0 < found["known_seconds"] < found["makespan"]
+    (whole_one,) = told("--search", folder, "--stopping", "population:interval=9")["runs"]
+    assert not whole_one["missing_trials"] and whole_one["done"] == 8
+
+
+def test_trials_that_can_be_no_members_and_a_seed_that_nobody_knows_are_told(recorded: Recorded) -> None:
+    code, text = simulate("--search", recorded(stopping=HALVING, trials=4), "--stopping", "population")
+    assert code == 2 and "cannot change while a trial trains" in text
+    folder = recorded(whole, **POPULATION)
+    (folder / "journal.jsonl").write_text(
+        "".join(json.dumps({k: v for k, v in line.items() if k != "search_seed"}) + "\n" for line in lines_of(folder))
+    )
+    code, text = simulate("--search", folder)
+    assert code == 2 and "the journal does not say it" in text
+
+
+def test_the_front_of_several_metrics_is_told(recorded: Recorded) -> None:
+    folder = recorded(whole, stopping=HALVING, metric=["loss", "accuracy"])
+    found = told("--search", folder, "--devices", "1")
+    front = [f"n-{trial}" for trial in journalled(lines_of(folder)).front()]
+    assert len(front) > 1 and [one["front"] for one in (found["recorded"], *found["runs"])] == [front, front]
+    assert found["recorded"]["as_recorded"]
+
+
 def test_a_sampler_that_learns_is_told_of(recorded: Recorded) -> None:
     pytest.importorskip("optuna")
     folder = recorded(stopping=HALVING, sampler="tpe", trials=12)

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import Bar, bar, median_bar
-from benchmarks.fashion_files import Files, fashion_files, write_idx
+from benchmarks.fashion_files import Files, cut_files
 from benchmarks.searched.peers.plan import Plan
 from benchmarks.searched.peers.ways import FLEET, NAMES, PEERS, EpochDone, Failed, decided, epochs_of, searched
-from preprocess.sources.idx import read_idx
 
 SEEDS = 5
 COUNTS = {"train": 5000, "held_out": 2000}  # samples
@@ -87,7 +86,7 @@ def measure(repetitions: int) -> dict[str, Any]:
     notes: Notes = {}
     with tempfile.TemporaryDirectory(prefix="searches-") as name:
         folder = Path(name)
-        files, what = _files(folder)
+        files, what = cut_files(folder, COUNTS)
         for seed in range(repetitions or SEEDS):
             for way in NAMES:
                 if way not in notes:
@@ -104,18 +103,6 @@ def measure(repetitions: int) -> dict[str, Any]:
         "tables": [_table(whole, title), _kill_table(killed)],
         "notes": [f"{NAMES[way]}: {text}" for way, text in notes.items()],
     }
-
-
-def _files(folder: Path) -> tuple[Files, str]:
-    """The first pictures of each part, as files of their own."""
-    files, what = fashion_files(folder)
-    cut = {}
-    for part, count in COUNTS.items():
-        cut[part] = {
-            kind: write_idx(folder / f"{part}-{kind}-cut.gz", np.array(read_idx(path)[:count]))
-            for kind, path in files[part].items()
-        }
-    return cut, what
 
 
 def _prepared(folder: Path, seed: int, files: Files) -> Path:

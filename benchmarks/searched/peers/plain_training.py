@@ -91,6 +91,11 @@ class PlainTraining:
         self._optimizer.load_state_dict(state["optimizer"])
         self.epoch = state["epoch"]
 
+    def perturb(self, factor: float) -> None:
+        """Multiply the learning rate."""
+        for group in self._optimizer.param_groups:
+            group["lr"] *= factor
+
 
 def _tensors(files: dict[str, str]) -> tuple[Tensor, Tensor]:
     images, labels = (torch.from_numpy(read_idx(files[kind]).copy()) for kind in ("images", "labels"))

@@ -135,7 +135,12 @@ def searched(way: str, folder: Path, seconds: float, until: Callable[[], bool] =
     Raises:
         Failed: it fails, or takes longer than so many seconds.
     """
-    begin, words = time.monotonic(), command(way, folder)
+    return ended(command(way, folder), folder, seconds, until)
+
+
+def ended(words: list[str], folder: Path, seconds: float, until: Callable[[], bool] = lambda: False) -> float | None:
+    """Let a command run; as `searched`."""
+    begin = time.monotonic()
     with _started(words, folder) as (process, output):
         while process.poll() is None:
             if until():

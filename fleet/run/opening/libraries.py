@@ -13,6 +13,7 @@ from fleet.machine.cluster_map import COORDINATOR, ClusterMap, Place, gather
 from fleet.machine.devices import ON_DEVICES
 from fleet.machine.horovod import HorovodMissing, load_horovod
 from fleet.machine.launch.launched import launched_by_us
+from fleet.machine.launch.loading import loading
 from fleet.run.bad_input import BadInput
 from fleet.run.opening.trial import try_to_send
 from fleet.run.options import RunOptions
@@ -33,14 +34,16 @@ def warm_up(place: Place, members: int) -> None:
     """
     import torch
 
+    device = torch.device(place.device_name or "cpu")
     if place.is_trainer:
-        device = torch.device(place.device_name or "cpu")
         select(device)
         keep_to_share(device, members)
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=place.device_name))], 0.1)  # imports torch's compiler
-    elif place.rank == COORDINATOR:
-        with suppress(ImportError):
-            importlib.import_module("tensorboard.summary.writer.record_writer")
+    with loading():
+        if place.is_trainer or place.rank == COORDINATOR:  # who sizes networks, makes their optimizers too
+            torch.optim.SGD([torch.nn.Parameter(torch.zeros(1, device=device))], 0.1)  # imports torch's compiler
+        if place.rank == COORDINATOR:
+            with suppress(ImportError):
+                importlib.import_module("tensorboard.summary.writer.record_writer")
 
 
 def chosen_reduction(

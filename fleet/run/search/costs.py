@@ -9,8 +9,9 @@ from typing import Any
 from fleet.profiling.sizing import Size
 from fleet.run.ranks.known_sizes import KnownSizes
 from fleet.run.ranks.runtime import Runtime
+from fleet.run.search.trial_jobs import TrialJobs
 from fleet.search import Costs
-from fleet.spec import resolve, trial_job
+from fleet.spec import Job, resolve
 from fleet.spec.search import OPERATIONS
 
 UNIT = 1_000_000
@@ -18,12 +19,13 @@ UNIT = 1_000_000
 _PASSES = 6  # operations of a sample for each parameter, where they cannot be counted: two forward, four backward
 
 
-def costs_of(runtime: Runtime, sizes: KnownSizes) -> Costs:
+def costs_of(runtime: Runtime, sizes: KnownSizes, jobs: TrialJobs) -> Costs:
     """The costs of the trials of a runtime's search: functions of its spec and its data alone, of no device.
 
     Args:
         runtime: of the run.
         sizes: of jobs, those that are known.
+        jobs: of its trials.
     """
     search = runtime.spec.search
     assert search is not None
@@ -33,14 +35,14 @@ def costs_of(runtime: Runtime, sizes: KnownSizes) -> Costs:
     if asked != OPERATIONS:
         own: Callable[[Mapping[str, Any]], int] = resolve(asked)
         return lambda trial, values: own(values)
-    return lambda trial, values: _counted(runtime, sizes, trial, values)
+    return lambda trial, values: _counted(runtime, sizes, lambda: jobs.of(trial, values))
 
 
-def _counted(runtime: Runtime, sizes: KnownSizes, trial: int, values: Mapping[str, Any]) -> int:
+def _counted(runtime: Runtime, sizes: KnownSizes, made: Callable[[], Job]) -> int:
     """Operations of an epoch, in millions; 1 where no network can be made of the values: the trial fails."""
     try:
-        job = trial_job(runtime.spec, trial, values)
-        known = replace(runtime, spec=runtime.spec.with_jobs((*runtime.spec.jobs, job)))  # not as part of the run
+        job = made()
+        known = replace(runtime, spec=runtime.spec.with_jobs((job,)))  # as if there were no other
         size = sizes.of(known, job.name)
         samples = known.samples_of(job.name)
     except (Exception, SystemExit):  # of the trial's own code

@@ -15,9 +15,10 @@ from fleet.run.search.ahead import Ahead, Files, Limits
 from fleet.run.search.inheriting import Inheriting
 from fleet.run.search.recorded import Recorded
 from fleet.run.search.steering import SECONDS_BETWEEN_LOOKS, Steering
+from fleet.run.search.trial_jobs import TrialJobs
 from fleet.run.search.values import Values
 from fleet.search import Decision, Segment
-from fleet.spec import EnsembleSpec, Job, trial_job
+from fleet.spec import EnsembleSpec, Job
 from fleet.spec.share_ahead import share_of
 from fleet.spec.trial import trial_name
 
@@ -38,13 +39,15 @@ class Searching:
         values: what the trials' epochs came to.
         steering: says how far it goes.
         files: of the run.
+        jobs: of its trials.
     """
 
     def __init__(
         self, spec: EnsembleSpec, recorded: Recorded, books: Bookkeeper, values: Values, steering: Steering,
-        files: Files,
+        files: Files, jobs: TrialJobs,
     ) -> None:  # fmt: skip
-        self._spec, self._search, self._books, self._values = spec, recorded.search, books, values
+        self._jobs, self._spec = jobs, spec
+        self._search, self._books, self._values = recorded.search, books, values
         self._recorded, self._steering = recorded, steering
         self._written, self._pruned = recorded.written, set(recorded.pruned)
         self._told_front = list(recorded.front)
@@ -198,7 +201,7 @@ class Searching:
     def _made(self, trial: int, admit: Admit) -> str:
         """Make a trial's job part of the run; returns why it cannot be, "" if it is."""
         try:
-            job = trial_job(self._spec, trial, self._search.values(trial))
+            job = self._jobs.of(trial, self._search.values(trial))
         except ValueError as error:
             return str(error)
         return admit(job)

@@ -15,6 +15,7 @@ from fleet.run.search.recorded import recorded
 from fleet.run.search.rehearsed_values import RehearsedValues
 from fleet.run.search.searching import Searching
 from fleet.run.search.steering import Steering
+from fleet.run.search.trial_jobs import TrialJobs
 from fleet.run.search.values import JournalValues, Values
 from fleet.run_directory.added_jobs import AddedJobs
 from fleet.run_directory.directory import RunDirectory
@@ -34,12 +35,13 @@ def searching_of(rank: Rank, books: Bookkeeper) -> Searching | None:
     spec = rank.runtime.spec
     if spec.search is None:
         return None
-    found = recorded(spec, costs_of(rank.runtime, rank.sizes), read_journal(rank.directory.journal))
+    jobs = TrialJobs(spec)
+    found = recorded(spec, costs_of(rank.runtime, rank.sizes, jobs), read_journal(rank.directory.journal))
     steering = Steering(spec.search, found, books, SearchWishes(rank.directory.path))
     files = Files(
         rank.directory.checkpoints, lambda job: standing(rank.directory.checkpoints(job), rank.runtime.stop(job))
     )
-    return Searching(spec, found, books, _values(rank, books), steering, files)
+    return Searching(spec, found, books, _values(rank, books), steering, files, jobs)
 
 
 def _values(rank: Rank, books: Bookkeeper) -> Values:

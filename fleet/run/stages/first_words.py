@@ -23,6 +23,7 @@ from fleet.run.stages.books import Books
 from fleet.run.stages.ready import Ready
 from fleet.run_directory.journal import DAMAGED, Journal, read_journal
 from fleet.scheduling.policies import Policy
+from fleet.search.of_spec import seed_of
 from fleet.spec import Job, spec_hash
 from fleet.spec.data_keys import data_key
 from fleet.spec.own_part import part_in_words
@@ -87,6 +88,7 @@ def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) 
         "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
         spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
         rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=ready.options.reduce,
+        **({} if spec.search is None else {"search_seed": seed_of(spec)}),
     )  # fmt: skip
 
 

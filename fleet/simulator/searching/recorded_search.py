@@ -16,6 +16,7 @@ from fleet.run_directory.journal import JournalLine, read_journal
 from fleet.scheduling.model.rates import RateCurve
 from fleet.search.journalled import Journalled, JournalledTrial, journalled
 from fleet.search.of_run import section_of
+from fleet.simulator.searching.lineages import Lineages
 from fleet.simulator.traces.job import TraceJob
 from fleet.simulator.traces.problem import TraceError
 from fleet.simulator.traces.run_journal import JOURNAL, read_run
@@ -32,11 +33,13 @@ class Known:
         value: of the metric; None: it failed, or nobody knows.
         missing: how many of the epochs until there nobody has trained.
         trained: how many were, or would be, trained until there: a trial that fails or stops early trains fewer.
+        further: the further metrics then, where the search has several and there is a value.
     """
 
     value: float | None
     missing: int
     trained: int
+    further: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class RecordedSearch:
         curves: trial's job -> its rate curve, samples/s.
         policy: the run's last one, and its parameters.
         overhead: seconds that a trial loses whenever it is given devices: to form its group, evaluate, save and leave.
+        seed: the search's; None: an older version wrote the journal, which does not say it.
     """
 
     name: str
@@ -60,6 +64,7 @@ class RecordedSearch:
     curves: Mapping[str, RateCurve]
     policy: tuple[str, Mapping[str, Any]]
     overhead: float = 0.0
+    seed: int | None = None
 
     @property
     def learns(self) -> bool:
@@ -74,25 +79,44 @@ class RecordedSearch:
         begun = {one.trial: one.end for one in self.told.decisions if one.kind in ("start", "resume")}
         return bool(begun) and all(end in self.told.trials[trial].results for trial, end in begun.items())
 
-    def known(self, trial: int, epoch: int) -> Known:
-        """What the trial has come to after so many epochs, as far as anybody trained them."""
-        one = self.told.trials[trial]
-        value, has = self._value(one, epoch)
-        if has:
-            return Known(value, 0, max(1, min(epoch, _last(one))))
-        return Known(None, epoch - max(one.metrics, default=0), epoch)
+    @cached_property
+    def lineages(self) -> Lineages:
+        """Whose weights its trials had."""
+        return Lineages(self.told.decisions)
 
-    def _value(self, one: JournalledTrial, epoch: int) -> tuple[float | None, bool]:
-        """The value, and whether that is known: a trial that has failed, or is done, stays so."""
+    def known(self, trial: int, epoch: int, lineages: Lineages) -> Known:
+        """What the trial has come to after so many epochs, as far as anybody trained them.
+
+        Args:
+            lineages: whose weights trials have where that is asked; of others nothing is known.
+        """
+        one = self.told.trials[trial]
+        values = self._values(one, epoch) if lineages.of(trial, epoch) == self.lineages.of(trial, epoch) else None
+        if values is not None:
+            return Known(values[0] if values else None, 0, max(1, min(epoch, _last(one))), values[1:])
+        same = (each for each in one.metrics if lineages.of(trial, each) == self.lineages.of(trial, each))
+        return Known(None, epoch - max((each for each in same if each < epoch), default=0), epoch)
+
+    def _values(self, one: JournalledTrial, epoch: int) -> tuple[float, ...] | None:
+        """The values of the metrics; () if it has none, None if nobody knows.
+
+        A trial that has failed, or is done, stays so.
+        """
         if epoch in one.results:
-            return one.results[epoch], True
+            value = one.results[epoch]
+            return () if value is None else (value, *one.further.get(epoch, ()))
         if epoch in one.metrics:
-            return one.metrics[epoch].get(self.told.metric), True
+            return self._of_row(one.metrics[epoch])
         if one.failed is not None and epoch > one.failed:
-            return None, True
+            return ()
         if one.done is not None and epoch > one.done:
-            return one.curve(self.told.metric).get(one.done), True
-        return None, False
+            return self._values(one, one.done) or ()
+        return None
+
+    def _of_row(self, row: Mapping[str, float]) -> tuple[float, ...]:
+        """The values of an epoch's metrics; () where one of them is missing."""
+        names = (self.told.metric, *(name for name, _ in self.told.further))
+        return tuple(row[name] for name in names) if all(name in row for name in names) else ()
 
 
 def read_search(run: Path) -> RecordedSearch:
@@ -118,7 +142,8 @@ def read_search(run: Path) -> RecordedSearch:
     curves = {**trace.curves, **_trained(lines, jobs)}
     session: JournalLine = next((line for line in reversed(lines) if line["event"] == "session"), {})
     used = str(session.get("policy") or "flotilla"), dict(session.get("policy_parameters") or {})
-    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used, _overhead(lines))
+    seed = session.get("search_seed") if section.seed is None else section.seed
+    return RecordedSearch(run.resolve().name, section, told, jobs, curves, used, _overhead(lines), seed)
 
 
 def _trained(lines: Iterable[JournalLine], jobs: Mapping[str, TraceJob]) -> dict[str, RateCurve]:

@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
 from fleet.search import Change, Record, Search
 from fleet.search.of_spec import rule_of
 from fleet.simulator.searching.recorded_search import RecordedSearch
+from fleet.spec import SearchSpec
 from fleet.spec.stopping import Stopping
 
 
@@ -62,19 +65,32 @@ def replayed(record: RecordedSearch, asked: AskedSearch) -> Search:
     Raises:
         ValueError: its bounds or its rungs cannot be.
     """
-    if "population" in (asked.stopping.name, record.section.stopping.name):
-        raise ValueError(
-            "curves of a population depend on who went on from whom, so no other rule can be played on them"
-        )
     section = record.section.model_copy(update={"stopping": asked.stopping})
+    _check_population(record, section)
     is_same = asked == as_recorded(record) and record.is_over
     there = len(record.told.trials)
     trials = asked.trials if is_same else min(there, asked.trials or there)
     costs = {trial: one.cost for trial, one in record.told.trials.items()}
     search = Search(
-        rule_of(section, section.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
-        trials, asked.epochs, record.told.maximise,
+        rule_of(section, record.seed or 0), _Suggested(record), lambda trial, values: costs[trial], asked.width,
+        trials, asked.epochs, [record.told.maximise, *(more for _, more in record.told.further)],
     )  # fmt: skip
     for change in asked.changes:
         search.changed(change if is_same else replace(change, trials=trials))
     return search
+
+
+def _check_population(record: RecordedSearch, section: SearchSpec) -> None:
+    """Raise ValueError where it is not known what a population would do, or its trials could be no members."""
+    if section.stopping.name != "population":
+        return
+    if record.seed is None:
+        raise ValueError(
+            "the seed of the search decides who goes on from whom, and the journal does not say it: an older version "
+            "of fleet wrote it; take another stopping rule, or train the search anew"
+        )
+    try:
+        section.check_population()
+    except PydanticCustomError as error:
+        mend = (error.context or {}).get("mend", "take another stopping rule")
+        raise ValueError(f"its trials are no population: {error.message()}; {mend}") from None

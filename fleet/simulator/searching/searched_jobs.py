@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fleet.scheduling.model.rates import RateCurve
 from fleet.search import Search, Segment
+from fleet.simulator.searching.lineages import Lineages
 from fleet.simulator.searching.recorded_search import Known, RecordedSearch, epoch_samples
 from fleet.simulator.traces.job import TraceJob
 
@@ -37,6 +38,7 @@ class SearchedJobs:
 
     def __init__(self, record: RecordedSearch, search: Search) -> None:
         self._record, self._search = record, search
+        self._lineages = Lineages()
         self._waiting: deque[TraceJob] = deque()
         self._rows: list[Segment] = []
         self._issued: set[Segment] = set()
@@ -75,7 +77,7 @@ class SearchedJobs:
         self._issued.add(segment)
         one = self._record.told.trials[segment.trial]
         job, curve = self._record.jobs.get(one.job), self._record.curves.get(one.job)
-        epochs = self._record.known(segment.trial, segment.end).trained - segment.start
+        epochs = self._known(segment).trained - segment.start
         if job is None or curve is None or epochs <= 0:
             return False
         name, samples = f"{one.job} {segment.start}-{segment.end}", epochs * epoch_samples(job)
@@ -90,6 +92,10 @@ class SearchedJobs:
         return True
 
     def _tell(self, segment: Segment, now: float) -> None:
-        known = self._record.known(segment.trial, segment.end)
+        known = self._known(segment)
         self.results.append(Arrived(now, segment, known))
-        self._search.tell(segment.trial, segment.end, known.value)
+        self._search.tell(segment.trial, segment.end, known.value, known.further)
+
+    def _known(self, segment: Segment) -> Known:
+        self._lineages.follow(self._search.decisions)
+        return self._record.known(segment.trial, segment.end, self._lineages)

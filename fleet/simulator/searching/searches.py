@@ -161,6 +161,7 @@ def replay_json(record: RecordedSearch, one: Replayed) -> dict[str, Any]:
         "best": None if trial is None else record.told.trials[trial].job,
         "best_value": None if best is None else best.known.value,
         "best_epochs": None if best is None else best.segment.end,
+        **({"front": [record.told.trials[each].job for each in one.search.front()]} if record.told.further else {}),
         "best_seconds": None if best is None else best.time,
         "makespan": one.seconds,
         "device_hours": one.device_seconds / 3600,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fleet.search import Change, Decision, Search
-from fleet.search.of_spec import search_of
+from fleet.search.of_spec import search_of, seed_of
 from fleet.spec import EnsembleSpec
 from fleet.spec.trial import trial_name
 from tests.search.support.curves import drawn
@@ -47,7 +47,8 @@ class _Writer:
 
     def run(self, most: int | None, hours: float | None) -> list[Line]:
         search, asked = search_of(self.spec, self.cost), self.section
-        self.write("session", session=0, policy="local", name="searched", host="here", versions={}, fleet="0")
+        told = {"policy": "local", "name": "searched", "host": "here", "versions": {}, "fleet": "0"}
+        self.write("session", session=0, search_seed=seed_of(self.spec), **told)
         self.write("cluster", ranks=[], devices_per_node=[2])
         budget = None if asked.budget is None else asked.budget.epochs
         bounds: Line = {"width": asked.width, "trials": asked.most_trials, "epochs": budget, "metric": asked.metrics[0]}
