@@ -9,7 +9,7 @@ the rig, where they have tests of it.
 
 What pytest collects stays, so garbage is looked for behind it alone.
 
-`pytest -m "not slow"`: tests of Hypothesis draw fewer examples than they name.
+Examples of Hypothesis may take long on a busy machine. `pytest -m "not slow"`: its tests draw fewer than they name.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _let_examples_take_long()
     if config.getoption("--device") == "rig":
         _see_the_rig()
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
@@ -76,6 +77,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: Sequence[pytest.
         for function in functions.values():
             if getattr(function, "is_hypothesis_test", False):
                 _draw_fewer(function)
+
+
+def _let_examples_take_long() -> None:
+    from hypothesis import HealthCheck, settings
+
+    slow = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    settings.register_profile("fleet", deadline=None, suppress_health_check=slow)
+    settings.load_profile("fleet")
 
 
 def _draw_fewer(test: object) -> None:
