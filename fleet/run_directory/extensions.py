@@ -50,7 +50,7 @@ def read_extensions(directory: Path) -> dict[str, Extension]:
     """
     try:
         content = json.loads((directory / NAME).read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # a directory that cannot be is told where it is made
         return {}
     try:
         return {job: Extension(**told) for job, told in content["jobs"].items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.run.support.ensembles import Ensemble, RunFolder, faulty, mlp, write_ensemble
+from tests.run.support.ensembles import WELL_FED, Ensemble, RunFolder, faulty, mlp, write_ensemble
 from tests.run.support.processes import Ended, run
 
 SAYS = {"leaking": "RuntimeError: the hull leaks", "foggy": "Diverged", "heavy": "MemoryError: no room for the cargo"}
@@ -54,7 +54,7 @@ def test_sound_network_finishes(folder: RunFolder) -> None:
 def test_one_member_of_a_group_fails(unlucky: Ensemble) -> None:
     """One of two members meets the picture; the other learns of it from its peer, and both train what comes next."""
     jobs = [mlp(virtual_workers=1), faulty("leaking", "raise")]
-    ensemble = write_ensemble(unlucky.folder / "grouped", jobs)
+    ensemble = write_ensemble(unlucky.folder / "grouped", jobs, rates=WELL_FED)
     ended = run(ensemble.under_mpiexec(4, "run", "--trainers", "3"), ensemble.folder)
     grouped = ensemble.left("run")
     assert ended.code == 1, ended.output

@@ -66,7 +66,7 @@ def test_other_runs_begin_with_what_was_learnt(unmeasured: Ensemble, learnt: Run
 def test_a_run_that_goes_on_guesses_nothing_again(tmp_path: Path) -> None:
     """The journal is enough: what was learnt of a network counts, though its run was killed."""
     jobs = [mlp(stop={"epochs": 400}), cnn(stop={"epochs": 400})]
-    made = write_ensemble(tmp_path, jobs, measured=False, profile=PROFILE)
+    made = write_ensemble(tmp_path, jobs, measured=False, profile=PROFILE, policy={"name": "baseline"})
     folder = made.left("run")
     with started(made.plain("run", "--trainers", "2", "--restarts", "0"), tmp_path) as it:
         it.wait_for(lambda: {event["job"] for event in folder.events("timed")} == set(JOBS), "both to be timed")

@@ -33,7 +33,7 @@ def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
     policy = {"name": "flotilla", "parameters": {"delta": "1000000%"}}
     ensemble = write_ensemble(tmp_path_factory.mktemp("moved"), jobs, policy=policy)
     shutil.copy(moved_tasks.__file__, ensemble.folder)
-    rates = {"moved": 1e6, "a": 9e5, "b": 9e5, "c": 9e5, "last": 5e5}
+    rates = {"moved": 1e3, "a": 900.0, "b": 900.0, "c": 900.0, "last": 500.0}
     curves = {job: {1: rate, 2: 1.9 * rate, 4: 3.6 * rate} for job, rate in rates.items()}
     write_rates(ensemble.folder / "rates.json", curves)
     return ensemble

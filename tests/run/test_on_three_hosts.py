@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.virtual_hosts import virtual_hosts, why_not
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import Ensemble, RunFolder
+from tests.run.support.ensembles import SCALING, Ensemble, RunFolder, write_rates
 from tests.run.support.processes import run
 
 JOBS = ("mlp", "cnn", "count")
@@ -19,7 +19,9 @@ REASON = why_not()
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 def test_bits_are_those_of_one_device(small: Ensemble, alone: RunFolder) -> None:
     with virtual_hosts(3) as cluster:
-        command = small.plain("hosts", "--trainers", "4", "--preprocessors", "2")
+        write_rates(small.folder / "scaling.json", dict.fromkeys(JOBS, SCALING))
+        options = ("--trainers", "4", "--preprocessors", "2", "--set", "profile.file=scaling.json")
+        command = small.plain("hosts", *options)
         ended = run([*cluster.mpiexec(2), *command], small.folder)
     assert ended.code == 0, ended.output
     folder = small.left("hosts")

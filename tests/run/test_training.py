@@ -11,7 +11,7 @@ import pytest
 import trainers
 from tests.run.support import parts
 from tests.run.support.bits import assert_same_bits, final_states
-from tests.run.support.ensembles import LEARNING_RATE, STEPS, WORKERS, Ensemble, RunFolder, write_rates
+from tests.run.support.ensembles import LEARNING_RATE, SCALING, STEPS, WORKERS, Ensemble, RunFolder, write_rates
 from tests.run.support.processes import run
 
 JOBS = ("mlp", "cnn", "count")
@@ -21,7 +21,6 @@ WAYS = (
     "three",
     *(pytest.param(way, marks=pytest.mark.slow) for way in ("five", "two-preprocessors", "baseline")),
 )
-SCALING = {1: 1000.0, 2: 1900.0, 3: 2700.0}  # samples/s by devices
 TRAINERS = {"alone": 1, "three": 3, "five": 5, "two-preprocessors": 4, "baseline": 2}
 
 
