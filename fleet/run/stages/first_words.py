@@ -88,7 +88,7 @@ def _write_session(ready: Ready, policy: Policy, number: int, journal: Journal) 
         "session", session=number, fleet=fleet.__version__, versions=versions, host=rank.cluster.places[0].host,
         spec_hash=spec_hash(spec), policy=policy.name, policy_parameters=dict(spec.policy.parameters),
         rehearsal=dataclasses.asdict(rehearsal) if rehearsal else None, name=spec.name, reduce=ready.options.reduce,
-        **({} if spec.search is None else {"search_seed": seed_of(spec)}),
+        search_seed=None if spec.search is None else seed_of(spec),
     )  # fmt: skip
 
 
