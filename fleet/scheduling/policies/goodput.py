@@ -20,16 +20,21 @@ from fleet.scheduling.placing.homes import curve_on
 from fleet.scheduling.policies.checks import check_flag, check_period
 from fleet.scheduling.policies.usual_policy import UsualPolicy
 from fleet.scheduling.variable_batch.earlier_jobs import EarlierJobs, Outlook, by_application
+from fleet.scheduling.variable_batch.even_shares import EvenShares
 from fleet.scheduling.variable_batch.kind_goodput import Shapes, kind_goodput
 from fleet.scheduling.variable_batch.priced_choices import NONE, best_choices
 
 _SHORTEST = 60.0  # seconds that a job is taken to stay at least
 _UNTOLD = 600.0  # seconds on one device that a job is taken to have left at least, where nobody tells
 _AS_MUCH = 0.5  # part of what a job has trained that it is taken to have left yet, where nobody tells
-_SOONER = 0.7  # part of the time that a job has stayed so far between moves, for which a move has to pay
+_SOONER = 0.5  # part of the time that a job has stayed so far between moves, for which a move has to pay
+_PRIOR = 300.0  # seconds that are added to a job's age for that: the first move is not a hasty one
 _LEAST = 0.05  # least price of a device, where it may be wanted later
 _TO_DATE = 3600.0  # seconds that the mean of the prices goes back
 _LASTING = 1800.0  # seconds that prices above their mean last
+_NEAR = 0.75  # finish-time fairness at which a second of a job counts twice
+_FAIRER = 2.0  # power of finish-time fairness with which it counts more
+_HOPELESS = 1.125  # finish-time fairness beyond which it counts no more
 
 
 @dataclass
@@ -37,6 +42,7 @@ class _Past:
     """What the policy has seen: its jobs; the prices since its last plan, their mean before that, and when it was."""
 
     jobs: EarlierJobs
+    shares: EvenShares
     prices: Floats
     mean: Floats
     time: float
@@ -52,16 +58,20 @@ class Goodput(UsualPolicy):
     """At each event the configurations that save the jobs most time: the least sum of completion times is sought.
 
     A configuration is a kind of device, and a count n(c) on as few nodes as hold it. A job in it gets on at goodput
-    G_j(c), and costs 1 + p n(c) each second: the second itself, and the devices, which cost p = p_j(c) each. So m_j is
-    what it costs to bring job j on by one sample, and a configuration saves, each second,
+    G_j(c), and costs v_j + p n(c) each second: the second itself, and the devices, which cost p = p_j(c) each. So m_j
+    is what it costs to bring job j on by one sample, and a configuration saves, each second,
 
-        W_j(c) = m_j E_j(c),    m_j = min over c of (1 + p_j(c) n(c)) / G_j(c),
+        W_j(c) = m_j E_j(c),    m_j = min over c of (v_j + p_j(c) n(c)) / G_j(c),
                                 E_j(c) = G_j(c) / (1 + d_j(c) / H_j(c)),
 
     with the seconds d_j(c) until it trains there: those that are left of a restart where it is now, those of a restart
     elsewhere. H_j(c) is for how long a move has to pay: as long as the job has left there and, for one that has
-    devices, no longer than 0.7 of what it has stayed so far between moves, its age by 1 + its restarts. A job that
-    loses its devices loses what its next restart will cost. The plan makes the sum of W_j largest.
+    devices, no longer than half of what it has stayed so far between moves, its age and five minutes by 1 + its
+    restarts. A job that loses its devices loses what its next restart will cost. The plan makes the sum of W_j largest.
+
+    A second of a job counts more, the later the job will be done by the time that it would have taken on an even share
+    of the devices: v_j = 1 + (f_j / 0.75)^2, with f_j its finish-time fairness (Themis, NSDI'20, section 3) if it goes
+    on where that is cheapest, of which no more than 1.125 counts.
 
     The prices of the kinds are those at which the devices suffice (`best_choices`), whose dual bounds the worth of
     every plan: each plan tells its worth and that bound. p_j(c) is what the kind will cost when the job is done: its
@@ -95,11 +105,14 @@ class Goodput(UsualPolicy):
         past = _past(state)
         if not state.by_name:
             past.jobs.see((), np.zeros((0, 0)), state.time)
+            past.shares.see((), state.time)
             return Plan(memo=past)
         table = _Table(state)
         past.jobs.see(state.jobs, table.goodput, state.time)
+        past.shares.see(state.jobs, state.time)
         outlook = self._outlook(table, state.jobs, past)
-        worth, none = _worth(table, outlook, past)
+        even = past.shares.seconds(state.jobs, table.trained + outlook.left, int(table.capacity.sum()))
+        worth, none = _worth(table, outlook, past, even)
         choices = best_choices(worth, none, table.devices, table.kinds, table.capacity, table.held)
         past.priced(choices.prices, state.time)
         found = configurations_of(state.cluster)
@@ -123,18 +136,22 @@ def _past(state: State) -> _Past:
     if isinstance(state.memo, _Past):
         return state.memo
     least = np.full(len(state.cluster.counts()), _LEAST)
-    return _Past(EarlierJobs(), least, least, state.time)
+    return _Past(EarlierJobs(), EvenShares(), least, least, state.time)
 
 
-def _worth(table: _Table, outlook: Outlook, past: _Past) -> tuple[Floats, Floats]:
-    """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,)."""
+def _worth(table: _Table, outlook: Outlook, past: _Past, even: Floats) -> tuple[Floats, Floats]:
+    """W_j(c), and what a job loses that gets nothing; shapes (jobs, configurations) and (jobs,).
+
+    even: seconds that each job takes on an even share, as a whole; shape (jobs,).
+    """
     (left, pace), stays = outlook, _SOONER * table.stays
     mean, more = past.mean[table.kinds], np.maximum(past.prices - past.mean, 0.0)[table.kinds]
     with np.errstate(divide="ignore", invalid="ignore"):
         lasts = left[:, np.newaxis] / pace
-        price = mean + more * np.exp(-lasts / _LASTING)
+        rent = (mean + more * np.exp(-lasts / _LASTING)) * table.devices
+        second = _second(table, lasts, rent, even)
         horizon = np.minimum(lasts, stays[:, np.newaxis])
-        cost = np.where(table.possible, (1 + price * table.devices) / pace, np.inf).min(axis=1)
+        cost = np.where(table.possible, (second[:, np.newaxis] + rent) / pace, np.inf).min(axis=1)
         saved = cost[:, np.newaxis] * pace / (1 + table.delay / horizon)
     worth = np.where(table.possible, saved, -np.inf)
     rows = np.flatnonzero(table.held != NONE)
@@ -144,6 +161,21 @@ def _worth(table: _Table, outlook: Outlook, past: _Past) -> tuple[Floats, Floats
     none = np.zeros(len(left))
     none[rows] = np.where(now > 0, cost[rows] * (again - now), 0.0)
     return worth, none
+
+
+def _second(table: _Table, lasts: Floats, rent: Floats, even: Floats) -> Floats:
+    """v_j, what a second of each job counts; shape (jobs,).
+
+    Args:
+        lasts: seconds that it has left in each configuration; shape (jobs, configurations).
+        rent: what the devices of each cost a second; likewise.
+        even: seconds that the whole job takes on an even share; shape (jobs,).
+    """
+    rows = np.arange(len(even))
+    cheapest = np.where(table.possible, (1 + rent) * lasts, np.inf).argmin(axis=1)
+    fairness = (table.age + table.delay[rows, cheapest] + lasts[rows, cheapest]) / even
+    counted: Floats = 1 + (np.minimum(fairness, _HOPELESS) / _NEAR) ** _FAIRER
+    return counted
 
 
 class _Table:
@@ -157,6 +189,7 @@ class _Table:
         restart, ready: seconds that a restart takes, and until the job trains where it is.
         held: the configuration that a job has, or NONE.
         delay: seconds until it trains in each configuration; shape (jobs, configurations).
+        age: seconds since it came.
         stays: seconds for which it stays where it is put, going by how often it was moved; infinite if it waits.
     """
 
@@ -182,7 +215,8 @@ class _Table:
         runs = self.held != NONE
         self.delay = np.repeat(self.restart[:, np.newaxis], len(found), axis=1)
         self.delay[np.flatnonzero(runs), self.held[runs]] = self.ready[runs]
-        period = _column((now - job.arrival) / (1 + job.restarts) for job in jobs)
+        self.age = _column(now - job.arrival for job in jobs)
+        period = (self.age + _PRIOR) / _column(1 + job.restarts for job in jobs)
         self.stays = np.where(runs, np.maximum(_SHORTEST, period), np.inf)
 
 

@@ -12,6 +12,7 @@ NONE = -1
 """The choice of a job that gets nothing."""
 _JOBS = 200  # of which one at a time gets more of what is left
 _ROUNDS = 40  # of prices
+_BETTER = 0.02  # part by which choices have to be worth more, for anybody to lose what it has
 _PARTS = 0.5  # of the step of a price, after each round that overshoots
 
 
@@ -37,8 +38,8 @@ def best_choices(
     """Let each job take what is worth most to it after the price of its devices; find prices at which all fit.
 
     At given prices the jobs decide by themselves, and the sum of what they gain, with the price of all devices, bounds
-    every plan. What the last prices leave free is given where it adds most for each device. Where that is worth less
-    than if nobody lost what it has, all keep it, and what is free is given so.
+    every plan. What the last prices leave free is given where it adds most for each device. Where that is worth
+    little more than if nobody lost what it has, or less, all keep it, and what is free is given so.
 
     Args:
         worth: of each configuration for each job, -inf where it cannot have it; shape (jobs, configurations).
@@ -58,7 +59,7 @@ def best_choices(
         kept = _filled(
             _within(np.where(possible, held, NONE), worth, none, usage, capacity), worth, none, usage, capacity
         )
-        if (told := _total(kept, worth, none)) > total:
+        if (told := _total(kept, worth, none)) * (1 + _BETTER) > total:
             found, total = kept, told
     return Choices(found, total, bound, prices)
 
