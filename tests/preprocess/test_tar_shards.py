@@ -106,7 +106,7 @@ def test_many_shards_do_not_use_up_the_files_of_a_process(tmp_path: Path) -> Non
     assert contents(source)[0][0] == whole[0][1]
     assert len(pickle.loads(pickle.dumps(source))) == 140
     del source
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # another source may have gone meanwhile
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
