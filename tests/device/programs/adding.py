@@ -42,7 +42,7 @@ def right(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
     adder: Any = device_sum.DeviceSums(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
-    meetings = _devices_of_meetings()
+    meetings = _devices_of_meetings(held=mutant is not None and "met()" in mutant[1])
     adder.start()
     on_own = _streams_of(adder._channel, device)
     wrong = 0
@@ -79,14 +79,15 @@ def _in_a_thread(work: Callable[[], list[Tensor]], devices: list[int]) -> list[T
     return sums
 
 
-def _devices_of_meetings() -> list[int]:
-    """From now on, the devices of the threads in which communicators are made; none is before its member waits."""
+def _devices_of_meetings(held: bool) -> list[int]:
+    """From now on, the devices of the threads in which communicators are made. held: each until its member waits."""
     made, found, awaited = vars(device_channel)["_communicator"], list[int](), Event()
     met = DeviceChannel.met
 
     def noted(*arguments: Any) -> Any:
         found.append(torch.accelerator.current_device_index())
-        awaited.wait(SECONDS)
+        if held:
+            awaited.wait(SECONDS)
         return made(*arguments)
 
     def waits(channel: DeviceChannel) -> None:
