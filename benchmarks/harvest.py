@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from benchmarks import predicting, status
+from benchmarks.measured_parts import Figures, Part, measured
 
-Figures = dict[str, Any]
-PARTS: dict[str, Callable[[int], Figures]] = {"status": status.measure, "predict": predicting.measure}
-"""Name -> what measures it, given how often (0: its own number); returns {"bars": [...], "tables": [...]}."""
+PARTS: dict[str, Part] = {"status": status.measure, "predict": predicting.measure}
 
 
 def main(repetitions: int = 0, parts: str = "") -> Figures:
     """Measure the parts that are named, with commas between; all by default."""
-    result: Figures = {"bars": [], "tables": []}
-    for name in parts.split(",") if parts else PARTS:
-        if name not in PARTS:
-            raise SystemExit(f"the benchmark harvest has no part {name!r}; it has: {', '.join(PARTS)}")
-        found = PARTS[name](repetitions)
-        result["bars"] += found["bars"]
-        result["tables"] += found["tables"]
-    return result
+    return measured("harvest", PARTS, repetitions, parts)

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from benchmarks.measured_parts import Figures, Part, measured
 from benchmarks.searched import copying, populating
 
-Figures = dict[str, Any]
-PARTS: dict[str, Callable[[int], Figures]] = {"copying": copying.measure, "populating": populating.measure}
-"""Name -> what measures it, given how often (0: its own number); returns lists of "bars", "tables" and "notes"."""
+PARTS: dict[str, Part] = {"copying": copying.measure, "populating": populating.measure}
 
 
 def main(repetitions: int = 0, parts: str = "") -> Figures:
     """Measure the parts that are named, with commas between; all by default."""
-    result: Figures = {"bars": [], "tables": [], "notes": []}
-    for name in parts.split(",") if parts else PARTS:
-        if name not in PARTS:
-            raise SystemExit(f"the benchmark populations has no part {name!r}; it has: {', '.join(PARTS)}")
-        found = PARTS[name](repetitions)
-        for kind, figures in result.items():
-            figures += found.get(kind, [])
-    return result
+    return measured("populations", PARTS, repetitions, parts)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _SHORTEST, _USUAL, _LONGEST = 0.0002, 0.005, 0.02
 """Seconds between two looks for a message: at first, soon after another one, and after a long silence."""
 _LATE = 0.01
-"""By this part of a silence is its end seen late; a look each 5 ms keeps a processor busy by 1.6 %, and idle ranks are
-many."""
+"""At most this part of a silence passes until its end is seen. A look each 5 ms takes 1.6 % of a processor, and idle
+ranks are many."""
 _MOST_KEPT = 64
 """Messages whose bytes are kept before it is looked which of them have gone: each look lets busy ranks of the host go
 first."""

@@ -18,12 +18,13 @@ from benchmarks.searched.peers.plan import Plan
 WORKERS = 2
 QUANTILE = 0.25
 FACTORS = (0.8, 1.25)
+SECONDS = 300.0  # that one waits for the other
 
 
 def main(folder: Path) -> None:
     """Train the population."""
     count, context = len(Plan.read(folder).trials), multiprocessing.get_context("spawn")
-    barrier, values = context.Barrier(WORKERS), cast(Any, context.Array("d", count))
+    barrier, values = context.Barrier(WORKERS, timeout=SECONDS), cast(Any, context.Array("d", count))
     arguments = [(folder, number, barrier, values) for number in range(WORKERS)]
     workers = [context.Process(target=_work, args=each) for each in arguments]
     for worker in workers:
