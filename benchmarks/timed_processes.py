@@ -48,7 +48,7 @@ def on_devices(way: str, job: Job, workers: int, device: torch.device, folder: P
     """One worker on a device of its own, whose gradients go from device to device; with fleet or under stock DDP."""
     from trainers.messages.torch_backend import TorchTransport
     from trainers.reduce.communicators import Communicators
-    from trainers.reduce.device_sum import DeviceSums
+    from trainers.reduce.until_met import DeviceSums
 
     select(device)
     before = _resident()

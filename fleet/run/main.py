@@ -32,8 +32,8 @@ from fleet.run_directory.directory import RunDirectory
 from fleet.spec import EnsembleSpec, importable
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import horovod_sum
+from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable.instruction_sets import processor
 
 if TYPE_CHECKING:

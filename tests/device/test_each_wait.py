@@ -40,6 +40,7 @@ NO_WAITS = {
     ("trainers.job.trainer", "self.settle()\n        return self._losses"): "losses on the host, which are there",
     ("trainers.step.update", "filling.finish"): "begins sums",
     ("trainers.messages.device_channel", "meeting.join"): "naps between two looks",
+    ("trainers.messages.device_channel", "self._thread.join"): "ends a process",
     ("trainers.reduce.horovod", "hvd.shutdown"): "ends Horovod",
 }
 """Calls of the same names, and what they do."""

@@ -12,6 +12,7 @@ SUM, BUCKETS, RING, BESIDE, HOROVOD = (
 )
 CHANNEL, GROUP, TRANSPORT = (f"trainers.messages.{name}" for name in ("device_channel", "group", "transport"))
 MPI, TORCH = (f"trainers.messages.{name}" for name in ("mpi", "torch_backend"))
+BOTH = "trainers.reduce.until_met"
 LOSSES, UPDATE = "trainers.step.losses", "trainers.step.update"
 TRAINER, MOVE, TASK = "trainers.job.trainer", "trainers.job.resize", "trainers.task.task"
 PREFETCH, FEED, OWN_BATCHES = (f"fleet.run.ranks.{name}" for name in ("prefetch", "feed", "own_batches"))
@@ -165,6 +166,8 @@ GROUPS = (
     Mutant("the host hears of no member", TRAINER, "if follows:\n                self._finish(reduction)", "pass"),
     Mutant("the device does not wait for the sums", TRAINER, "self._adder.follow()", "True"),
     Mutant("nobody completes the sums", TRAINER, "reduction.finish()[1]", "0.0"),
+    Mutant("nobody completes the sums of the way that is taken", BOTH, "self._used.complete()"),
+    Mutant("the device does not wait on the way that is taken", BOTH, "self._used.follow()", "True"),
 )
 IN_THE_RING = (
     Mutant("sums are written over what is being sent", RING, "sent.free(arrival.where)"),

@@ -21,7 +21,7 @@ from trainers.job.single_job import SingleJob, TaskDatasets
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
+from trainers.reduce.until_met import DeviceSums
 
 
 def main(

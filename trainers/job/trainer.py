@@ -23,8 +23,8 @@ from trainers.job.progress import Progress
 from trainers.messages.group import Group
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.buckets import Layout
-from trainers.reduce.device_sum import DeviceSum
 from trainers.reduce.overlap import Reduction
+from trainers.reduce.until_met import UntilMet
 from trainers.repeatable import determinism
 from trainers.repeatable.evaluation_mode import evaluating
 from trainers.repeatable.operators import named_operators
@@ -139,15 +139,20 @@ class Trainer(Progress):
         self._adder.prepare()
         return partial(self._adder.stop, False)
 
+    @property
+    def is_meeting(self) -> bool:
+        """Whether devices still meet, so that steps are slower than later ones."""
+        return self._adder.is_meeting
+
     @contextmanager
-    def adding(self) -> Iterator[None]:
+    def adding(self, at_once: bool = False) -> Iterator[None]:
         """Let steps be taken inside this context; all members enter and leave it together. It ends before a move.
 
-        PeerFailed, PeerSilent; what else, the adder says.
+        at_once: take steps over hosts while devices meet. PeerFailed, PeerSilent; what else, the adder says.
         """
         adder, together = self._adder, False
         try:
-            adder.start()
+            adder.start(at_once)
             yield
             together = True
         finally:
@@ -157,8 +162,7 @@ class Trainer(Progress):
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
 
-        All members call it, some perhaps with no batches. The model is in eval mode with virtual worker 0's buffers and
-        attributes.
+        All members call it, some perhaps with no batches. The model has virtual worker 0's buffers and attributes.
         """
         with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending(self.model):
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)
@@ -235,10 +239,7 @@ class Trainer(Progress):
                     worker.restore(saved.workers[worker.rank])
 
     def take(self, saved: Checkpoint) -> None:
-        """Take over what all members share; its tensors become the optimizer's and the task's own, uncopied.
-
-        PinsDiffer if this process runs under other settings.
-        """
+        """Take over what all members share; its tensors become the job's own, uncopied. PinsDiffer (see `restore`)."""
         determinism.compare_pins(saved.pins, determinism.pins(self.device) | self._compiler)
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
@@ -253,7 +254,7 @@ class Trainer(Progress):
     def bring(self, tensors: Sequence[Tensor], origin: int) -> None:
         """Fill tensors on the members' devices with those of member `origin`; all members call it. PeerFailed."""
         with self._clock(), self.adding():
-            assert isinstance(self._adder, DeviceSum)
+            assert isinstance(self._adder, UntilMet)
             self._adder.bring(tensors, origin)
 
     def regroup(self, group: Group, workers: list[VirtualWorker]) -> None:

@@ -54,8 +54,25 @@ class DeviceChannel:
         self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
         self._errors: list[BaseException] = []
         # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
-        self._meeting: Thread | None = Thread(target=self._begin_to_meet, name="meeting", daemon=True)
-        self._meeting.start()
+        self._thread = Thread(target=self._begin_to_meet, name="meeting", daemon=True)
+        self._meeting: Thread | None = self._thread
+        self._thread.start()
+        self._begun_at = time.perf_counter()
+
+    @property
+    def meets(self) -> bool:
+        """Whether this member's thread still meets the others, be it in vain."""
+        return self._thread.is_alive()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `met` has nothing to wait for, or the members have met for as long as anybody may wait for them."""
+        return not self.meets or time.perf_counter() - self._begun_at > self.transport.timeout
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether this member could not meet the others; `met` says why."""
+        return bool(self._errors)
 
     def met(self) -> None:
         """Return once all members have met; before the first message. PeerFailed, PeerSilent, Interrupted."""
@@ -72,6 +89,12 @@ class DeviceChannel:
         except BaseException:
             self.abort()
             raise
+
+    def leave_meeting(self, seconds: float) -> None:
+        """Abort, and give the thread that meets so long to hear of it."""
+        if self.meets:
+            self.abort()
+            self._thread.join(max(seconds, 0.0))
 
     def exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> None:
         """Send flat tensors to the member before this one, and fill others from the one after it.

@@ -13,12 +13,11 @@ from trainers.reduce.ring import VirtualRing
 
 
 class Adder(Protocol):
-    """The sums over all virtual workers. Every member calls the same methods in the same order.
+    """The sums over all virtual workers. Every member calls the same methods in the same order."""
 
-    place: where the vectors should lie, if they find room there; else they lie on the host.
-    """
-
-    place: torch.device
+    @property
+    def place(self) -> torch.device:
+        """Where the vectors should lie, if they find room there; else they lie on the host."""
 
     def prepare(self) -> None:
         """Begin to meet the other members, beside what is done before `start`; `stop` ends that too.
@@ -26,8 +25,15 @@ class Adder(Protocol):
         PeerSilent, PeerFailed.
         """
 
-    def start(self) -> None:
-        """Meet the other members; before the first sum. PeerSilent, PeerFailed."""
+    @property
+    def is_meeting(self) -> bool:
+        """Whether members add while they still meet, more slowly than later."""
+
+    def start(self, at_once: bool = False) -> None:
+        """Meet the other members; before the first sum. PeerSilent, PeerFailed.
+
+        at_once: add without waiting for that, where it can be; steps that are timed should not.
+        """
 
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:
         """Return the sum over all virtual workers, or where it will be once `complete` has returned.
@@ -83,7 +89,11 @@ class InOrder:
     def prepare(self) -> None:
         return
 
-    def start(self) -> None:
+    @property
+    def is_meeting(self) -> bool:
+        return False
+
+    def start(self, at_once: bool = False) -> None:
         return
 
     def sum(self, vectors: Sequence[Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ each tells the master what it has, and the master's word holds: that one, where 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Collection
 from itertools import count
 from typing import Any
@@ -19,6 +20,8 @@ from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.group import Group
 
 _MOST = 8
+_LAST_SECONDS = 5.0
+"""For so long does an end wait for devices that still meet: a process that ends under a meeting is aborted by torch."""
 
 
 class Communicators:
@@ -30,6 +33,7 @@ class Communicators:
     def __init__(self, lost: Callable[[], Collection[int]] = tuple, most: int = _MOST) -> None:
         self._lost, self._most = lost, most
         self._kept: dict[tuple[int, ...], DeviceChannel] = {}
+        self._unmet: list[DeviceChannel] = []
         self._store: Any = None  # where the members of groups whose master this is meet
         self._numbers = count()
 
@@ -54,15 +58,22 @@ class Communicators:
         if mine:
             mine.abort()
         self._keep_at_most(self._most - 1)
-        return DeviceChannel(name, group.transport, device)
+        made = DeviceChannel(name, group.transport, device)
+        self._unmet = [*(channel for channel in self._unmet if channel.meets), made]
+        return made
 
     def keep(self, group: Group, channel: DeviceChannel) -> None:
         """Take one back that its members leave together, with no message under way; others are to be aborted."""
         self._kept[group.ranks] = channel
 
     def end(self) -> None:
-        """Abort all that are kept."""
+        """Abort all that are kept, and end the meetings under way: without its store none goes on."""
         self._keep_at_most(0)
+        self._store = None
+        until = time.monotonic() + _LAST_SECONDS
+        for channel in self._unmet:
+            channel.leave_meeting(until - time.monotonic())
+        self._unmet = []
 
     def _keep_at_most(self, most: int) -> None:
         while len(self._kept) > most:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from trainers.device.own_device import select, with_index
 from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.group import Group
-from trainers.reduce.adder import Adder, InOrder
 from trainers.reduce.communicators import Communicators
 from trainers.reduce.order import chunks
 from trainers.reduce.rounds import Rounds
@@ -26,7 +24,7 @@ _BAND = 64 << 20
 
 
 class DeviceSum:
-    """`InOrder` from device to device; on CPUs over gloo.
+    """The sums of `trainers.reduce.adder.InOrder` from device to device; on CPUs over gloo.
 
     device: this member's. communicators: this process's.
     """
@@ -41,15 +39,30 @@ class DeviceSum:
         self._reaches_host = False  # whether a sum that was begun is to go there
         self._waited = 0.0
 
-    def prepare(self) -> None:
-        """Take the members' communicator; all members call it at once. PeerFailed, PeerSilent."""
-        with self._beside():
-            self._channel = self._communicators.take(self._group, self._device)
+    @property
+    def is_due(self) -> bool:
+        """Whether `start` returns at once, with an error perhaps, or the members have met for longer than they may."""
+        return self._channel is not None and self._channel.is_due
 
-    def start(self) -> None:
-        """Have met the other members; all members call it at once. PeerFailed, PeerSilent."""
+    @property
+    def has_failed(self) -> bool:
+        """Whether this member could not meet the others, which `start` says."""
+        return self._channel is not None and self._channel.has_failed
+
+    @property
+    def is_meeting(self) -> bool:
+        """Never: `start` waits (`trainers.reduce.until_met` does not)."""
+        return False
+
+    def prepare(self) -> None:
+        """Take the members' communicator, unless it is taken; all members call it at once. PeerFailed, PeerSilent."""
         if self._channel is None:
-            self.prepare()
+            with self._beside():
+                self._channel = self._communicators.take(self._group, self._device)
+
+    def start(self, at_once: bool = False) -> None:
+        """Have met the other members; all members call it at once. PeerFailed, PeerSilent."""
+        self.prepare()
         assert self._channel is not None
         with self._beside():
             self._channel.met()
@@ -166,18 +179,6 @@ class DeviceSum:
         """Work on the side stream, whatever the thread's own stream does."""
         with nullcontext() if self._module is None else self._module.stream(self._side):
             yield
-
-
-@dataclass(frozen=True)
-class DeviceSums:
-    """Makes adders of groups whose members send from device to device; one alone sends to nobody."""
-
-    communicators: Communicators
-
-    def __call__(self, group: Group, virtual_workers: int, device: torch.device) -> Adder:
-        if group.size == 1:
-            return InOrder(group, virtual_workers, device)
-        return DeviceSum(group, virtual_workers, device, self.communicators)
 
 
 def _bands(vector: Tensor, ranks: int) -> Iterator[list[slice]]:

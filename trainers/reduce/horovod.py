@@ -82,8 +82,12 @@ class HorovodSum:
     def prepare(self) -> None:
         """Begin nothing: Horovod's own start knows no bound."""
 
-    def start(self) -> None:
-        """Start Horovod over the group's communicator; all members call it at once.
+    @property
+    def is_meeting(self) -> bool:
+        return False
+
+    def start(self, at_once: bool = False) -> None:
+        """Start Horovod over the group's communicator; all members call it at once, and wait for it.
 
         ImportError if it is not installed, or was built for another torch or MPI; PeerFailed, PeerSilent, HorovodHangs.
         """

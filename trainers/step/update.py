@@ -90,11 +90,12 @@ class Update:
         virtual workers. Where it may grow, they stay. An only worker's stay where they are.
         """
         workers, before = len(self.gradients), self._buckets.place
+        is_offered_device = place.type != "cpu"
         if self._is_settled or self._alone:
             place = before
-        elif place.type != "cpu" and room_on(place) < (workers + 1) * self._buckets.bytes:
+        elif is_offered_device and room_on(place) < (workers + 1) * self._buckets.bytes:
             place = HOST
-        self._is_settled = True
+        self._is_settled = self._is_settled or is_offered_device
         if layout != self.layout or place != before:
             self._lay_out(layout, workers, place)
             if place != before:

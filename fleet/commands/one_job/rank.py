@@ -41,8 +41,8 @@ from trainers.messages.device_channel import why_not
 from trainers.proof.tensor_trace import GroupTrace, TensorTraceError, TracedCompute, TraceFile
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
 from trainers.reduce.horovod import HorovodHangs, horovod_sum
+from trainers.reduce.until_met import DeviceSums
 from trainers.repeatable import determinism
 from trainers.repeatable.instruction_sets import PinsTooLate
 from trainers.task.parts import PhaseError, is_parted

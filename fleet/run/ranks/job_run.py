@@ -241,7 +241,7 @@ class JobRun:
 
     def _tell_first(self, spent: float) -> None:
         first = self._first
-        if self._group.is_master and first.took(spent):
+        if self._group.is_master and not self._trainer.is_meeting and first.took(spent):
             self._line.tell(
                 StepsTimed(self._job, self._rate_of(first.steps, first.seconds), first.steps, first.seconds)
             )

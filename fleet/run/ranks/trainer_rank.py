@@ -243,7 +243,7 @@ class TrainerRank:
                 if compute is not None:
                     trainer.compute = compute
                     compute.watch(lambda: (feed.waited, group.waited))
-                with trainer.adding():
+                with trainer.adding(at_once=True):
                     if group.is_master:
                         moving = self._move_seconds.pop(order.job, 0.0)
                         self._tell(formed(order.job, moving + time.perf_counter() - begin, rejected))

@@ -41,7 +41,8 @@ def right(
     dist.init_process_group(
         "cpu:gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=timedelta(seconds=SECONDS)
     )
-    adder: Any = device_sum.DeviceSums(Communicators())(Group.over(TorchTransport(timeout=SECONDS)), workers, device)
+    group = Group.over(TorchTransport(timeout=SECONDS))
+    adder: Any = device_sum.DeviceSum(group, workers, device, Communicators())
     meetings = _devices_of_meetings(held=mutant is not None and "met()" in mutant[1])
     adder.start()
     on_own = _streams_of(adder._channel, device)

@@ -20,7 +20,7 @@ from trainers.messages import device_channel
 from trainers.messages.device_channel import DeviceChannel
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
+from trainers.reduce.until_met import DeviceSums
 from trainers.zoo import MLP, ResNet
 
 WARM = 5

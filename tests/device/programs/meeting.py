@@ -45,6 +45,7 @@ def groups(
     assert len(kept._kept) <= most
     assert rank in known_lost or not any(set(known_lost) & set(ranks) for ranks in kept._kept)
     dist.barrier()
+    kept.end()
     return told
 
 

@@ -19,7 +19,7 @@ from trainers import Group, Trainer
 from trainers.job.resize import joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
+from trainers.reduce.until_met import DeviceSums
 from trainers.zoo import MLP
 
 OLD, NEW = (0, 1), (0, 1, 2)

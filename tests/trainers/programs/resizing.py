@@ -20,7 +20,7 @@ from trainers import Group, Trainer, write
 from trainers.job.resize import joining, resize
 from trainers.reduce.adder import AdderOf, InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
+from trainers.reduce.until_met import DeviceSums
 
 RANKS = 4
 CASES = [Case("cnn", "sgd", 3), Case("mlp", "adam", 3), Case("mlp", "sgd", 4), Case("cnn", "adam", 4)]

@@ -19,7 +19,7 @@ from trainers import Group, PeerFailed, PeerSilent, write
 from trainers.messages.torch_backend import TorchTransport
 from trainers.reduce.adder import InOrder
 from trainers.reduce.communicators import Communicators
-from trainers.reduce.device_sum import DeviceSums
+from trainers.reduce.until_met import DeviceSums
 
 
 def collectives(group: Group) -> dict[str, Any]:
