@@ -42,6 +42,7 @@ def _tried(trainers: MPI.Intracomm, device: torch.device, seconds: float) -> str
             try:
                 channel = communicators.take(group, device)
                 channel.met()
+                group.barrier()  # others may still ask the master's store
                 communicators.keep(group, channel)
             except PeerFailed as error:  # where its own end fails, the others would wait
                 group.abort(str(error))

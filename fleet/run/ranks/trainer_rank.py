@@ -172,8 +172,11 @@ class TrainerRank:
         except BaseException as error:
             word = last_word(job, error)
             self._leave_if_broken(word)
-        self._free_memory()
+        if word.why != "peer":  # a group that lost a member forms anew as soon as all have said so
+            self._free_memory()
         self._tell(replace(word, rank=self._rank.number))
+        if word.why == "peer":
+            self._free_memory()
         self._fatal = word.error if word.fatal else ""
         if not word.fatal:
             self._heard = time.monotonic()  # pulses went by meanwhile

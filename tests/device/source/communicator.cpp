@@ -5,8 +5,10 @@
 #include <c10/core/StreamGuard.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "counts.h"
 #include "host_views.h"
@@ -55,22 +57,39 @@ class Message final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-// Whether a member has aborted. As with NCCL, a message whose peer has left ends then, without an error; before, only the
-// time-out ends it.
+// Whether a member has aborted. As with NCCL, its messages end then, without an error, whether their peers have left or
+// not, and none begins any more; before, only the time-out ends one whose peer has left.
 class End {
  public:
   explicit End(std::chrono::milliseconds timeout) : timeout_(timeout) {}
   void come() {
     std::lock_guard<std::mutex> guard(mutex_);
     came_ = true;
+    for (auto& message : under_way_) message->abort();
     changed_.notify_all();
   }
+  bool came() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return came_;
+  }
+  void wait(const std::vector<Pending>& messages) {  // gloo's own way to abort does nothing to those under way
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      if (came_) for (auto& message : messages) message->abort();
+      under_way_ = messages;
+    }
+    for (auto& message : messages) message->wait();
+    std::lock_guard<std::mutex> guard(mutex_);
+    under_way_.clear();
+  }
   void run(std::function<void()>& work) {
+    if (came()) return;
     try {
       work();
     } catch (const std::exception& error) {
       const std::string text = error.what();
       std::unique_lock<std::mutex> lock(mutex_);
+      under_way_.clear();
       const bool late = text.find("imed out") != std::string::npos, left = text.find("onnection") != std::string::npos;
       if (!came_ && (late || !left)) throw;
       TORCH_CHECK(changed_.wait_for(lock, timeout_, [&] { return came_; }), "rig: timed out after ", text);
@@ -81,6 +100,7 @@ class End {
   std::mutex mutex_;
   std::condition_variable changed_;
   const std::chrono::milliseconds timeout_;
+  std::vector<Pending> under_way_;
   bool came_ = false;
 };
 
@@ -160,10 +180,10 @@ class Communicator final : public Backend {
     TORCH_CHECK(stream_, "rig: a group of messages without any");
     auto begun = std::make_shared<std::vector<std::function<Pending()>>>(std::move(group_));
     group_.clear();
-    return post(c10d::OpType::COALESCED, {}, [begun] {
+    return post(c10d::OpType::COALESCED, {}, [begun, end = end_] {
       std::vector<Pending> under_way;
       for (auto& begin : *begun) under_way.push_back(begin());
-      for (auto& each : under_way) each->wait();
+      end->wait(under_way);
     });
   }
 
@@ -213,7 +233,14 @@ class Communicator final : public Backend {
   }
   void check_apart(int other) {
     if (other == getRank()) return;
-    auto words = store_->get("place/" + std::to_string(other));
+    const std::string key = "place/" + std::to_string(other);
+    const auto until = std::chrono::steady_clock::now() + store_->getTimeout();
+    while (!store_->check({key})) {
+      TORCH_CHECK(!end_->came(), "rig: the connection to member ", other, " was given up");
+      TORCH_CHECK(std::chrono::steady_clock::now() < until, "rig: timed out as member ", other, " has not come");
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    auto words = store_->get(key);
     TORCH_CHECK(std::string(words.begin(), words.end()) != place_, "rig: members ", getRank(), " and ", other, " of a communicator are both on ",
                 place_, "; each needs a device of its own");
   }
@@ -253,7 +280,7 @@ class Communicator final : public Backend {
       check_apart(peer);
       return begin(*gloo_, views);
     };
-    if (!grouping_) return post(kind, tensors, [begun]() mutable { begun()->wait(); });
+    if (!grouping_) return post(kind, tensors, [begun, end = end_]() mutable { end->wait({begun()}); });
     group_.push_back(begun);
     return nullptr;
   }
