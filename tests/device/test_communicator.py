@@ -36,6 +36,10 @@ def test_host_tensors_are_refused(rig: Rig, tmp_path: Path) -> None:
     assert all("takes no tensor on cpu" in told for told in rig.together("communicating.of_the_host", 2, tmp_path))
 
 
+def test_who_gives_up_waits_no_longer_for_members_that_are_there(rig: Rig, tmp_path: Path) -> None:
+    assert rig.together("communicating.aborted", 2, tmp_path) == ["", ""]
+
+
 def test_two_that_both_send_first_wait_for_each_other_until_the_time_out(rig: Rig, tmp_path: Path) -> None:
     assert any("imed out" in told for told in rig.together("communicating.crossed", 2, tmp_path))
 

@@ -70,6 +70,24 @@ def collectives(rank: int, size: int, folder: str, schedule: str) -> dict[str, b
     return right
 
 
+def aborted(rank: int, size: int, folder: str) -> str:
+    """Wait for messages of a member that is there and sends none, and give up; say how the wait ends, if it does."""
+    device = _begin(rank, size, folder, "prompt", seconds=3600)
+    world: Any = dist.group.WORLD
+    landing = [torch.empty(1000, device=device) for _ in range(2)]
+    told = ""
+    if rank == 0:
+        for each in landing:
+            dist.irecv(each, 1)
+        world._get_backend(device).abort()
+        try:
+            torch.accelerator.synchronize()
+        except RuntimeError as error:
+            told = str(error).splitlines()[0]
+    dist.barrier(dist.new_group(backend="gloo"))
+    return told
+
+
 def _ring(rank: int, size: int, mine: Tensor, device: torch.device) -> bool:
     """Send to the next and receive from the one before, begun together."""
     landing = torch.empty(1000, device=device)
