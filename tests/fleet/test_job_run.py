@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pytest
 
-from fleet.coordination.protocol import Message, StepsTimed, StopGroup
+from fleet.coordination.protocol import EpochEnded, Message, StepsTimed, StopGroup
 from fleet.run.ranks.feed import EpochEnd, StepBatches
 from fleet.run.ranks.job_run import JobRun, Line, Saving, TrainingTerms
 from trainers import Stop
@@ -26,6 +26,7 @@ class Slow:
     step_in_epoch: int = 0
     epoch = virtual_workers = batch_size = 0
     waited = waited_seconds = computed_seconds = 0.0
+    is_meeting = False
     group = SimpleNamespace(is_master=True, agree=lambda word: word)
 
     def plan(self, samples: int) -> Any:
@@ -106,14 +107,46 @@ class Epochs(Slow):
         return {"test_loss": 1.0}
 
 
+def told_of_each(epochs: Any) -> None:
+    """Give it what the end of an epoch asks for."""
+    epochs.group = SimpleNamespace(is_master=True, agree=lambda word: word, gather_trees=lambda tree: [tree])
+    epochs.history, epochs.steps = [{"test_loss": 1.0}], 0
+    epochs.optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])
+
+
+@pytest.mark.parametrize("over_hosts", [50, STEPS])
+def test_steps_while_devices_meet_count_for_no_rate_if_there_are_others(over_hosts: int, tmp_path: Path) -> None:
+    told, wishes = list[Message](), [StopGroup("a", "epoch")]
+
+    class Meeting(Epochs):
+        virtual_workers, batch_size = 2, 4
+
+        @property
+        def is_meeting(self) -> bool:  # type: ignore[override]
+            return self.epoch == 0 and self.step_in_epoch < over_hosts
+
+        def step(self, batches: object) -> None:
+            self.now += 1.0 if self.is_meeting else 0.1
+            self.step_in_epoch += 1
+
+    epochs = Meeting()
+    told_of_each(epochs)
+    member: Any = epochs
+    course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
+    line = Line(told.append, lambda: wishes.pop() if wishes and epochs.epoch == 1 else None)
+    JobRun("a", member, member, course, line, clock=lambda: epochs.now).run()
+    (epoch,) = [word.rate for word in told if isinstance(word, EpochEnded)]
+    first = [word.rate for word in told if isinstance(word, StepsTimed)]
+    assert epoch == pytest.approx(8 / (1.0 if over_hosts == STEPS else 0.1))
+    assert first == pytest.approx([] if over_hosts == STEPS else [8 / 0.1])
+
+
 @pytest.mark.parametrize("later", [None, "signal"])
 def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
     tmp_path: Path, later: Literal["signal"] | None
 ) -> None:
     epochs = Epochs()
-    epochs.group = SimpleNamespace(is_master=True, agree=lambda word: word, gather_trees=lambda tree: [tree])
-    epochs.history, epochs.steps = [{"test_loss": 1.0}], 0  # type: ignore[attr-defined]
-    epochs.optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])  # type: ignore[attr-defined]
+    told_of_each(epochs)
     words: list[StopGroup] = [StopGroup("a", "epoch"), *([StopGroup("a", later)] if later else [])]
     member: Any = epochs
     course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)

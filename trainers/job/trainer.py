@@ -162,7 +162,7 @@ class Trainer(Progress):
     def evaluate(self, batches: Iterable[tuple[int, Batch]]) -> dict[int, Sums]:
         """Return the metric sums of this member's held-out batches, each given with its index in the held-out set.
 
-        All members call it, some perhaps with no batches. The model has virtual worker 0's buffers and attributes.
+        All members call it, perhaps with no batches. The model is in eval mode, with worker 0's buffers and attributes.
         """
         with self._clock(), torch.no_grad(), evaluating(self.model), self.workers[0].lending(self.model):
             attributes = self.group.bcast_tree(self.workers[0].attributes if self.group.is_master else None)

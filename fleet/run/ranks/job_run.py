@@ -143,6 +143,7 @@ class JobRun:
         self._training_seconds = 0.0
         self._training_steps = 0
         self._first = FirstSteps(course.timed)
+        self._was_meeting = False
         self._last_progress = clock()
 
     def run(self) -> Left:
@@ -170,6 +171,7 @@ class JobRun:
             self._line.moves()
             item = self._feed.next()
             assert isinstance(item, StepBatches) and item.step == self._trainer.step_in_epoch, item
+            self._leave_out_steps_over_hosts()
             begin = self._clock()
             self._trainer.step(item.batches)
             spent = self._clock() - begin
@@ -238,6 +240,13 @@ class JobRun:
                 data, peers, computed, self._agreement.longest_silence(),
             )
         )  # fmt: skip
+
+    def _leave_out_steps_over_hosts(self) -> None:
+        """Let no rate tell of steps while devices met, once they have."""
+        meets = self._trainer.is_meeting
+        if self._was_meeting and not meets:
+            self._training_seconds, self._training_steps = 0.0, 0
+        self._was_meeting = meets
 
     def _tell_first(self, spent: float) -> None:
         first = self._first
