@@ -14,7 +14,7 @@ OVER_HOSTS, BETWEEN_DEVICES = [True, True, False], [False, False, True]
 
 @pytest.mark.parametrize(("members", "schedule"), [(2, "both-late"), (3, "random:1")])
 def test_a_group_changes_its_way_once_and_no_bit(rig: Rig, members: int, schedule: str, tmp_path: Path) -> None:
-    """The step after which the master has met is the last over hosts; its first buckets then make room on devices."""
+    """The step after which the master has met is the last over hosts; later ones go between devices."""
     for told in rig.together("beginning.by_both_ways", members, tmp_path, schedule, BEFORE, AFTER):
         steps, is_right = told[:-1], told[-1]
         assert steps[:BEFORE] == [OVER_HOSTS] * BEFORE
@@ -26,8 +26,9 @@ def test_who_leaves_before_waits_so_that_the_communicator_can_be_kept(rig: Rig, 
 
 
 def test_devices_that_never_meet_are_named_after_the_time_out(rig: Rig, tmp_path: Path) -> None:
-    for told in rig.together("beginning.without", 2, tmp_path, "never"):
-        assert told.startswith(("PeerSilent", "PeerFailed")), told
+    of_first, of_last = rig.together("beginning.without", 2, tmp_path, "never")
+    assert of_first.startswith("PeerSilent: waited 2 s for rank 1"), of_first
+    assert of_last.startswith(("PeerSilent: waited 2 s for rank 0", "PeerFailed: rank 0")), of_last
 
 
 def test_a_device_that_cannot_meet_ends_the_training_of_all(rig: Rig, tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ class Epochs(Slow):
         return {"test_loss": 1.0}
 
 
-def told_of_each(epochs: Any) -> None:
-    """Give it what the end of an epoch asks for."""
+def let_epochs_end(epochs: Any) -> None:
+    """Give a trainer what the end of an epoch asks it for."""
     epochs.group = SimpleNamespace(is_master=True, agree=lambda word: word, gather_trees=lambda tree: [tree])
     epochs.history, epochs.steps = [{"test_loss": 1.0}], 0
     epochs.optimizer = SimpleNamespace(param_groups=[{"lr": 0.1}])
@@ -130,7 +130,7 @@ def test_steps_while_devices_meet_count_for_no_rate_if_there_are_others(over_hos
             self.step_in_epoch += 1
 
     epochs = Meeting()
-    told_of_each(epochs)
+    let_epochs_end(epochs)
     member: Any = epochs
     course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
     line = Line(told.append, lambda: wishes.pop() if wishes and epochs.epoch == 1 else None)
@@ -146,7 +146,7 @@ def test_a_group_that_is_to_end_its_epoch_does_unless_it_is_to_stop_at_once(
     tmp_path: Path, later: Literal["signal"] | None
 ) -> None:
     epochs = Epochs()
-    told_of_each(epochs)
+    let_epochs_end(epochs)
     words: list[StopGroup] = [StopGroup("a", "epoch"), *([StopGroup("a", later)] if later else [])]
     member: Any = epochs
     course = TrainingTerms(Stop(9), Saving(tmp_path, 100, 1), STEPS)
