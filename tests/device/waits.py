@@ -150,7 +150,7 @@ SUMS = (
     Mutant(
         "nobody waits for the thread that meets",
         CHANNEL,
-        "self._wait(lambda: not meeting.is_alive(), lambda elapsed: meeting.join(_LEAST_BETWEEN_CHECKS))",
+        "self._wait(lambda: not meeting.is_alive(), lambda elapsed: meeting.join(LEAST_BETWEEN))",
     ),
     Mutant(
         "the first message is read before it is there", CHANNEL, "work.wait(timedelta(seconds=_longer(self.transport)))"

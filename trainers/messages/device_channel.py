@@ -19,15 +19,11 @@ from torch import Tensor
 
 from trainers.device.nap import nap
 from trainers.device.own_device import select
+from trainers.messages.looks import LEAST_BETWEEN, Looks
 from trainers.messages.nccl_watchdog import speak_before_nccl
 from trainers.messages.torch_backend import timed_out
 from trainers.messages.transport import Interrupted, PeerFailed, PeerSilent, Transport
 
-_LEAST_BETWEEN_CHECKS = 0.0005
-"""Seconds between two looks whether a member has given up. MPI comes by the news of a lost process by such looks: Open
-MPI serves its events at every eighth call where nothing else is asked of it."""
-_CHECKS_PART = 0.05
-"""Of a wait that such looks may take, as many members, or a store to ask, make them longer."""
 _REASON_SECONDS = 5.0
 """How long a member that gave up may take to tell its peers why, once its messages have ended."""
 _SLACK_SECONDS = 60.0
@@ -51,8 +47,9 @@ class DeviceChannel:
         self._after = (transport.index + 1) % transport.size
         self._group: Any = None
         self._groups = self._is_over = False
-        self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
+        self._first: Tensor | None = None  # this member's number, and room for the next one's
         self._errors: list[BaseException] = []
+        self._looks = Looks()
         # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
         self._thread = Thread(target=self._begin_to_meet, name="meeting", daemon=True)
         self._meeting: Thread | None = self._thread
@@ -80,10 +77,11 @@ class DeviceChannel:
         if meeting is None:
             return
         try:
-            self._wait(lambda: not meeting.is_alive(), lambda elapsed: meeting.join(_LEAST_BETWEEN_CHECKS))
+            self._wait(lambda: not meeting.is_alive(), lambda elapsed: meeting.join(LEAST_BETWEEN))
             if self._errors:
                 error = self._errors[0]
                 raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
+            assert self._first is not None
             if int(self._first[1]) != self._after % 255:
                 raise PeerFailed(self.transport.names[self._after], "the first message was not its own")
         except BaseException:
@@ -139,6 +137,7 @@ class DeviceChannel:
         """Send and receive the first messages, in a thread of their own."""
         try:
             select(self._device)
+            self._first = torch.tensor([self.transport.index % 255, 255], dtype=torch.uint8, device=self._device)
             group, self._groups = _communicator(self.name, self.transport, self._device)
             self._group = group
             calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]
@@ -176,15 +175,12 @@ class DeviceChannel:
     def _wait(self, is_done: Callable[[], bool], rest: Callable[[float], object]) -> None:
         """Rest until something is done, and look meanwhile whether it can be. PeerFailed, PeerSilent, Interrupted."""
         begin = time.perf_counter()
-        due = begin + _LEAST_BETWEEN_CHECKS
+        self._looks.begin()
         while not is_done():
             now = time.perf_counter()
             if self.transport.interrupted:
                 raise Interrupted("this member gives up")
-            if now > due:
-                self.transport.check()
-                checked = time.perf_counter()
-                due = checked + max(_LEAST_BETWEEN_CHECKS, (checked - now) / _CHECKS_PART)
+            self._looks.if_due(self.transport.check)
             if now - begin > self.transport.timeout:
                 names = self.transport.names
                 raise PeerSilent(sorted({names[self._before], names[self._after]}), self.transport.timeout)
