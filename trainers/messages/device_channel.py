@@ -47,7 +47,7 @@ class DeviceChannel:
         self._after = (transport.index + 1) % transport.size
         self._group: Any = None
         self._groups = self._is_over = False
-        self._first: Tensor | None = None  # this member's number, and room for the next one's
+        self._first = torch.tensor([transport.index % 255, 255], dtype=torch.uint8, device=device)
         self._errors: list[BaseException] = []
         self._looks = Looks()
         # NCCL's own meeting knows no bound and hears of nobody, and takes tenths of a second, beside other work here.
@@ -81,7 +81,6 @@ class DeviceChannel:
             if self._errors:
                 error = self._errors[0]
                 raise self._reason(self._after, error) if isinstance(error, RuntimeError) else error
-            assert self._first is not None
             if int(self._first[1]) != self._after % 255:
                 raise PeerFailed(self.transport.names[self._after], "the first message was not its own")
         except BaseException:
@@ -137,7 +136,6 @@ class DeviceChannel:
         """Send and receive the first messages, in a thread of their own."""
         try:
             select(self._device)
-            self._first = torch.tensor([self.transport.index % 255, 255], dtype=torch.uint8, device=self._device)
             group, self._groups = _communicator(self.name, self.transport, self._device)
             self._group = group
             calls = [("recv", self._first[1:], self._after), ("send", self._first[:1], self._before)]

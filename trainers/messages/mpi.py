@@ -137,23 +137,20 @@ class MpiTransport:
 
     def check(self) -> None:
         """Raise PeerFailed if a peer has aborted, or is lost."""
-        status = MPI.Status()
         for _ in range(0, _CALLS_FOR_EVENTS, max(1, self.size - 1)):
-            for peer in range(self.size):
-                if peer != self.index:
-                    self._look_for(peer, status)
+            self._check_once()
 
-    def _look_for(self, peer: int, status: MPI.Status) -> None:
-        """Raise PeerFailed if this peer has aborted, or is lost."""
-        rank = self._ranks[peer]
-        try:
-            if not self._comm.Iprobe(rank, self._abort_tag, status):
-                return
-            text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
-            self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
-        except MPI.Exception as error:
-            raise self._lost(peer, error) from error
-        raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
+    def _check_once(self) -> None:
+        status = MPI.Status()
+        for peer, rank in enumerate(self._ranks):
+            try:
+                if peer == self.index or not self._comm.Iprobe(rank, self._abort_tag, status):
+                    continue
+                text = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+                self._comm.Recv([text, MPI.BYTE], rank, self._abort_tag)
+            except MPI.Exception as error:
+                raise self._lost(peer, error) from error
+            raise PeerFailed(self.names[peer], text.tobytes().decode(errors="replace"))
 
     def abort(self, text: str) -> None:
         """Tell every peer that this member gave up and why; the group is of no use afterwards."""
@@ -176,7 +173,7 @@ class MpiTransport:
         return error
 
     def _look_around(self, elapsed: float, transfers: Sequence[_Transfer]) -> None:
-        self.check()
+        self._check_once()
         if self.interrupted:
             raise Interrupted("this member gives up")
         if elapsed > self.timeout:
