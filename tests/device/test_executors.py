@@ -78,6 +78,7 @@ def test_each_network_has_as_many_trainers_on_its_device_as_are_fastest(
     assert_cpu_s_bits(folder, on_cpu)
 
 
+@pytest.mark.slow
 def test_they_are_measured_with_an_accelerator_for_themselves(rig: Rig, on_cpu: RunFolder, tmp_path: Path) -> None:
     ensemble = ensemble_of(tmp_path, known=False, profile={"batches": 4, "timed": 2})
     ended = run(ensemble.plain("run"), tmp_path, SECONDS, **{**rig.variables, **ON_ITS_OWN, **TWO})

@@ -26,7 +26,7 @@ def moved(rig: Rig, folder: Path, way: str) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("way", ["device", "host"])
+@pytest.mark.parametrize("way", ["device", pytest.param("host", marks=pytest.mark.slow)])
 def test_a_move_between_devices_puts_nothing_of_the_model_through_the_host(rig: Rig, way: str, tmp_path: Path) -> None:
     """Weights and momenta, twice the model's bytes. Over the hosts they show, so the counts would tell of them."""
     told = moved(rig, tmp_path, way)

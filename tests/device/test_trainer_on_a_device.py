@@ -90,7 +90,7 @@ def test_gradients_are_aligned_as_ddp_s_are(rig: Rig) -> None:
     assert rig.call("stepping.gradients_are_aligned")
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_in_a_group_the_host_sleeps_once_a_step_when_all_is_asked_for(rig: Rig, tmp_path: Path, workers: int) -> None:
     """The buffers of the next step come with the sums, and the update waits for these on the device.
 

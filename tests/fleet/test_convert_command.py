@@ -149,6 +149,7 @@ def test_killed_conversion_goes_on_and_gives_the_same_file(folder: Path, parked:
     assert (folder / "x.h5").read_bytes() == (folder / "y.h5").read_bytes()
 
 
+@pytest.mark.slow
 def test_signal_stops_a_conversion_that_can_go_on(folder: Path, parked: subprocess.Popen[str]) -> None:
     """As batch systems do, it is sent to all processes."""
     first = psutil.Process(parked.pid)

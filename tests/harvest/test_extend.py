@@ -60,6 +60,7 @@ def test_on_other_trainers_it_has_the_bits_of_the_longer_run(extended: RunFolder
     assert len(extended.events("extended")) == 1 and len(extended.events("done", "mlp")) == 2
 
 
+@pytest.mark.slow
 def test_under_a_launcher_and_in_two_goes_it_has_them_too(extended: RunFolder, longer: RunFolder) -> None:
     ended = extend(extended, "cnn", "--epochs", "3", launcher=(*MPIEXEC, "-n", "2"))
     assert ended.code == 0, ended.output

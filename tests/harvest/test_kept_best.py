@@ -179,6 +179,7 @@ def test_of_equal_values_the_earlier_and_of_a_loss_the_least() -> None:
         best_epoch(values, "f1")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again(tmp_path: Path) -> None:
     ensemble = long_ensemble(tmp_path, FAMILIES[:2])
     left = ensemble.left("run")

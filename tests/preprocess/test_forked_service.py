@@ -59,7 +59,7 @@ def targets_of(loader: SharedLoader) -> list[int]:
     ("name", "how"),
     [
         ("Resized", "object"),
-        ("Summed", "name"),
+        pytest.param("Summed", "name", marks=pytest.mark.slow),
         pytest.param("Resized", "name", marks=pytest.mark.slow),
         pytest.param("Summed", "object", marks=pytest.mark.slow),
     ],

@@ -136,7 +136,7 @@ def test_each_sample_is_prepared_once_whatever_the_seeds_and_epochs(dataset: Dat
     assert not team.told
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_what_is_kept_changes_no_sample(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
     """Lanes come and go at any place, for any makers, with any room in memory and on disk."""

@@ -99,7 +99,9 @@ def test_its_bits_are_those_of_stock_ddp_with_a_sampler_by_blocks(
                 assert checkpoint.parameters[name].numpy().tobytes() == wanted[name].tobytes(), name
 
 
-@pytest.mark.parametrize("job", ["other", FOLDS[0], pytest.param(FOLDS[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "job", [pytest.param("other", marks=pytest.mark.slow), FOLDS[0], pytest.param(FOLDS[1], marks=pytest.mark.slow)]
+)
 def test_a_replay_under_plain_ddp_has_them_too(trained: RunFolder, job: str) -> None:
     ended = run([*FLEET, "replay", str(trained.path), job, "--ddp"], trained.path.parent)
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output

@@ -72,7 +72,7 @@ def test_a_job_that_waited_for_its_epochs_end_goes_on_where_it_is(changed: RunFo
         assert (stop["step"], after["devices"], after["moved"]) == (0, stop["devices"], True)
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", [pytest.param("long", marks=pytest.mark.slow), *LATE])
 def test_under_stock_ddp_a_replay_has_the_bits_of_the_run(changed: RunFolder, job: str) -> None:
     ended = replay(changed, job, "--ddp")
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output

@@ -14,13 +14,13 @@ from tests.run.support.ensembles import Ensemble, RunFolder, cnn, mlp, pictures,
 from tests.run.support.processes import Running, run, started
 
 JOBS = ("mlp", "cnn")
-EPOCHS = 20
+EPOCHS = 10
 STOPPED, LOST = 75, 70
 
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory: pytest.TempPathFactory) -> Ensemble:
-    """Two networks of 20 epochs of 40 steps, a fifth of a second each, so that a test can meet them inside of one."""
+    """Two networks of 10 epochs of 40 steps, a fifth of a second each, so that a test can meet them inside of one."""
     jobs = [{**job, "stop": {"epochs": EPOCHS}} for job in (mlp(batch_size=1), cnn(batch_size=1))]
     data = {"pictures": pictures({"seconds": 0.003})}
     return write_ensemble(tmp_path_factory.mktemp("long"), jobs, data=data)

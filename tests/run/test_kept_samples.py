@@ -63,6 +63,7 @@ def test_little_room_in_memory_and_on_disk_changes_no_bit(ensemble: Ensemble, pl
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_not_there_is_told_and_changes_no_bit(ensemble: Ensemble, plain: RunFolder) -> None:
     store = LITTLE[:-1] + ', "path": "/nowhere"}'
     ended = run(ensemble.plain("no-disk", "--set", f"resources.store={store}"), ensemble.folder)

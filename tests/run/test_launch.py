@@ -6,6 +6,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from fleet.machine.launch.local_launch import ATTEMPTS
 from tests.run.support.ensembles import mlp, write_ensemble
 from tests.run.support.processes import ROOT, Ended, run, started
@@ -66,6 +68,7 @@ def test_launcher_that_never_starts_a_rank_ends_the_run(tmp_path: Path) -> None:
     assert "killed" not in ended.output
 
 
+@pytest.mark.slow
 def test_ranks_that_fail_as_they_begin_are_not_started_again(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()

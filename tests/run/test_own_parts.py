@@ -117,6 +117,7 @@ def test_the_elastic_trainer_has_them_too(trained: RunFolder) -> None:
     assert ended.code == 0 and "equal: every bit" in ended.output, ended.output
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_on_other_trainers_has_the_same_bits(ensemble: Ensemble, trained: RunFolder) -> None:
     folder = ensemble.left("interrupted")
     with started(ensemble.plain("interrupted", "--trainers", "2"), ensemble.folder) as running:

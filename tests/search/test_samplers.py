@@ -60,7 +60,9 @@ def test_any_order_of_results_gives_one_list_of_trials(name: str) -> None:
     assert len({digest(name, order) for order in range(3)}) == 1
 
 
-@pytest.mark.parametrize("name", ["tpe", "cmaes", "nsga2"])
+@pytest.mark.parametrize(
+    "name", ["tpe", pytest.param("cmaes", marks=pytest.mark.slow), pytest.param("nsga2", marks=pytest.mark.slow)]
+)
 def test_another_process_with_other_hashes_suggests_the_same(name: str) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "4711", "OMP_NUM_THREADS": "2"}
     command = [sys.executable, "-m", "tests.search.support.one_digest", name]

@@ -322,7 +322,10 @@ def test_a_policy_that_cannot_be_followed_fails_alone(files: list[str], monkeypa
     assert (code, error) == (1, "fleet: fifo, seed 0: job b is given 9 devices\n")
 
 
-@pytest.mark.parametrize(("ending", "code"), [(signal.SIGINT, 75), (signal.SIGTERM, 75), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [pytest.param(signal.SIGINT, 75, marks=pytest.mark.slow), (signal.SIGTERM, 75), (signal.SIGKILL, -9)],
+)
 def test_whatever_ends_it_ends_its_processes_too(
     tmp_path: Path, ending: signal.Signals, code: int, started_cold: None
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_compiled_network_has_the_bits_of_a_script_that_compiles() -> None:
     assert all(torch.equal(*pair) for pair in zip(trainer.model.parameters(), model.parameters()))
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_kernels_for_a_shape_do_not_hang_on_the_shapes_before() -> None:
     from torch._dynamo.utils import counters

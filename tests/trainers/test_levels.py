@@ -68,6 +68,7 @@ def test_d2_has_the_same_bits_on_an_older_processor(name: str, native: dict[str,
     assert digests("D2", {**environment(name), **older_processor(name)}) == pinned
 
 
+@pytest.mark.slow
 def test_d1_has_other_bits_on_an_older_processor(native: dict[str, str]) -> None:
     older = digests("D1", unpinned_older_processor("sse4"))
     assert all(older[network] != native[network] for network in NETWORKS)

@@ -15,7 +15,7 @@ from tests.faults.fuzz.targets import all_targets, target_named
 from tests.run.support.processes import run
 
 NAMES = [target.name for target in all_targets()]
-EXAMPLES = 12  # beside those that are not touched
+EXAMPLES = 6  # beside those that are not touched
 LIMIT_SECONDS = 550.0  # for half a minute of computing
 
 

@@ -76,6 +76,7 @@ def test_three_devices_have_the_same_lineage_and_bits(population: Ensemble, on_o
     assert_same_search(population.left("three"), on_one_device)
 
 
+@pytest.mark.slow
 def test_a_killed_population_goes_on_to_the_same(population: Ensemble, on_one_device: RunFolder) -> None:
     folder = population.left("killed")
     with started(population.plain("killed", "--trainers", "2"), population.folder) as it:

@@ -54,6 +54,7 @@ def test_the_front_is_told_everywhere(several: Ensemble, on_one_device: RunFolde
     assert fleet.attach(on_one_device.path).results().best()["name"] == search["best"]
 
 
+@pytest.mark.slow
 def test_three_devices_find_the_same(several: Ensemble, on_one_device: RunFolder) -> None:
     ended = run(several.plain("three", "--trainers", "3", "--policy", "flotilla"), several.folder)
     assert ended.code == 0, ended.output

@@ -73,6 +73,7 @@ def test_what_nobody_wants_is_taken_back_and_told(narrow: Ensemble, ahead: RunFo
     assert len(set(epochs)) == len(epochs)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_killed_meanwhile_goes_on_to_the_same(narrow: Ensemble, waiting: RunFolder) -> None:
     folder = narrow.left("killed")
     gate = {"GATE": str(narrow.folder / "never"), "GATE_AFTER": "9"}

@@ -23,6 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+WARM = "FLEET_WARM"
+"""The variable by which the tests' own processes are forked (see tests/warm); no batch system knows it."""
+
 
 def refuse(text: str) -> NoReturn:
     print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr)
@@ -135,7 +138,7 @@ def qsub() -> int:
     line.add_argument("script")
     given = line.parse_args()
     handed_on = given.v.split(",") if given.v else []
-    for name in [name for name in os.environ if name.startswith("FLEET_") and name not in handed_on]:
+    for name in [name for name in os.environ if name.startswith("FLEET_") and name not in (*handed_on, WARM)]:
         del os.environ[name]  # a job gets no variables but those that are named
     text = Path(given.script).read_text()
     options = parser()
