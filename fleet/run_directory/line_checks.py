@@ -122,9 +122,8 @@ _CHECKS: dict[str, Check] = {
         ("why", "text", "path", "source", "kind", "reason", "stage", "error", "host", "name", "status"), _text
     ),
     **dict.fromkeys(("job", "data", "traceback", "checkpoint", "digest", "stream", "part"), _or_null(_text)),
-    **dict.fromkeys(
-        ("devices", "ranks", "devices_per_node", "shares", "kept", "trainers", "prepared_by"), _list(_whole)
-    ),
+    **dict.fromkeys(("devices", "ranks", "devices_per_node", "shares", "kept"), _list(_whole)),
+    **dict.fromkeys(("trainers", "prepared_by"), _list(_whole)),
     **dict.fromkeys(("hosts", "jobs"), _list(_text)),
     **dict.fromkeys(("metrics", "paces", "overhead_seconds", "ensemble"), _named(_number)),
     "of_data": _named(_rate),

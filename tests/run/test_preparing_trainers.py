@@ -100,7 +100,7 @@ def test_the_others_go_on_when_it_is_lost(ensemble: Ensemble, undisturbed: RunFo
     ("change", "words"),
     [
         ({"resources.preparing_trainers": 2}, "set it to at most 1"),
-        ({"data.pictures.order": "blocks"}, "goes by blocks"),
+        ({"data.pictures.order": "{shuffle: blocks, block: 8}"}, "goes by blocks"),
     ],
 )
 def test_what_brings_nothing_is_refused(ensemble: Ensemble, change: dict[str, object], words: str) -> None:
