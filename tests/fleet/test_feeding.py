@@ -135,10 +135,10 @@ def test_as_many_trainers_help_as_the_demand_takes_and_the_plan_allows(books: Bo
     assert helpers(feeding, start("c", 0), start("a", 3)) == {(1,)}
     books.record("planned", round=0, allocation={}, lent=0)
     assert helpers(feeding, start("c", 0)) == {()}
-    told = [
-        line.get("trainers") for line in read_journal(tmp_path / "journal.jsonl") if line["event"] == "preprocessing"
-    ]
-    assert told == [None, [3], [2, 1], [1]], "nothing is to choose where nobody may help"
+    events = [line for line in read_journal(tmp_path / "journal.jsonl") if line["event"] == "preprocessing"]
+    assert [line.get("trainers") for line in events] == [None, [3], [2, 1], [1]], (
+        "nothing is to choose where nobody may help"
+    )
 
 
 def test_books_tell_who_prepares_for_whom(books: Bookkeeper) -> None:
@@ -161,8 +161,7 @@ def test_those_who_go_on_are_formed_anew_if_that_pays(
     books: Bookkeeper, made: float, samples: float, anew: bool
 ) -> None:
     feeding = lending(books, 1, made)
-    record = books.ledger.jobs["a"]
-    books.ledger.jobs["a"] = replace(record, state=record.state.changed(remaining=samples))
+    books.ledger.jobs["a"] = replace(books.ledger.jobs["a"], samples=samples)
     books.ledger.longest_forming = 1.0
     books.record("started", round=0, job="a", devices=[0], epoch=0, step=0, lane=1)
     assert feeding.formed_anew({}, {"a": (0,)}, 1) == ({"a": (0,)} if anew else {})

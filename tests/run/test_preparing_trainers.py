@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.run.support.bits import assert_same_bits, final_states
 from tests.run.support.ensembles import Ensemble, RunFolder, mlp, pictures, write_ensemble
-from tests.run.support.processes import run, started
+from tests.run.support.processes import FLEET, run, started
 from tests.run.test_added_jobs import add, held, late
 
 SECONDS = 0.002  # a picture: one preprocessor makes less than 500 a second, and the rates ask for a million
@@ -117,3 +119,26 @@ def test_kept_samples_are_those_of_their_makers(ensemble: Ensemble) -> None:
 def test_several_hosts_are_refused(ensemble: Ensemble) -> None:
     ended = run(ensemble.plain("hosts", "--rehearse", "--cluster", "1,1"), ensemble.folder)
     assert ended.code == 2 and "their own host alone" in ended.output, ended.output
+
+
+def test_the_plan_counts_with_them(ensemble: Ensemble) -> None:
+    """One preprocessor makes 50 samples/s, and the network would eat a million."""
+
+    def planned(preparing: int) -> dict[str, Any]:
+        values = ("rehearse.preprocessors={1: 50.0}", "policy.restart=0", f"resources.preparing_trainers={preparing}")
+        options = [option for value in values for option in ("--set", value)]
+        ended = run([*FLEET, "plan", str(ensemble.spec), "--json", *options], ensemble.folder)
+        assert ended.code == 0, ended.output
+        return json.loads(ended.output[ended.output.index("{") :])  # type: ignore[no-any-return]
+
+    alone, helped = planned(0), planned(1)
+    assert [one["lent"] for one in helped["flotillas"]] == [1] and "lent" not in alone["flotillas"][0]
+    assert helped["predicted_seconds"] == pytest.approx(alone["predicted_seconds"] / 2, rel=0.01)
+
+
+def test_a_rehearsal_lends_trainers_too(ensemble: Ensemble) -> None:
+    options = ("--rehearse", "--set", "rehearse.preprocessors={1: 1000.0}", "--set", "rehearse.rates=rates.json")
+    ended = run(ensemble.plain("rehearsed", *options), ensemble.folder)
+    assert ended.code == 0, ended.output
+    (begun,) = ensemble.left("rehearsed").events("started")
+    assert len(begun["prepared_by"]) == 1
