@@ -72,7 +72,7 @@ class Feeding:
         now, then = (min(demand, _made(path, count)) for count in (known, lent))
         if not then or then < FASTER * now:
             return False
-        lasts = (max(job.expected_end for job in jobs) - self._books.journal.seconds()) * demand / now
+        lasts = max(job.expected_end - job.state.ready for job in jobs) * demand / now  # as slowly as they are fed
         return lasts * (1 - now / then) > WORTH * self._ledger.longest_forming
 
     def _without_network(self, batch: Sequence[Start]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from fleet.scheduling.easyscale.dealing import is_worth_dealing_anew
 from fleet.scheduling.easyscale.executors import Layout, layout_of
 from fleet.scheduling.easyscale.kind_curves import KindCurves, Kinds, completed, strongest
 from fleet.scheduling.model import transitions
+from fleet.scheduling.model.lending import NONE, Lending
 from fleet.scheduling.model.rates import RateCurve
 from fleet.scheduling.model.state import Cluster, State
 from trainers.task.batch_schedule import BatchChange
@@ -34,12 +35,14 @@ class Ledger(RunAccount):
         restart: seconds that a job loses when it gets devices, as long as nothing longer was measured.
         margin: seconds that promised deadlines leave for delays; a promised job that comes so much later than was
             thought is asked about.
+        lending: how many trainers may prepare samples.
     """
 
     def __init__(
-        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0
-    ) -> None:
-        super().__init__()
+        self, cluster: Cluster, jobs: Iterable[JobRecord], seed: int, restart: float = 0.0, margin: float = 0.0,
+        lending: Lending = NONE,
+    ) -> None:  # fmt: skip
+        super().__init__(lending)
         self.cluster = cluster
         self.jobs = JobBook(jobs)
         self.running: dict[str, tuple[int, ...]] = {}

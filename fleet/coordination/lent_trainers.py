@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from fleet.scheduling.model.lending import NONE, Lending
 
 
+@dataclass
 class LentTrainers:
     """Mutable, but only by what happened: each method is named after an event.
 
@@ -15,9 +17,9 @@ class LentTrainers:
         counted: how many the last plan counts with.
     """
 
-    def __init__(self, lending: Lending = NONE) -> None:
-        self.lending, self.counted = lending, 0
-        self._of_job: dict[str, tuple[int, ...]] = {}  # who fill the lane that it has read last
+    lending: Lending = NONE
+    counted: int = 0
+    _of_job: dict[str, tuple[int, ...]] = field(default_factory=dict)  # who fill the lane that it has read last
 
     def planned(self, counted: int | None) -> None:
         """A plan counts with so many; None: with those of before."""

@@ -9,6 +9,7 @@ from fleet.coordination.lent_trainers import LentTrainers
 from fleet.run_directory.energy_totals import EnergyTotals
 from fleet.run_directory.sample_counts import SampleCounts
 from fleet.scheduling.model.data_path import DataPath
+from fleet.scheduling.model.lending import NONE, Lending
 
 
 class RunAccount:
@@ -24,12 +25,12 @@ class RunAccount:
         bests: job -> its best checkpoint that is kept; None: none is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, lending: Lending = NONE) -> None:
         self.sessions, self.is_over = 0, False
         self.overhead = {"profiling": 0.0, "scheduling": 0.0, "checkpoint": 0.0, "reforming": 0.0}
         self.samples, self.energy = SampleCounts(), EnergyTotals()
         self.data_path: DataPath | None = None
-        self.lent = LentTrainers()
+        self.lent = LentTrainers(lending)
         self.bests: dict[str, Mapping[str, Any] | None] = {}
 
     def session_began(self) -> None:

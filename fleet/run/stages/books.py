@@ -10,7 +10,6 @@ from fleet.coordination.bookkeeper import Bookkeeper, recall
 from fleet.coordination.checkpointed import Standing, standing
 from fleet.coordination.job_record import UNRATED, JobRecord
 from fleet.coordination.ledger import Ledger
-from fleet.coordination.lent_trainers import LentTrainers
 from fleet.machine.cluster_map import ClusterMap
 from fleet.run.chosen_batches import Batches
 from fleet.run.devices_to_plan import devices_to_plan
@@ -100,9 +99,8 @@ def stands(rank: Rank, job: str) -> Standing:
 def _ledger(rank: Rank, batches: Batches, clock: WallClock) -> Ledger:
     spec = rank.runtime.spec
     jobs = [record_of(job, rank.runtime, rank.cluster, batches, clock) for job in spec.jobs]
-    ledger = Ledger(devices_to_plan(rank.cluster), jobs, spec.seed, spec.policy.restart, spec.policy.margin)
-    ledger.lent = LentTrainers(lending_of(rank.runtime, rank.cluster))
-    return ledger
+    cluster, lending = devices_to_plan(rank.cluster), lending_of(rank.runtime, rank.cluster)
+    return Ledger(cluster, jobs, spec.seed, spec.policy.restart, spec.policy.margin, lending)
 
 
 def record_of(job: Job, runtime: Runtime, cluster: ClusterMap, batches: Batches, clock: WallClock) -> JobRecord:
