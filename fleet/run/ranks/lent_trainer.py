@@ -32,6 +32,7 @@ class LentTrainer:
         self._ring: tuple[Ring, MakeRing] | None = None
         self._skips: list[SkipSamples] = []  # until the data sets are open
         self._maker: SampleMaker | None = None  # from the first lane on
+        self._training: tuple[int, bool] | None = None  # torch's threads, and whether it is deterministic, meanwhile
 
     def learn(self, ring: Ring, order: MakeRing) -> None:
         """Know the node's ring."""
@@ -80,7 +81,7 @@ class LentTrainer:
             assert self._ring is not None, "lanes are opened after rings are made"
             self._open_data()
             self._maker = SampleMaker(self._rank, self._mailbox, *self._ring)
-        use_one_thread()
+        self._be_like_preprocessors()
         self._maker.become(order.writer).open_lane(order.lane)  # its earlier numbers may be others' by now
 
     def _open_data(self) -> None:
@@ -95,7 +96,17 @@ class LentTrainer:
         for order in self._skips:
             skip(rank, order)
 
+    def _be_like_preprocessors(self) -> None:
+        """Samples shall have the bits that preprocessors give them, also where transforms compute with torch."""
+        if self._training is None:
+            self._training = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        use_one_thread()
+        torch.use_deterministic_algorithms(False)
+
     def _end_if_over(self) -> None:
-        """Training has its own number of threads, on which its bits depend."""
-        if not self.is_busy:
-            torch.set_num_threads(self._rank.runtime.spec.resources.threads)
+        """Once nothing is left to do, let torch compute as training had it, on which that has its bits."""
+        if self._training is not None and not self.is_busy:
+            threads, deterministic = self._training
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(deterministic)
+            self._training = None
