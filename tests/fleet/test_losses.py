@@ -81,8 +81,10 @@ class Machine:
         return 10 * (end[0] - begin[0]) + end[1] - begin[1]
 
     def start(self, makers: int = 0, prepared_by: tuple[int, ...] = (), **jobs: tuple[int, ...]) -> None:
-        known = {"makers": makers, "prepared_by": prepared_by}
-        starts = tuple(Start(job, devices, 0, 0, False, (), **known) for job, devices in jobs.items())
+        starts = tuple(
+            Start(job, devices, 0, 0, False, (), makers=makers, prepared_by=prepared_by)
+            for job, devices in jobs.items()
+        )
         self.executor.start(starts, 0, share=False)
 
     def lose(self, *ranks: int) -> None:
